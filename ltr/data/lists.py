@@ -1,0 +1,61 @@
+"""``Lists``: the ragged arrays every data set becomes, whatever it was read from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The items of many queries, one list after the other; nothing is padded here.
+
+    Attributes:
+        features: ``[items, width]`` float32, often memory-mapped and read-only. NaN marks a
+            missing value (what the file wrote does not fit float32); it is never inf.
+        labels: ``[items]`` float32, graded relevance, 0 = not relevant.
+        offsets: ``[lists + 1]`` int64; list ``i`` is items ``offsets[i]:offsets[i + 1]``, never empty
+            of items.
+        qids: ``[lists]`` unicode; the query id as the file writes it.
+        digest: SHA-256 of what the arrays were made from (file content, or the synthetic recipe).
+        missing: how many values of ``features`` are NaN because they did not fit float32.
+    """
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+    qids: NDArray[np.str_]
+    digest: str = ""
+    missing: int = 0
+
+    def __len__(self) -> int:
+        """Number of lists."""
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.float32]]]:
+        """Yield ``(qid, features [n, width], labels [n])`` list by list."""
+        for i, qid in enumerate(self.qids):
+            rows = slice(self.offsets[i], self.offsets[i + 1])
+            yield str(qid), self.features[rows], self.labels[rows]
+
+    @property
+    def items(self) -> int:
+        """Number of items of all lists."""
+        return len(self.labels)
+
+    @property
+    def width(self) -> int:
+        """Number of features of an item."""
+        return self.features.shape[1]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Items of each list, ``[lists]``."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def empty(self) -> NDArray[np.bool_]:
+        """True where a list has no relevant item, ``[lists]``."""
+        return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0

@@ -1,0 +1,18 @@
+"""Shapes, named once. Checked in tests, free in production.
+
+Every loss and every metric is ``(scores, labels, mask, *, knobs) -> one value per list``.
+``scores`` are the model's output, higher is better; ``labels`` are graded relevance, 0 = not
+relevant; ``mask`` is True where an item exists. What stands where ``mask`` is False is never read
+and may be anything, NaN included.
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Features = Float[Tensor, "batch list feature"]
+Scores = Float[Tensor, "batch list"]
+Labels = Float[Tensor, "batch list"]
+Mask = Bool[Tensor, "batch list"]
+Ranks = Int[Tensor, "batch list"]
+PerList = Float[Tensor, "batch"]
+Matrix = Float[Tensor, "batch rank item"]
