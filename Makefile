@@ -1,0 +1,52 @@
+# Two commands are enough: make train, make test. make help lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Address of another package index, for a chosen CUDA or CPU build of torch (README).
+TORCH_INDEX ?=
+INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+TORCH := torch==2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test check format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  Options of train.py: make train ARGS='loss=listnet dataset.queries=600'; python train.py --help"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: $(PYTHON) is too old: install Python 3.11 or newer, or set PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV) (once; some minutes) ..."
+	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable . $(TORCH)
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "Installing what the tests need ..."
+	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[dev]' $(TORCH)
+	@touch $@
+
+setup: $(VENV)/.installed ## make .venv with the pinned dependencies
+
+train: $(VENV)/.installed ## train the default experiment (about a minute on two cores)
+	$(BIN)/python train.py $(ARGS)
+
+test: $(VENV)/.installed-dev ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev ## format check, lint, types and tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+format: $(VENV)/.installed-dev ## format and mend what ruff can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove .venv and caches; data and outputs stay
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

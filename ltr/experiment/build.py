@@ -1,0 +1,209 @@
+"""From a composed config to the objects of an experiment, everything checked before data is read."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from ltr.data.dataset import Dataset
+from ltr.data.lists import Lists
+from ltr.data.transforms import FeatureTransform
+from ltr.errors import ConfigError, LTRError
+from ltr.metrics import Convention, Metric, parse_metric
+from ltr.training.device import pick_device
+from ltr.training.settings import Settings
+from ltr.training.trainer import Loss, Schedule
+
+# Each part of a config: the arguments the framework passes, and where a checkpoint's may come from.
+_PARTS: dict[str, tuple[tuple[str, ...], str]] = {
+    "model": (("width",), "ltr.models."),
+    "loss": (("scores", "labels", "mask"), "ltr.losses."),
+    "optimizer": (("parameters",), "torch.optim."),
+    "schedule": (("epoch", "epochs"), "ltr.training.schedules"),
+    "transform": (("lists",), "ltr.data.transforms"),
+    "dataset": ((), "ltr.data."),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The parts of an experiment, still without data."""
+
+    dataset: Dataset
+    fit_transform: Callable[[Lists], FeatureTransform]
+    model: Callable[[int], nn.Module]
+    loss: Loss
+    optimizer: Callable[..., torch.optim.Optimizer]
+    schedule: Schedule
+    settings: Settings
+    metrics: tuple[Metric, ...]
+    convention: Convention
+    device: torch.device
+
+
+def build(cfg: DictConfig) -> Experiment:
+    """Build and try out every part of ``cfg`` without reading data.
+
+    Raises:
+        ConfigError: one line that names everything found wrong.
+    """
+    wrong: list[str] = []
+
+    def attempt(make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except LTRError as error:
+            wrong.append(str(error))
+
+    settings = attempt(lambda: make_settings(cfg))
+    parts = {
+        "metrics": attempt(lambda: make_metrics(cfg)),
+        "convention": attempt(lambda: make_convention(cfg)),
+        "device": attempt(lambda: pick_device(cfg.device)),
+        "dataset": attempt(lambda: make_dataset(cfg.dataset)),
+        "fit_transform": attempt(lambda: bind(cfg.transform, "transform")),
+        "model": attempt(lambda: make_model(cfg.model)),
+        "loss": attempt(lambda: _tried(bind(cfg.loss, "loss"), "loss", *_tiny_lists())),
+        "optimizer": attempt(
+            lambda: _tried(bind(cfg.optimizer, "optimizer"), "optimizer", [nn.Parameter(torch.ones(1))])
+        ),
+        "schedule": attempt(lambda: _tried(bind(cfg.schedule, "schedule"), "schedule", 0.5, 1)),
+    }
+    if wrong:
+        raise ConfigError("; ".join(dict.fromkeys(wrong)))
+    return Experiment(settings=settings, **parts)
+
+
+def make_settings(cfg: DictConfig) -> Settings:
+    """The training protocol of ``cfg``, checked."""
+    values = {name: OmegaConf.to_object(cfg)[name] for name in Settings.names()}  # type: ignore[index, call-overload]
+    values["monitor"] = tuple(values["monitor"])
+    return Settings(**values)
+
+
+def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
+    """The metrics of ``cfg``, ``select_on`` among them."""
+    names = [str(name) for name in cfg.metrics]
+    if str(cfg.select_on) not in names:
+        names.append(str(cfg.select_on))
+    metrics = [parse_metric(name) for name in names]
+    return tuple(dict.fromkeys(metrics))
+
+
+def make_convention(cfg: DictConfig) -> Convention:
+    """The convention of ``cfg``, checked."""
+    known = inspect.signature(Convention).parameters
+    for name in cfg.convention:
+        if name not in known:
+            raise ConfigError(f"convention.{name}: no such key; convention has {', '.join(known)}")
+    return Convention(**OmegaConf.to_container(cfg.convention))  # type: ignore[arg-type]
+
+
+def make_dataset(node: DictConfig) -> Dataset:
+    """The data set of a ``dataset`` node; nothing is read yet."""
+    try:
+        dataset: Dataset = instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        raise _instantiation_error(node, "dataset", error) from error
+    return dataset
+
+
+def make_model(node: DictConfig) -> Callable[[int], nn.Module]:
+    """The model of a ``model`` node, waiting for the number of features; its settings are tried."""
+    model = bind(node, "model")
+    with torch.device("meta"):  # checks the settings, costs no memory
+        _tried(model, "model", 2)
+    return model
+
+
+def bind(node: DictConfig, part: str) -> functools.partial[Any]:
+    """The function or class of ``node`` with its knobs bound and checked against its signature.
+
+    Hydra's own partial checks its policy at every call; this one is plain.
+    """
+    try:
+        lazy = instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        raise _instantiation_error(node, part, error) from error
+    function, knobs = lazy.func, dict(lazy.keywords)
+    signature = inspect.signature(function)
+    unknown = [k for k in knobs if k not in signature.parameters]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        given = _PARTS[part][0]
+        known = [name for name in list(signature.parameters)[len(given) :] if name != "self"]
+        raise ConfigError(
+            f"{part}.{unknown[0]}: {function.__name__} has no such parameter; it has "
+            f"{', '.join(known) or 'none'}"
+        )
+    return functools.partial(function, **knobs)
+
+
+def _instantiation_error(node: DictConfig, part: str, error: Exception) -> LTRError:
+    cause = error.__cause__
+    if isinstance(cause, LTRError):
+        return cause
+    text = " ".join(str(cause or error).split())
+    return ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}")
+
+
+def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools.partial[Any]:
+    """Call ``function`` once on something tiny, so that a wrong knob shows before data is read."""
+    try:
+        function(*args)
+    except LTRError:
+        raise
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        text = " ".join(str(error).split())
+        raise ConfigError(f"{part}: {text}; check the {part}.* settings") from error
+    return function
+
+
+def _tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scores, labels = torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, 1.0]])
+    return scores, labels, torch.ones(1, 2, dtype=torch.bool)
+
+
+def check_targets(config: Mapping[str, Any], trust: Sequence[str]) -> None:
+    """Refuse a config from a checkpoint that names code outside this project's own parts.
+
+    ``trust`` lists modules of the user that it may name besides.
+
+    Raises:
+        ConfigError: naming the part and what it would have called.
+    """
+    for part, (_, home) in _PARTS.items():
+        node = dict(config.get(part) or {})
+        target = str(node.pop("_target_", ""))
+        if _mentions_target(node) or not _lives_in(target, (home, *trust)):
+            raise ConfigError(
+                f"the checkpoint's {part} is {target or 'unknown'}, which is not code of this "
+                "project; if you know where the file comes from, allow it with trust=[MODULE]"
+            )
+
+
+def _mentions_target(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "_target_" in value or any(_mentions_target(v) for v in value.values())
+    return isinstance(value, list) and any(_mentions_target(v) for v in value)
+
+
+def _lives_in(target: str, homes: Sequence[str]) -> bool:
+    """Whether ``target`` is named in, and was defined in, one of the modules ``homes``."""
+
+    def inside(module: str) -> bool:
+        return any(f"{module}.".startswith(home.rstrip(".") + ".") for home in homes)
+
+    if not inside(target):
+        return False
+    try:
+        thing = get_object(target)  # e.g. ltr.data.files.os.system is found, but lives elsewhere
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return callable(thing) and inside(getattr(thing, "__module__", ""))

@@ -1,0 +1,138 @@
+"""The edge between the command line and the library: Hydra's entry, one-line errors, run folders.
+
+Importing this must stay cheap (no torch): ``--help`` and shell completion go through it.
+"""
+
+import difflib
+import functools
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ltr.errors import LTRError
+from ltr.training.interruption import Interrupted
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+# Hydra 1.4 instantiates only what is listed; 1.3 asks for the behaviour of a version instead.
+_HYDRA_MAIN: dict[str, Any] = (
+    {"version_base": "1.3"}
+    if tuple(int(n) for n in hydra.__version__.split(".")[:2]) < (1, 4)
+    else {"execution_whitelist": ["ltr.*", "torch.nn.*", "torch.optim.*"]}
+)
+
+
+def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
+    """Decorator: make ``function(cfg)`` a command configured by ``configs/<config_name>.yaml``.
+
+    A mistake of the user ends in one line on stderr and exit status 2; anything else is a bug of
+    ours and keeps its traceback. HYDRA_FULL_ERROR=1 shows the traceback in every case.
+    """
+
+    def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
+        @functools.wraps(function)
+        def main() -> None:
+            full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
+            register_resolvers()
+            entry = hydra.main(
+                config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN
+            )(function)
+            try:
+                entry()
+            except (LTRError, HydraException, OmegaConfBaseException) as error:
+                if full:
+                    raise
+                print(f"error: {explain(error, config_name)}", file=sys.stderr)
+                sys.exit(2)
+            except Interrupted as stop:
+                sys.exit(128 + stop.signum)
+            except KeyboardInterrupt:
+                sys.exit(130)
+
+        return main
+
+    return decorate
+
+
+@functools.cache
+def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
+    if resume is not None:
+        return str(run_folder(resume))
+    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")
+
+
+def run_folder(path: str) -> Path:
+    """The run folder of ``path``, which is that folder or a checkpoint in it."""
+    given = Path(path)
+    return given.parent if given.suffix == ".pt" else given
+
+
+def register_resolvers() -> None:
+    """Make ``${run_dir:...}`` and ``${hydra_subdir:...}`` known; calling again changes nothing.
+
+    A run folder is named by time, choices and four random digits, so that two runs started in the
+    same second do not collide; ``resume`` goes on in its own folder without touching what Hydra
+    wrote there.
+    """
+    OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
+    OmegaConf.register_new_resolver(
+        "hydra_subdir", lambda resume: ".hydra" if resume is None else ".hydra/resumed", replace=True
+    )
+
+
+def explain(error: Exception, config_name: str) -> str:
+    """One line that says what is wrong and what to do, for an error of Hydra or of this project."""
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        options = sorted(error.options)
+        return f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}" + _hint(
+            choice, options
+        )
+    text = " ".join(str(error).split())
+    cause = error.__cause__
+    if text.startswith("Could not override '"):
+        key = text.split("'")[1]
+        return _explain_key(key, config_name)
+    if isinstance(cause, Exception) and not isinstance(error, LTRError):
+        text = f"{text} {' '.join(str(cause).split())}"
+    return text
+
+
+def _explain_key(key: str, config_name: str) -> str:
+    """``key`` is not in the config: name the keys that are, composed with the same choices."""
+    parent, _, last = key.rpartition(".")
+    names: list[str] = []
+    try:
+        GlobalHydra.instance().clear()
+        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = hydra.compose(config_name, overrides=_group_choices())
+        node = OmegaConf.select(cfg, parent) if parent else cfg
+        names = [str(name) for name in node] if isinstance(node, DictConfig) else []
+    except (HydraException, OmegaConfBaseException):
+        pass  # the choices themselves are wrong; say what is known
+    names = [name for name in names if not name.startswith("_")]
+    place = f"{parent} has" if parent else "the keys are"
+    known = f"; {place} {', '.join(sorted(names))}" if names else ""
+    return f"{key}: no such key{known}" + _hint(last, names)
+
+
+def _group_choices() -> list[str]:
+    groups = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
+    return [arg for arg in sys.argv[1:] if arg.split("=")[0] in groups and "," not in arg]
+
+
+def _hint(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

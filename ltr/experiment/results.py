@@ -1,0 +1,79 @@
+"""What a run leaves behind for people and for later tables: ``results.json`` and ``queries.csv``."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tabulate import tabulate
+
+from ltr.data.lists import Lists
+
+PerQuery = Mapping[str, NDArray[np.float64]]
+
+
+def write_results(path: Path, results: Mapping[str, Any]) -> None:
+    """Write ``results`` as JSON, atomically."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(results, indent=2) + "\n")
+    part.replace(path)
+
+
+def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
+    """Write one row per query: id, number of items, whether it is empty, every metric."""
+    table = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values})
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    table.to_csv(part, index=False)
+    part.replace(path)
+
+
+def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
+    """A table with a row per metric and a column per split."""
+    metrics = list(dict.fromkeys(name for column in columns.values() for name in column))
+    rows = [[name, *(column.get(name) for column in columns.values())] for name in metrics]
+    return tabulate(rows, ["metric", *columns], floatfmt=".4f", tablefmt="simple")
+
+
+def describe_lists(lists: Lists) -> dict[str, Any]:
+    """What identifies a split, and its size."""
+    return {
+        "digest": lists.digest,
+        "lists": len(lists),
+        "items": lists.items,
+        "empty_lists": int(lists.empty.sum()),
+        "missing_values": lists.missing,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the numbers."""
+    names = ("ltr", "torch", "numpy", "pandas", "scikit-learn", "hydra-core", "omegaconf")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the code, with ``+changes`` where tracked files differ; None outside git."""
+
+    def git(*args: str) -> str:
+        here = Path(__file__).resolve().parent
+        done = subprocess.run(["git", *args], cwd=here, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        head = git("rev-parse", "HEAD")
+        return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,173 @@
+"""One training run from a composed config: the function behind ``train.py`` that tests can call."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.data.batches import ItemTensors
+from ltr.data.dataset import SPLITS
+from ltr.data.lists import Lists
+from ltr.errors import DataError
+from ltr.experiment.build import Experiment, build
+from ltr.experiment.results import (
+    commit,
+    describe_lists,
+    metric_table,
+    versions,
+    write_queries,
+    write_results,
+)
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.device import describe_device
+from ltr.training.evaluation import evaluate, means
+from ltr.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, float]:
+    """Train, select, test and record the experiment ``cfg`` in ``folder``.
+
+    Args:
+        cfg: A config composed from ``configs/train.yaml``.
+        folder: The run folder; where it holds ``last.pt`` and ``cfg.resume`` is set, the run goes on.
+        choices: What was chosen for each group (``{"loss": "neuralndcg", ...}``), for the record.
+
+    Returns:
+        ``{"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}`` of the selected weights.
+
+    Raises:
+        ConfigError, DataError: before anything is trained.
+        TrainingError, Interrupted: see ``Trainer.fit``.
+    """
+    started = time.perf_counter()
+    experiment = build(cfg)
+    experiment.dataset.check()
+    settings, device = experiment.settings, experiment.device
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    lists = read_splits(experiment)
+    transform = experiment.fit_transform(lists["train"])
+
+    torch.manual_seed(settings.seed)
+    model = experiment.model(experiment.dataset.width).to(device)
+    parameters = sum(p.numel() for p in model.parameters())
+    trainer = Trainer(
+        model,
+        experiment.loss,
+        experiment.optimizer(model.parameters()),
+        experiment.schedule,
+        settings,
+        metrics=experiment.metrics,
+        convention=experiment.convention,
+        folder=folder,
+        kept={
+            "config": OmegaConf.to_container(cfg),
+            "choices": dict(choices),
+            "transform": transform.state(),
+            "width": experiment.dataset.width,
+            "data": {split: lists[split].digest for split in SPLITS},
+        },
+    )
+    log.info("%s", _introduction(experiment, choices, lists, parameters))
+    if cfg.resume is not None:
+        _check_same_data(trainer, lists)
+        trainer.resume(device)
+        log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
+    data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
+    done = trainer.fit(data)
+
+    chosen = trainer.best if settings.select == "best" else trainer.last
+    model.load_state_dict(load_checkpoint(chosen, device)["model"])
+    data["test"] = ItemTensors(lists["test"], transform, device)
+    values = {
+        split: evaluate(
+            model,
+            data[split],
+            experiment.metrics,
+            experiment.convention,
+            items=settings.evaluation_items,
+            precision=settings.precision,
+        )
+        for split in ("vali", "test")
+    }
+    table = {split: means(values[split], experiment.convention) for split in values}
+    tested = done.best_epoch if settings.select == "best" else done.epoch
+    write_queries(folder / "queries.csv", lists["test"], values["test"])
+    write_results(
+        folder / "results.json",
+        {
+            "choices": dict(choices),
+            "test": table["test"],
+            "vali": table["vali"],
+            "untrained_vali": _untrained(done.history[0]),
+            "convention": {
+                **asdict(experiment.convention),
+                "text": experiment.convention.describe(),
+            },
+            "select": settings.select,
+            "select_on": settings.select_on,
+            "selected_epoch": tested,
+            "best_epoch": done.best_epoch,
+            "epochs": done.epoch,
+            "seed": settings.seed,
+            "dataset": experiment.dataset.name,
+            "fold": experiment.dataset.fold,
+            "data": {split: describe_lists(lists[split]) for split in SPLITS},
+            "features": experiment.dataset.width,
+            "parameters": parameters,
+            "wall_seconds": done.wall_seconds,
+            "device": describe_device(device),
+            "versions": versions(),
+            "commit": commit(),
+            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "protocol": OmegaConf.to_container(cfg, resolve=True),
+        },
+    )
+    log.info("\n%s", metric_table(table))
+    log.info(
+        "%s; weights of epoch %s (select=%s); %.0f s",
+        experiment.convention.describe(),
+        tested,
+        settings.select,
+        time.perf_counter() - started,
+    )
+    log.info("kept in %s", folder)
+    return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def read_splits(experiment: Experiment) -> dict[str, Lists]:
+    """All splits, opened before training so that a bad test file is not found hours later."""
+    return {split: experiment.dataset.split(split) for split in SPLITS}
+
+
+def _introduction(
+    experiment: Experiment, choices: Mapping[str, str], lists: Mapping[str, Lists], parameters: int
+) -> str:
+    sizes = ", ".join(f"{split} {len(lists[split]):,}" for split in SPLITS)
+    fold = f" fold {experiment.dataset.fold}" if experiment.dataset.fold is not None else ""
+    return (
+        f"{choices.get('model', 'model')} ({parameters:,} parameters) with "
+        f"{choices.get('loss', 'loss')} on {experiment.dataset.name}{fold}: lists {sizes}; "
+        f"{describe_device(experiment.device)}"
+    )
+
+
+def _check_same_data(trainer: Trainer, lists: Mapping[str, Lists]) -> None:
+    kept = load_checkpoint(trainer.last)["data"]
+    changed = [split for split in SPLITS if kept.get(split) != lists[split].digest]
+    if changed:
+        raise DataError(
+            f"{', '.join(changed)} changed since the run began: put the data back, or start a new run"
+        )
+
+
+def _untrained(row: Mapping[str, float]) -> dict[str, float]:
+    return {name[5:]: value for name, value in row.items() if name.startswith("vali_")}

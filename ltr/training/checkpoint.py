@@ -1,0 +1,88 @@
+"""Checkpoints: written whole or not at all, read without executing anything in them."""
+
+import os
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ltr.errors import CheckpointError
+
+VERSION = 1
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` (tensors and plain values) to ``path``, atomically and durably."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            torch.save({"version": VERSION, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"{path} could not be written ({error.strerror}); the one before it is untouched: "
+            "free some space, then go on with resume="
+            f"{path.parent}"
+        ) from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
+
+    Raises:
+        CheckpointError: not there, not a checkpoint of this project, damaged, or it holds objects
+            that would run code when loaded.
+    """
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path} is not there: give a run folder of train.py, such as outputs/<run>, or the "
+            "best.pt or last.pt in it"
+        )
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"{path} is not a checkpoint that can be read safely (damaged, or not written by "
+            "train.py): use another one"
+        ) from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != VERSION:
+        raise CheckpointError(
+            f"{path} has checkpoint version {version}, this program reads {VERSION}: use the program "
+            "that wrote it, or train again"
+        )
+    return content
+
+
+def random_states() -> dict[str, Any]:
+    """The state of every global random generator, as tensors and plain values."""
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
+    version, numbers, gauss_next = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [name, [int(k) for k in keys], int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(numbers), gauss_next],
+    }
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """Put back what ``random_states`` returned."""
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, np.array(keys, np.uint32), *rest))  # noqa: NPY002
+    version, numbers, gauss_next = states["python"]
+    random.setstate((version, tuple(numbers), gauss_next))

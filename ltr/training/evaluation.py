@@ -1,0 +1,73 @@
+"""Metrics of a model on full lists, one value per list."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from tqdm import tqdm
+
+from ltr.data.batches import Batch, ItemTensors, full_batches
+from ltr.metrics import Convention, Metric, mean_over_lists
+from ltr.typing import Scores
+
+
+def score(model: nn.Module, batch: Batch, precision: str = "float32") -> Scores:
+    """Scores ``[batch, list]`` in float32, the model run in ``precision``."""
+    with torch.autocast(
+        batch.features.device.type, torch.bfloat16, enabled=precision == "bfloat16"
+    ):
+        scores = model(batch.features, batch.mask, batch.ranks)
+    return scores.float()
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module,
+    data: ItemTensors,
+    metrics: Sequence[Metric],
+    convention: Convention,
+    *,
+    items: int = 32768,
+    precision: str = "float32",
+) -> dict[str, NDArray[np.float64]]:
+    """Every metric of every list, in the order of ``data``: ``{"ndcg@5": [lists], ...}``.
+
+    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch and changes
+    memory, not values. A list that the convention skips is NaN.
+    """
+    out = {str(metric): np.full(len(data), np.nan) for metric in metrics}
+    model.eval()
+    with tqdm(total=len(data), desc="evaluate", unit="list", leave=False, disable=None) as bar:
+        for batch in full_batches(data, items=items):
+            scores = score(model, batch, precision).double()
+            for metric in metrics:
+                values = metric(scores, batch.labels.double(), batch.mask, convention)
+                out[str(metric)][batch.lists] = values.cpu().numpy()
+            bar.update(len(batch))
+    return out
+
+
+@torch.inference_mode()
+def predict(
+    model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
+) -> NDArray[np.float32]:
+    """The score of every item, ``[items]``, in the order of ``data``."""
+    out = np.full(int(data.offsets[-1]), np.nan, np.float32)
+    model.eval()
+    with tqdm(total=len(data), desc="predict", unit="list", leave=False, disable=None) as bar:
+        for batch in full_batches(data, items=items):
+            rows = data.offsets[batch.lists][:, None] + batch.ranks.cpu().numpy() - 1
+            mask = batch.mask.cpu().numpy()
+            out[rows[mask]] = score(model, batch, precision).cpu().numpy()[mask]
+            bar.update(len(batch))
+    return out
+
+
+def means(values: dict[str, NDArray[np.float64]], convention: Convention) -> dict[str, float]:
+    """The mean over lists of each metric; lists that the convention skips are left out."""
+    return {
+        name: mean_over_lists(torch.from_numpy(per_list), empty=convention.empty)
+        for name, per_list in values.items()
+    }

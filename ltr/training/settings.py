@@ -1,0 +1,83 @@
+"""The protocol of a training run, checked before any data is read."""
+
+from dataclasses import dataclass, fields
+
+from ltr.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the trainer obeys; ``configs/train.yaml`` says what each key means.
+
+    Raises:
+        ConfigError: naming every setting that is out of range, in one line.
+    """
+
+    seed: int
+    epochs: int
+    batch_size: int
+    list_size: int
+    select_on: str
+    select: str
+    patience: int | None
+    monitor: tuple[str, ...]
+    empty_lists: str
+    warmup: float
+    clip: float | None
+    l1: float
+    l2: float
+    device: str
+    threads: int | None
+    precision: str
+    evaluation_items: int
+    checkpoint_minutes: float
+
+    def __post_init__(self) -> None:
+        """Check every field, and say everything at once."""
+        wrong: list[str] = []
+        for name, low in _WHOLE.items():
+            value = getattr(self, name)
+            if name in _OPTIONAL and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                wrong.append(f"{name}={value}: give a whole number >= {low}")
+        for name, low in _REAL.items():
+            value = getattr(self, name)
+            if name in _OPTIONAL and value is None:
+                continue
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= low:
+                wrong.append(f"{name}={value}: give a number >= {low:g}")
+        if self.clip == 0:
+            wrong.append("clip=0: give a number > 0, or null for no clipping")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                wrong.append(f"{name}={getattr(self, name)}: choose one of {', '.join(choices)}")
+        for split in self.monitor:
+            if split not in ("train", "vali"):
+                wrong.append(f"monitor: {split}: choose from train, vali (test is read once, last)")
+        if wrong:
+            raise ConfigError("; ".join(wrong))
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The keys of the config that are settings."""
+        return [field.name for field in fields(cls)]
+
+
+_WHOLE = {
+    "seed": 0,
+    "epochs": 0,
+    "batch_size": 1,
+    "list_size": 1,
+    "patience": 1,
+    "threads": 1,
+    "evaluation_items": 1,
+}
+_REAL = {"warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0}
+_OPTIONAL = {"patience", "threads", "clip"}
+_CHOICES = {
+    "select": ("best", "last"),
+    "empty_lists": ("keep", "skip"),
+    "device": ("auto", "cpu", "cuda"),
+    "precision": ("float32", "bfloat16"),
+}

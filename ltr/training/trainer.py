@@ -1,0 +1,279 @@
+"""The training loop: plain PyTorch, resumable at any step to the same weights bit for bit."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from ltr.data.batches import Batch, ItemTensors, steps_in_epoch, train_batches
+from ltr.errors import CheckpointError, TrainingError
+from ltr.losses.reduction import counted_lists, mean_over_lists
+from ltr.metrics import Convention, Metric
+from ltr.training.checkpoint import (
+    load_checkpoint,
+    random_states,
+    restore_random_states,
+    save_checkpoint,
+)
+from ltr.training.evaluation import evaluate, means, score
+from ltr.training.history import Scalars, write_history
+from ltr.training.interruption import Interrupted, Interruption
+from ltr.training.schedules import warm_up
+from ltr.training.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+Schedule = Callable[[float, int], float]
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved whole with every checkpoint.
+
+    ``loss``, ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the epoch under
+    way, so that an epoch cut in two is recorded like any other.
+    """
+
+    epoch: int = 0  # epochs finished
+    step: int = 0  # steps done in the epoch under way
+    best_epoch: int | None = None
+    best_value: float = -math.inf
+    wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
+    loss: float = 0.0
+    lists: int = 0  # lists that counted in the loss
+    grad_norm: float = 0.0
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains ``model`` and keeps ``best.pt``, ``last.pt`` and the history in ``folder``."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        settings: Settings,
+        *,
+        metrics: Sequence[Metric],
+        convention: Convention,
+        folder: Path,
+        kept: Mapping[str, Any],
+    ) -> None:
+        """``kept`` goes into every checkpoint as it is: the config and the transform."""
+        self.model, self.loss = model, loss
+        self.optimizer, self.schedule = optimizer, schedule
+        self.settings, self.metrics, self.convention = settings, metrics, convention
+        self.folder, self.kept = folder, kept
+        self.progress = Progress()
+        self._clock = time.perf_counter()
+        self._base_lr = [group["lr"] for group in optimizer.param_groups]
+        self._weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint of the epoch with the best ``select_on``."""
+        return self.folder / "best.pt"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint a run is resumed from."""
+        return self.folder / "last.pt"
+
+    def fit(self, data: Mapping[str, ItemTensors]) -> Progress:
+        """Train on ``data["train"]`` from where ``progress`` stands; evaluate on ``data["vali"]``.
+
+        Raises:
+            TrainingError: the loss or the gradient is not finite; nothing was updated with it.
+            Interrupted: SIGINT or SIGTERM came; the state is saved in ``last.pt``.
+        """
+        done = self.progress
+        self._clock = time.perf_counter()
+        steps = steps_in_epoch(len(data["train"]), self.settings.batch_size)
+        scalars = Scalars(self.folder, after_epoch=done.epoch if done.history else -1)
+        with logging_redirect_tqdm(), Interruption() as interruption:
+            try:
+                if not done.history:
+                    self._close_epoch(data, scalars)  # epoch 0: the untrained model
+                while done.epoch < self.settings.epochs and not self._stalled():
+                    self._train_epoch(data["train"], steps, interruption)
+                    done.epoch, done.step = done.epoch + 1, 0
+                    self._close_epoch(data, scalars)
+                    self._stop_if_asked(interruption)
+            finally:
+                scalars.close()
+        return done
+
+    def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
+        done, settings = self.progress, self.settings
+        self.model.train()
+        saved = started = time.perf_counter()
+        title = f"epoch {done.epoch + 1}/{settings.epochs}"
+        with tqdm(total=steps, initial=done.step, desc=title, leave=False, disable=None) as bar:
+            for batch in train_batches(
+                data,
+                batch_size=settings.batch_size,
+                list_size=settings.list_size,
+                seed=settings.seed,
+                epoch=done.epoch,
+                start=done.step,
+            ):
+                value = self._step(batch, data, done.step / steps, (done.step + 1) / steps)
+                done.step += 1
+                now = time.perf_counter()
+                done.seconds, started = done.seconds + now - started, now
+                bar.update()
+                bar.set_postfix_str(f"loss {value:.4f}", refresh=False)
+                self._stop_if_asked(interruption)
+                if now - saved > 60 * settings.checkpoint_minutes > 0:
+                    self._save(self.last)
+                    saved = time.perf_counter()
+
+    def _step(self, batch: Batch, data: ItemTensors, begin: float, end: float) -> float:
+        """One update; ``begin`` and ``end`` are the parts of the epoch done before and after."""
+        done, settings = self.progress, self.settings
+        factor = self.schedule(done.epoch + begin, settings.epochs)
+        factor *= warm_up(done.epoch + end, settings.warmup)
+        for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
+            group["lr"] = base * factor
+
+        scores = score(self.model, batch, settings.precision)
+        values = self.loss(scores, batch.labels, batch.mask)
+        objective = mean_over_lists(values, batch.labels, batch.mask, empty=settings.empty_lists)
+        self.optimizer.zero_grad(set_to_none=True)
+        (objective + self._penalty()).backward()
+        norm = self._gradient_norm()
+        value, size = objective.item(), norm.item()
+        if not (math.isfinite(value) and math.isfinite(size)):
+            what = "loss" if not math.isfinite(value) else "gradient"
+            qids = ", ".join(str(qid) for qid in data.qids[batch.lists])
+            raise TrainingError(
+                f"epoch {done.epoch + 1}, step {done.step + 1}: the {what} is not finite (loss "
+                f"{value}, gradient norm {size}); the weights are those before this step; lists with "
+                f"query id {qids}: lower optimizer.lr, set clip=1, or look at these lists"
+            )
+        self.optimizer.step()
+
+        counted = int(counted_lists(batch.labels, batch.mask, empty=settings.empty_lists).sum())
+        done.loss += value * counted
+        done.lists += counted
+        done.grad_norm += size
+        return value
+
+    def _penalty(self) -> Tensor | float:
+        """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
+        total: Tensor | float = 0.0
+        if self.settings.l1:
+            total = total + self.settings.l1 * sum(w.abs().sum() for w in self._weights)
+        if self.settings.l2:
+            total = total + self.settings.l2 / 2 * sum(w.square().sum() for w in self._weights)
+        return total
+
+    def _gradient_norm(self) -> Tensor:
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if self.settings.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
+        return norm
+
+    def _close_epoch(self, data: Mapping[str, ItemTensors], scalars: Scalars) -> None:
+        """Evaluate, record, keep the best and the last weights."""
+        done, settings = self.progress, self.settings
+        row: dict[str, float] = {"epoch": done.epoch}
+        if done.epoch:
+            row["loss"] = done.loss / max(1, done.lists)
+        for split in dict.fromkeys((*settings.monitor, "vali")):
+            values = evaluate(
+                self.model,
+                data[split],
+                self.metrics,
+                self.convention,
+                items=settings.evaluation_items,
+                precision=settings.precision,
+            )
+            row |= {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
+        selected = row[f"vali_{settings.select_on}"]
+        if math.isnan(selected):
+            raise TrainingError(
+                f"{settings.select_on} of vali is not a number: no list of vali counts under this "
+                "convention, or the model's scores are not finite; set convention.empty to a number "
+                "or look at vali"
+            )
+        if done.epoch:
+            steps = steps_in_epoch(len(data["train"]), settings.batch_size)
+            row["lr"] = self.optimizer.param_groups[0]["lr"]
+            row["grad_norm"] = done.grad_norm / steps
+            row["lists_per_second"] = len(data["train"]) / max(done.seconds, 1e-9)
+        row["seconds"] = done.seconds
+        done.loss, done.lists, done.grad_norm, done.seconds = 0.0, 0, 0.0, 0.0
+        done.history.append(row)
+
+        # The untrained model counts as the best only where it is all there is.
+        better = selected > done.best_value and (done.epoch > 0 or settings.epochs == 0)
+        if better:
+            done.best_value, done.best_epoch = selected, done.epoch
+            self._save(self.best)
+        self._save(self.last)
+        write_history(self.folder / "history.csv", done.history)
+        scalars.add(row)
+        log.info("%s%s", _sentence(row, settings.epochs), " *" if better else "")
+
+    def _stalled(self) -> bool:
+        patience, done = self.settings.patience, self.progress
+        return patience is not None and done.epoch - (done.best_epoch or 0) >= patience
+
+    def _stop_if_asked(self, interruption: Interruption) -> None:
+        if interruption.signum is not None:
+            self._save(self.last)
+            raise Interrupted(interruption.signum)
+
+    def _save(self, path: Path) -> None:
+        now = time.perf_counter()
+        self.progress.wall_seconds += now - self._clock
+        self._clock = now
+        content = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "base_lr": self._base_lr,
+            "progress": vars(self.progress),
+            "random": random_states(),
+            **self.kept,
+        }
+        save_checkpoint(path, content)
+
+    def resume(self, device: torch.device) -> None:
+        """Take over weights, optimiser, progress and random states from ``last.pt``."""
+        content = load_checkpoint(self.last, device)
+        try:
+            self.model.load_state_dict(content["model"])
+            self.optimizer.load_state_dict(content["optimizer"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{self.last} does not fit the model or optimiser of its own config: the program has "
+                "changed since; use the version that wrote it"
+            ) from error
+        self._base_lr = content["base_lr"]
+        self.progress = Progress(**content["progress"])
+        restore_random_states(content["random"])
+
+
+def _sentence(row: Mapping[str, float], epochs: int) -> str:
+    """One line of the log for an epoch."""
+    parts = [f"epoch {int(row['epoch'])}/{epochs}"]
+    if "loss" in row:
+        parts.append(f"loss {row['loss']:.4f}")
+    parts += [f"{k.replace('_', ' ')} {v:.4f}" for k, v in row.items() if "@" in k or "dcg" in k]
+    if "lists_per_second" in row:
+        parts.append(f"{row['lists_per_second']:,.0f} lists/s")
+    return "  ".join(parts)

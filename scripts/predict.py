@@ -1,0 +1,17 @@
+"""Scores of a kept model for new lists: ``python scripts/predict.py --help``."""
+
+from omegaconf import DictConfig
+
+from ltr.experiment.cli import command
+
+
+@command("predict")
+def main(cfg: DictConfig) -> None:
+    """Score every row of ``cfg.input`` and write ``cfg.output``."""
+    from ltr.experiment.apply import predict_kept  # torch is imported only when there is work
+
+    print(predict_kept(cfg))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Batches: pure functions of seed and epoch, nothing lost, nothing read from padding."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_lists
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltr.data.batches import (
+    Batch,
+    ItemTensors,
+    full_batches,
+    steps_in_epoch,
+    subsample,
+    train_batches,
+)
+from ltr.data.transforms import no_transform
+
+LENGTHS = [1, 9, 4, 30, 2, 17, 5]
+
+
+@pytest.fixture
+def data() -> ItemTensors:
+    lists = make_lists(LENGTHS, empty=(2,))
+    return ItemTensors(lists, no_transform(lists))
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in vars(a))
+
+
+def test_a_batch_is_its_lists_padded(data) -> None:
+    lists = make_lists(LENGTHS, empty=(2,))
+    batch = data.batch(np.array([3, 0]))
+    assert batch.features.shape == (2, 30, 5)
+    assert batch.mask.sum(1).tolist() == [30, 1]
+    np.testing.assert_array_equal(batch.features[1, 0], lists.features[0])
+    np.testing.assert_array_equal(batch.labels[0], lists.labels[14:44])
+    assert batch.features[1, 1:].abs().sum() == 0
+    assert batch.ranks[0].tolist() == list(range(1, 31))
+
+
+def test_an_epoch_has_every_list_once_and_depends_on_seed_and_epoch_only(data) -> None:
+    def epoch(seed: int, epoch: int, start: int = 0) -> list[Batch]:
+        torch.manual_seed(start)  # global state must not matter
+        np.random.seed(start)  # noqa: NPY002
+        return list(
+            train_batches(data, batch_size=3, list_size=8, seed=seed, epoch=epoch, start=start)
+        )
+
+    first = epoch(0, 0)
+    assert sorted(i for batch in first for i in batch.lists) == list(range(7))
+    assert len(first) == steps_in_epoch(7, 3) == 3
+    assert all(map(same, epoch(0, 0), first))
+    assert all(map(same, epoch(0, 0, start=1), first[1:])), "starting later changes nothing"
+    assert not all(map(same, epoch(0, 1), first))
+    assert not all(map(same, epoch(1, 0), first))
+
+
+def test_long_lists_are_subsampled_anew_each_epoch(data) -> None:
+    seen = set()
+    for epoch in range(5):
+        for batch in train_batches(data, batch_size=7, list_size=8, seed=0, epoch=epoch):
+            assert batch.mask.shape[1] == 8
+            row = batch.lists.tolist().index(3)
+            ranks = batch.ranks[row].tolist()
+            assert ranks == sorted(set(ranks)), "without replacement, in the file's order"
+            assert batch.labels[row].max() > 0
+            seen.add(tuple(ranks))
+    assert len(seen) == 5
+
+
+def test_subsample_has_the_distribution_of_drawing_again() -> None:
+    relevant = np.array([True, False, False, False, True, False])
+    rng = np.random.default_rng(0)
+    got = Counter(tuple(subsample(relevant, 2, rng).tolist()) for _ in range(9000))
+    pairs = [(i, j) for i in range(6) for j in range(i + 1, 6) if relevant[i] or relevant[j]]
+    assert set(got) == set(pairs)
+    expected = 9000 / len(pairs)
+    assert all(abs(count - expected) < 5 * np.sqrt(expected) for count in got.values())
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=40), st.data())
+@settings(max_examples=60, deadline=None)
+def test_subsample_keeps_a_relevant_item(relevant: list[bool], draw: st.DataObject) -> None:
+    size = draw.draw(st.integers(1, len(relevant) - 1))
+    places = subsample(np.array(relevant), size, np.random.default_rng(1))
+    assert len(set(places.tolist())) == size
+    assert not any(relevant) or any(relevant[i] for i in places)
+
+
+@pytest.mark.parametrize("items", [1, 20, 64, 10_000])
+def test_full_batches_cut_nothing(data, items) -> None:
+    seen = []
+    for batch in full_batches(data, items=items):
+        assert batch.mask.numel() <= max(items, 30)
+        assert batch.mask.sum(1).tolist() == [LENGTHS[i] for i in batch.lists]
+        seen += batch.lists.tolist()
+    assert sorted(seen) == list(range(7))

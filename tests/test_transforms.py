@@ -1,0 +1,129 @@
+"""Transforms: the published Web30K recipe by arithmetic, fitted on train only, always finite."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_lists
+
+from ltr.data.lists import Lists
+from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
+from ltr.errors import ConfigError, DataError
+
+
+def lists_of(*columns: list[float]) -> Lists:
+    features = np.array(columns, np.float32).T
+    n = len(features)
+    return Lists(features, np.zeros(n, np.float32), np.array([0, n]), np.array(["1"]))
+
+
+def test_web30k_recipe_is_log_of_x_plus_eps_then_standardised() -> None:
+    train = lists_of([0.0, 3.0], [-1.0, 3.0], [-5.0, -2.0], [0.0, 4.0])
+    fitted = fit_transform(
+        train, log="nonnegative", never_log=[3], negate=[2], log_eps=1e-2, std_eps=1e-6
+    )
+    got = fitted(train.features)
+    for column, (a, b) in enumerate(
+        [
+            (math.log(0.01), math.log(3.01)),  # all >= 0: logged
+            (-1.0, 3.0),  # a value below 0: only standardised
+            (math.log(5.01), math.log(2.01)),  # negated, then logged
+            (0.0, 4.0),  # never logged
+        ]
+    ):
+        mean, std = (a + b) / 2, abs(a - b) / 2
+        np.testing.assert_allclose(
+            got[:, column], [(a - mean) / (std + 1e-6), (b - mean) / (std + 1e-6)], rtol=1e-6
+        )
+
+
+def test_changing_vali_or_test_changes_nothing_in_the_fit(letor_folder, tmp_path) -> None:
+    from ltr.data.files import LetorFiles
+
+    def fit() -> dict:
+        data = LetorFiles(
+            name="letor", folder="mine", data_dir=letor_folder, cache_dir=tmp_path / "cache"
+        )
+        return fit_transform(data.split("train"), log="nonnegative").state()
+
+    before = fit()
+    for split in ("vali", "test"):
+        path = letor_folder / "mine" / f"{split}.txt"
+        path.write_text("1 qid:1 1:-1e30 2:-7 3:1e30 4:0 5:0\n")
+    assert fit() == before
+    path = letor_folder / "mine" / "train.txt"
+    path.write_text("1 qid:1 1:-1e30 2:-7 3:1e30 4:0 5:0\n")
+    assert fit() != before
+
+
+def test_other_splits_stay_finite_whatever_they_hold() -> None:
+    train = lists_of([0.0, 1.0, 3.0], [2.0, 2.0, 2.0], [1.0, np.nan, 3.0], [np.nan] * 3)
+    odd = np.array(
+        [[-1e30, 5.0, np.nan, 1.0], [3e38, -3e38, 3e38, 3e38]],
+        np.float32,
+    )
+    for log in ("never", "nonnegative", "skewed"):
+        got = fit_transform(train, log=log)(odd)
+        assert np.isfinite(got).all()
+        assert (got[:, 1] == 0).all(), "a column constant in train says nothing"
+        assert got[0, 2] == 0, "a missing value is the column's mean"
+    assert np.isfinite(no_transform(train)(odd)).all()
+
+
+def test_a_negative_value_in_a_logged_column_counts_as_zero() -> None:
+    fitted = fit_transform(lists_of([0.0, 3.0]), log="nonnegative")
+    np.testing.assert_array_equal(
+        fitted(np.array([[-4.0]], np.float32)), fitted(np.array([[0.0]], np.float32))
+    )
+
+
+def test_skewed_logs_only_the_columns_it_helps() -> None:
+    rng = np.random.default_rng(0)
+    heavy, even = rng.lognormal(4, 2, 500), rng.normal(size=500)
+    constant = np.ones(500)
+    fitted = fit_transform(lists_of(*(c.tolist() for c in (heavy, -heavy, constant))), log="skewed")
+    assert fitted.shape.tolist() == [2, 2, 0]
+    assert fit_transform(lists_of((even + 30).tolist()), log="skewed").shape.tolist() == [0]
+
+
+def test_blocks_give_what_one_pass_gives(monkeypatch) -> None:
+    lists = make_lists([40, 60])
+    whole = fit_transform(lists, log="nonnegative")
+    monkeypatch.setattr("ltr.data.transforms._BLOCK", 7)
+    parts = fit_transform(lists, log="nonnegative")
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-12)
+    np.testing.assert_array_equal(parts(lists.features), parts(lists.features.copy()))
+
+
+def test_state_round_trips() -> None:
+    lists = make_lists([30], seed=3)
+    fitted = fit_transform(lists, log="skewed", negate=[1])
+    again = FeatureTransform.from_state(fitted.state())
+    np.testing.assert_array_equal(again(lists.features), fitted(lists.features))
+
+
+def test_input_is_not_changed() -> None:
+    lists = make_lists([30])
+    before = lists.features.copy()
+    fit_transform(lists, log="nonnegative", negate=[0])(lists.features)
+    np.testing.assert_array_equal(lists.features, before)
+
+
+def test_errors_say_what_to_do() -> None:
+    lists = make_lists([3])
+    with pytest.raises(ConfigError, match=r"negate: column 9 is not there.*columns 0 to 4; choose"):
+        fit_transform(lists, negate=[9])
+    with pytest.raises(ConfigError, match=r"log=sqrt: choose one of never, nonnegative, skewed"):
+        fit_transform(lists, log="sqrt")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"std_eps=0: give a number > 0"):
+        fit_transform(lists, std_eps=0)
+    with pytest.raises(DataError, match=r"have 4 features, the model was trained on 5"):
+        no_transform(lists)(lists.features[:, :4])
+
+
+def test_labels_do_not_matter() -> None:
+    lists = make_lists([30])
+    other = replace(lists, labels=lists.labels[::-1].copy())
+    assert fit_transform(lists, log="skewed").state() == fit_transform(other, log="skewed").state()
