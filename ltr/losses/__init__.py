@@ -1,0 +1,21 @@
+"""Ranking losses: pure functions of ``(scores, labels, mask)``, one value per list, smaller better.
+
+The file of a loss is named as its config: ``loss=lambdarank`` is ``configs/loss/lambdarank.yaml``
+is ``ltr/losses/lambdarank.py``. All return float64 for float64 scores, else float32, never read
+padding, and give 0 without gradient for a list of no items. How the lists of a batch become one
+number is ``ltr.losses.reduction``.
+"""
+
+from ltr.losses.lambdarank import lambdarank_loss
+from ltr.losses.listnet import listnet_loss
+from ltr.losses.neuralndcg import neural_ndcg_loss
+from ltr.losses.reduction import mean_over_lists
+from ltr.losses.rmse import rmse_loss
+
+__all__ = [
+    "lambdarank_loss",
+    "listnet_loss",
+    "mean_over_lists",
+    "neural_ndcg_loss",
+    "rmse_loss",
+]

@@ -1,0 +1,77 @@
+"""LambdaRank: the pairwise logistic loss, each pair weighted by what its swap changes in NDCG."""
+
+from torch import Tensor
+
+from ltr.losses.inputs import without_padding
+from ltr.losses.pairwise import pairwise_logistic
+from ltr.metrics.checks import check_choice
+from ltr.metrics.cumulative_gain import dcg
+from ltr.metrics.gains import discounts, gains
+from ltr.metrics.ordering import rank_of_item
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def lambdarank_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    sigma: float = 1.0,
+    pairs: str = "any",
+) -> PerList:
+    """LambdaRank of each list, ``[batch]``, >= 0.
+
+    Sum over the pairs y_i > y_j of |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))), with
+    |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k the change of NDCG@k when i and j
+    swap places at the current ranks r; g = 2^y - 1, d(r) = 1/log2(1 + r) and 0 beyond k. The
+    weights are constants: the gradient is the sum of the lambdas (Burges et al., 2006, and the
+    overview of 2010, section 4.1). Ranks of ties follow the order in which the items are given. The
+    logarithm is natural. A list without pairs, such as an empty one, gives 0 without gradient.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        sigma: > 0, slope of the logistic, in units of 1 / score.
+        pairs: which pairs count at a cutoff: ``"any"``, at least one item in the current top k, or
+            ``"both"``, both. ``"any"`` is the default because NDCG@k changes in a swap across the
+            cutoff, and only these pairs can lift a relevant item into the top k; ``"both"`` is how
+            the NeuralNDCG paper's figures at a cutoff were made.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> lambdarank_loss(scores, labels, mask, k=1)  # |1 - 0| * log(1 + exp(2)), one pair
+    tensor([2.1269])
+    >>> lambdarank_loss(scores, labels, mask, k=1, pairs="both")  # no pair
+    tensor([0.])
+    """
+    check_choice("pairs", pairs, ["any", "both"])
+    scores, labels = without_padding(scores, labels, mask)
+    weights = _ndcg_changes(scores, labels, mask, k=k, both=pairs == "both")
+    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
+
+
+def _ndcg_changes(
+    scores: Scores, labels: Labels, mask: Mask, *, k: int | None, both: bool
+) -> Tensor:
+    """|delta NDCG@k| of swapping each two items, ``[batch, list, list]``.
+
+    The scores enter through the ranks alone, so that no gradient flows.
+    """
+    ranks = rank_of_item(scores, mask)
+    discount = discounts(scores.shape[-1], scores, k=k)[ranks - 1]
+    gain = gains(labels, mask)
+    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
+    gain = gain / ideal.masked_fill(ideal <= 0, 1)
+    changes = (gain.unsqueeze(-1) - gain.unsqueeze(-2)).abs()
+    changes *= (discount.unsqueeze(-1) - discount.unsqueeze(-2)).abs()
+    if both and k is not None:
+        top = ranks <= k
+        changes *= top.unsqueeze(-1) & top.unsqueeze(-2)
+    return changes

@@ -1,0 +1,39 @@
+"""How the lists of a batch become the one number that is minimised: here and nowhere else."""
+
+from torch import Tensor
+
+from ltr.metrics.checks import check_choice
+from ltr.typing import Labels, Mask, PerList, PerListMask
+
+
+def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
+    """Mean of the lists' losses, a scalar; every list counts the same, however long it is.
+
+    A row without items is padding of the batch and never counts. If no list counts, the result is 0
+    and ``backward`` gives gradients of 0.
+
+    Args:
+        values: ``[batch]``, what a loss returned.
+        labels: ``[batch, list]``, the labels it was given.
+        mask: ``[batch, list]``, True where an item exists.
+        empty: ``"keep"`` counts a list without a relevant item with the value the loss gives it
+            (0 for NeuralNDCG and LambdaRank, which lowers the mean and so the step); ``"skip"``
+            leaves it out of sum and count.
+
+    Raises:
+        ConfigError: ``empty`` is neither.
+
+    >>> import torch
+    >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
+    >>> labels = torch.tensor([[1.0], [0.0], [1.0]])
+    >>> mean_over_lists(values, labels, mask), mean_over_lists(values, labels, mask, empty="skip")
+    (tensor(3.), tensor(4.))
+    """
+    counted = counted_lists(labels, mask, empty=empty)
+    return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+
+
+def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
+    """Which lists ``mean_over_lists`` counts, ``[batch]``; its arguments mean the same."""
+    check_choice("empty", empty, ["keep", "skip"])
+    return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)

@@ -1,0 +1,57 @@
+"""Fully connected layers, their initialisation, and the head that gives one score per item."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ltr.models.activation import activation_module
+from ltr.typing import Features, Mask, Scores
+
+
+def dense_layers(
+    width: int,
+    sizes: Sequence[int],
+    *,
+    activation: str | None,
+    dropout: float,
+    input_norm: bool,
+) -> nn.Sequential:
+    """Layer norm of the input where asked for, then linear, activation, dropout for each size."""
+    layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
+    for size_in, size_out in zip([width, *sizes], sizes, strict=False):
+        layers += [nn.Linear(size_in, size_out), activation_module(activation), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+class ScoringHead(nn.Module):
+    """Linear layer to one number per item and an activation; 0 on padding."""
+
+    def __init__(self, size: int, output_activation: str | None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, 1)
+        self.activation = activation_module(output_activation)
+
+    def forward(self, hidden: Features, mask: Mask) -> Scores:
+        """Scores ``[batch, list]`` of hidden vectors ``[batch, list, size]``."""
+        scores: Tensor = self.activation(self.linear(hidden).squeeze(-1))
+        return scores.masked_fill(~mask, 0)
+
+
+def zero_padding(features: Features, mask: Mask) -> Features:
+    """The features with 0 on padding, so that nothing that stands there, NaN included, spreads."""
+    return features.masked_fill(~mask.unsqueeze(-1), 0)
+
+
+@torch.no_grad()
+def xavier_uniform(model: nn.Module) -> None:
+    """Draw every weight matrix of ``model`` from Xavier's uniform distribution, global generator.
+
+    The query, key and value matrices that PyTorch stacks in one are drawn each by itself. Biases
+    and norms keep PyTorch's own initialisation.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            parts = parameter.chunk(3) if name.endswith("in_proj_weight") else (parameter,)
+            for part in parts:
+                nn.init.xavier_uniform_(part)

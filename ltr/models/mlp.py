@@ -1,0 +1,81 @@
+"""Pointwise models: the score of an item depends on that item alone."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ltr.errors import ConfigError
+from ltr.models.checks import dropout_rate, positive_int, sizes_tuple
+from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform, zero_padding
+from ltr.typing import Features, Mask, Ranks, Scores
+
+
+class MLP(nn.Module):
+    """Fully connected layers, then a linear layer to one score.
+
+    Hidden sizes 64 and 32 with ReLU, and a sigmoid on the output, are the model of the project
+    report on RankNet (after Burges et al., 2005). Weight matrices start from Xavier's uniform
+    distribution.
+
+    Args:
+        width: number of features of an item.
+        hidden_sizes: size of each hidden layer, at least one.
+        activation: after each hidden layer; a name of ``ltr.models.activation``.
+        dropout: rate in [0, 1), after each activation.
+        input_norm: layer norm of the features first.
+        output_activation: of the score.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        hidden_sizes: Sequence[int] = (64, 32),
+        activation: str | None = "relu",
+        dropout: float | int = 0.0,
+        input_norm: bool = False,
+        output_activation: str | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = sizes_tuple("hidden_sizes", hidden_sizes)
+        if not sizes:
+            raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
+        self.layers = dense_layers(
+            positive_int("width", width),
+            sizes,
+            activation=activation,
+            dropout=dropout_rate("dropout", dropout),
+            input_norm=input_norm,
+        )
+        self.head = ScoringHead(sizes[-1], output_activation)
+        xavier_uniform(self)
+
+    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        return self.head(self.layers(zero_padding(features, mask)), mask)
+
+
+class Linear(nn.Module):
+    """One weight per feature and a bias: the ranker of RankSVM and its like.
+
+    The weights start from Xavier's uniform distribution.
+
+    Args:
+        width: number of features of an item.
+        output_activation: of the score; a name of ``ltr.models.activation``.
+
+    Raises:
+        ConfigError: ``width`` < 1, or an unknown activation.
+    """
+
+    def __init__(self, width: int, *, output_activation: str | None = None) -> None:
+        super().__init__()
+        self.head = ScoringHead(positive_int("width", width), output_activation)
+        xavier_uniform(self)
+
+    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        return self.head(zero_padding(features, mask), mask)

@@ -1,0 +1,110 @@
+"""The Context-Aware Ranker: self-attention between the items of a list."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ltr.errors import ConfigError
+from ltr.models.checks import dropout_rate, positive_int, sizes_tuple
+from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform, zero_padding
+from ltr.models.position import position_encoding
+from ltr.typing import Features, Mask, Ranks, Scores
+
+
+class ContextAwareTransformer(nn.Module):
+    """Input layers, pre-norm encoder blocks with a final norm, and a linear layer to one score.
+
+    The model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with Self-Attention", on
+    PyTorch's own encoder with ReLU in the feed-forward part. The defaults are the NeuralNDCG
+    paper's setting for Web30K. Weight matrices start from Xavier's uniform distribution. Without
+    ``position`` the order in which the items are given means nothing.
+
+    Args:
+        width: number of features of an item.
+        fc_sizes: size of each input layer; the last is the hidden size of the blocks. With none the
+            features enter the blocks as they are.
+        input_norm: layer norm of the features first.
+        fc_activation: after each input layer; a name of ``ltr.models.activation``.
+        fc_dropout: rate in [0, 1), after each input layer.
+        blocks: number of encoder blocks.
+        heads: attention heads; divides the hidden size.
+        feed_forward: size of the feed-forward part of a block.
+        dropout: rate in [0, 1), in the blocks, on attention weights too.
+        position: encoding of the rank an item was first given, added to the input of the blocks:
+            ``"fixed"`` (sines and cosines), ``"learned"``, or None. It needs ``ranks``.
+        max_rank: entries of the learned encoding; ranks beyond it share the last one.
+        output_activation: of the score; the NeuralNDCG paper has Tanh for NeuralNDCG, none else.
+
+    Raises:
+        ConfigError: a setting is out of range, or ``position`` is set and no ranks are given.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        fc_sizes: Sequence[int] = (96,),
+        input_norm: bool = False,
+        fc_activation: str | None = None,
+        fc_dropout: float | int = 0.0,
+        blocks: int = 2,
+        heads: int = 1,
+        feed_forward: int = 384,
+        dropout: float | int = 0.1,
+        position: str | None = None,
+        max_rank: int = 240,
+        output_activation: str | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = sizes_tuple("fc_sizes", fc_sizes)
+        size = (positive_int("width", width), *sizes)[-1]
+        if size % positive_int("heads", heads):
+            raise ConfigError(
+                f"heads={heads} does not divide the hidden size {size}: "
+                "change heads or the last of fc_sizes"
+            )
+        self.layers = dense_layers(
+            width,
+            sizes,
+            activation=fc_activation,
+            dropout=dropout_rate("fc_dropout", fc_dropout),
+            input_norm=input_norm,
+        )
+        self.position = (
+            None
+            if position is None
+            else position_encoding(position, size, positive_int("max_rank", max_rank))
+        )
+        block = nn.TransformerEncoderLayer(
+            size,
+            heads,
+            dim_feedforward=positive_int("feed_forward", feed_forward),
+            dropout=dropout_rate("dropout", dropout),
+            batch_first=True,
+            norm_first=True,
+        )
+        self.encoder = nn.TransformerEncoder(
+            block,
+            positive_int("blocks", blocks),
+            norm=nn.LayerNorm(size),
+            enable_nested_tensor=False,
+        )
+        self.head = ScoringHead(size, output_activation)
+        xavier_uniform(self)
+
+    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
+        """Scores ``[batch, list]``, 0 where ``mask`` is False.
+
+        ``ranks`` count from 1 and may be anything on padding; they are read only with ``position``.
+        """
+        hidden = self.layers(zero_padding(features, mask))
+        if self.position is not None:
+            if ranks is None:
+                raise ConfigError(
+                    "position needs the rank of each item and none is given: "
+                    "pass ranks, or write position=null"
+                )
+            hidden = hidden + self.position(ranks)
+        # A list of no items attends to its padding: attention over nothing could be NaN.
+        ignored = ~mask & mask.any(-1, keepdim=True)
+        return self.head(self.encoder(hidden, src_key_padding_mask=ignored), mask)

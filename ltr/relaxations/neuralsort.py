@@ -1,0 +1,66 @@
+"""NeuralSort: a row-stochastic relaxation of the permutation matrix that sorts the scores."""
+
+import torch
+
+from ltr.metrics.checks import check_positive
+from ltr.typing import Mask, Matrix, Scores
+
+
+def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
+    """The matrix P whose row r says which item stands at rank r, ``[batch, rank, item]``.
+
+    P[r, j] = softmax over j of ((n + 1 - 2r) s_j - sum_i |s_i - s_j|) / temperature, n the number
+    of items of the list, r from 1 to n (the NeuralNDCG paper, eq. 3; Grover et al., 2019). As the
+    temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
+    The rows beyond n and the columns of padding are exactly 0; every other row sums to one.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        mask: ``[batch, list]``, True where an item exists, padding anywhere.
+        temperature: > 0, in units of the scores; smaller is closer to sorting.
+
+    Returns:
+        float64 for float64 scores, else float32. The gradient on padding is exactly 0.
+
+    Raises:
+        ConfigError: ``temperature`` is not above 0.
+
+    >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
+    >>> neural_sort(scores, mask, temperature=0.1).round().tolist()  # ranks 1, 2, none
+    [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
+    """
+    check_positive("temperature", temperature)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    sizes = mask.sum(-1, keepdim=True)
+    # A shift of all scores changes nothing in P; around 0 the sums below lose fewest digits.
+    center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
+    scores = (scores - center).masked_fill(~mask, 0) / temperature
+    spread = sum_of_distances(scores, mask)
+
+    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+    weights = (sizes + 1 - 2 * ranks).to(scores.dtype)
+    # An infinite spread keeps padding out of the softmax; a list of padding only would be NaN.
+    spread = spread.masked_fill(~mask & (sizes > 0), torch.inf)
+    logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
+    return logits.softmax(-1).masked_fill((ranks > sizes).unsqueeze(-1), 0)
+
+
+def sum_of_distances(scores: Scores, mask: Mask) -> Scores:
+    """For each item j the sum over the items i of its list of \\|s_i - s_j\\|, ``[batch, list]``.
+
+    By one sort and prefix sums, O(n log n): s_j (#below - #above) - sum below + sum above. Items
+    with equal scores get bitwise equal sums. What stands on padding means nothing.
+
+    >>> sum_of_distances(torch.tensor([[1.0, 4.0, 2.0]]), torch.tensor([[True, True, True]]))
+    tensor([[4., 5., 3.]])
+    """
+    ascending = scores.masked_fill(~mask, torch.inf).sort(-1).values
+    sizes = mask.sum(-1, keepdim=True)
+    below = torch.searchsorted(ascending, scores.contiguous())
+    not_above = torch.searchsorted(ascending, scores.contiguous(), right=True)
+    prefix = torch.nn.functional.pad(
+        ascending.masked_fill(ascending == torch.inf, 0).cumsum(-1), (1, 0)
+    )
+    sum_below = prefix.gather(-1, below)
+    sum_above = prefix[:, -1:] - prefix.gather(-1, not_above)
+    return scores * (below - (sizes - not_above)) - sum_below + sum_above

@@ -1,0 +1,311 @@
+"""Metrics: hand arithmetic, independent computations, the official LETOR figures."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import ndcg_score
+
+from ltr.errors import ConfigError
+from ltr.metrics import Convention, Metric, dcg, mean_over_lists, ndcg, parse_metric
+from ltr.metrics.ordering import rank_of_item
+
+Floats = NDArray[np.float64]
+
+
+def row(*values: float) -> torch.Tensor:
+    return torch.tensor([values], dtype=torch.float64)
+
+
+def all_items(values: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(values, dtype=torch.bool)
+
+
+def reference_ndcg(
+    scores: Floats, labels: Floats, k: int, empty: float, gain: str, discount: str
+) -> float:
+    """NDCG@k of one list, written from the formulas; Python's sort is stable."""
+
+    def value(ordered: list[float]) -> float:
+        total = 0.0
+        for rank, label in enumerate(ordered[:k], 1):
+            log = math.log2(1 + rank) if discount == "log2" else math.log2(max(rank, 2))
+            total += (2**label - 1 if gain == "exp2" else label) / log
+        return total
+
+    ideal = value(sorted(labels, reverse=True))
+    found = value([labels[i] for i in sorted(range(len(scores)), key=lambda i: -scores[i])])
+    return found / ideal if ideal > 0 else empty
+
+
+def test_dcg_by_hand() -> None:
+    scores, labels = row(0.1, 0.9, 0.5), row(2, 1, 0)
+    # ranked: label 1, label 0, label 2
+    whole = (2**1 - 1) / math.log2(1 + 1) + (2**2 - 1) / math.log2(1 + 3)
+    assert dcg(scores, labels, all_items(scores)).item() == pytest.approx(whole, abs=1e-15)
+    assert dcg(scores, labels, all_items(scores), k=2).item() == 1 / math.log2(1 + 1)
+    linear = dcg(scores, labels, all_items(scores), gain="linear").item()
+    assert linear == pytest.approx(1 + 2 / math.log2(1 + 3))
+    letor = dcg(scores, labels, all_items(scores), discount="letor").item()
+    assert letor == pytest.approx(1 + 3 / math.log2(3))
+
+
+def test_letor_discount_is_one_at_ranks_one_and_two() -> None:
+    labels = row(1, 1, 1, 1)
+    found = [
+        dcg(-row(1, 2, 3, 4), labels, all_items(labels), k=k, discount="letor") for k in (1, 2, 4)
+    ]
+    assert [value.item() for value in found] == pytest.approx([1, 2, 2 + 1 / math.log2(3) + 1 / 2])
+
+
+def test_ndcg_by_hand() -> None:
+    scores, labels = row(0.1, 0.9, 0.5), row(2, 1, 0)
+    ideal = 3 + 1 / math.log2(1 + 2)
+    whole = (1 + 3 / math.log2(1 + 3)) / ideal
+    assert ndcg(scores, labels, all_items(scores)).item() == pytest.approx(whole, abs=1e-15)
+    assert ndcg(scores, labels, all_items(scores), k=1).item() == pytest.approx(1 / 3, abs=1e-15)
+    # the ideal list is cut at k too
+    assert ndcg(scores, labels, all_items(scores), k=2).item() == pytest.approx(1 / ideal)
+    assert ndcg(scores, labels, all_items(scores), k=99).item() == pytest.approx(whole, abs=1e-15)
+
+
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+@pytest.mark.parametrize("discount", ["log2", "letor"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_agrees_with_an_independent_computation(
+    gain: str, discount: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    rng = np.random.default_rng(0)
+    lengths = [1, 2, 3, 7, 50, 300]
+    mask = np.zeros((len(lengths), 310), dtype=bool)
+    for places, n in zip(mask, lengths, strict=True):  # padding anywhere
+        places[rng.choice(310, n, replace=False)] = True
+    scores = np.where(mask, rng.integers(-20, 20, mask.shape) / 4.0, np.nan)  # many ties
+    labels = np.where(mask, rng.choice([0, 0, 0, 1, 2, 3, 4], mask.shape), np.nan)
+    for k in (1, 2, 5, 10, 400):
+        found = ndcg(
+            torch.tensor(scores, dtype=dtype),
+            torch.tensor(labels, dtype=dtype),
+            torch.tensor(mask),
+            k=k,
+            empty=0.25,
+            gain=gain,
+            discount=discount,
+        )
+        expected = [
+            reference_ndcg(scores[i][mask[i]], labels[i][mask[i]], k, 0.25, gain, discount)
+            for i in range(len(lengths))
+        ]
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.numpy(), expected, atol=tolerance, rtol=0)
+
+
+def test_agrees_with_sklearn_where_conventions_coincide() -> None:
+    rng = np.random.default_rng(1)
+    labels, scores = rng.integers(0, 5, (20, 15)).astype(float), rng.normal(size=(20, 15))
+    for k in (1, 4, 15):
+        found = ndcg(
+            torch.tensor(scores),
+            torch.tensor(labels),
+            torch.ones(20, 15, dtype=torch.bool),
+            k=k,
+            gain="linear",
+        )
+        assert mean_over_lists(found) == pytest.approx(ndcg_score(labels, scores, k=k), abs=1e-12)
+
+
+def test_ties_keep_the_order_given() -> None:
+    scores = torch.zeros(1, 100)
+    labels = torch.zeros(1, 100)
+    labels[0, 36] = 1
+    assert ndcg(scores, labels, all_items(scores)).item() == pytest.approx(1 / math.log2(1 + 37))
+    assert rank_of_item(scores, all_items(scores)).tolist() == [list(range(1, 101))]
+
+
+@pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
+def test_padding_is_never_read(junk: float) -> None:
+    mask = torch.tensor([[False, True, True, False, True]])
+    scores, labels = row(junk, 0.1, 0.9, junk, 0.5), row(junk, 2, 1, junk, 0)
+    alone = ndcg(scores[mask][None], labels[mask][None], mask[mask][None])
+    assert torch.equal(ndcg(scores, labels, mask), alone)
+
+
+def test_an_item_scored_minus_infinity_stands_before_the_padding() -> None:
+    mask = torch.tensor([[False, True, True]])
+    found = ndcg(row(-math.inf, -math.inf, 0), row(9, 1, 0), mask)
+    assert found.item() == pytest.approx(1 / math.log2(1 + 2))
+
+
+@pytest.mark.parametrize("relevant", [True, False])
+def test_a_nan_score_makes_its_list_nan_and_no_other(relevant: bool) -> None:
+    scores = torch.tensor([[0.5, math.nan], [0.5, 0.1]])
+    labels = torch.tensor([[float(relevant), 0.0], [1.0, 0.0]])
+    found = ndcg(scores, labels, all_items(scores), k=1)
+    assert found[0].isnan()
+    assert found[1] == 1
+
+
+@pytest.mark.parametrize("empty", [1.0, 0, 0.5])
+def test_value_of_an_empty_list(empty: float) -> None:
+    mask = torch.tensor([[True, True], [False, False], [True, True]])
+    labels = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    found = ndcg(torch.tensor([[0.3, 0.1]] * 3), labels, mask, empty=empty)
+    assert found.tolist() == pytest.approx([empty, empty, 1 / math.log2(1 + 2)])
+    assert ndcg(torch.empty(1, 0), torch.empty(1, 0), mask[:1, :0], empty=empty).item() == empty
+
+
+def test_skipped_lists_leave_the_mean() -> None:
+    labels = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    values = ndcg(torch.tensor([[0.3, 0.1]] * 3), labels, all_items(labels), empty="skip")
+    assert values[0].isnan()
+    assert mean_over_lists(values) == pytest.approx((1 / math.log2(1 + 2) + 1) / 2)
+    assert math.isnan(mean_over_lists(values[:1]))
+    assert math.isnan(mean_over_lists(values[:0]))
+
+
+def test_mean_is_taken_in_float64() -> None:
+    values = torch.full((100_000,), 0.1)
+    assert mean_over_lists(values) == pytest.approx(float(values[0]), rel=1e-13)
+
+
+def test_mean_does_not_hide_a_model_that_broke_down() -> None:
+    assert math.isnan(mean_over_lists(torch.tensor([1.0, math.nan]), empty=1.0))
+    assert mean_over_lists(torch.tensor([1.0, math.nan]), empty="skip") == 1
+
+
+def test_bad_knobs_end_with_the_remedy() -> None:
+    data = row(1.0), row(1.0), all_items(row(1.0))
+    with pytest.raises(ConfigError, match=r"^k=0 is not a cutoff: write an integer k >= 1"):
+        ndcg(*data, k=0)
+    with pytest.raises(ConfigError, match=r"^gain=exp is not known: choose one of exp2, linear$"):
+        dcg(*data, gain="exp")
+    with pytest.raises(ConfigError, match=r"^discount=ln is not known: choose one of log2, letor$"):
+        dcg(*data, discount="ln")
+    for empty in (2.0, -1, math.nan, "drop"):
+        with pytest.raises(ConfigError, match=r"write a number from 0 to 1, or skip$"):
+            ndcg(*data, empty=empty)
+
+
+@pytest.mark.parametrize("text", ["ndcg", "ndcg@5", "dcg@100"])
+def test_metric_names_round_trip(text: str) -> None:
+    assert str(parse_metric(text)) == text
+    assert parse_metric(str(parse_metric(text))) == parse_metric(text)
+
+
+MISSPELT = [
+    *("ndgc@5", "ndcg@0", "ndcg@-1", "ndcg@", "ndcg@5.0", "NDCG@5", "ndcg_5", "ndcg@05"),
+    *("", "ndcg @5", "ndcg@5\n", "ndcg@\N{ARABIC-INDIC DIGIT FIVE}"),
+]
+
+
+@pytest.mark.parametrize("text", MISSPELT)
+def test_misspelt_metric_says_how_to_write_it(text: str) -> None:
+    expected = (
+        f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of dcg, ndcg"
+    )
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
+        parse_metric(text)
+
+
+def test_metric_checks_what_it_is_made_of() -> None:
+    with pytest.raises(ConfigError, match="'map' is not a metric"):
+        Metric("map")
+    with pytest.raises(ConfigError, match="k=0 is not a cutoff"):
+        Metric("ndcg", 0)
+
+
+def test_metric_applies_cutoff_and_convention() -> None:
+    data = row(0.1, 0.9, 0.5, 0.4), row(2, 1, 0, 3), all_items(row(0, 0, 0, 0))
+    convention = Convention(gain="linear", discount="letor")
+    assert torch.equal(parse_metric("ndcg@2")(*data), ndcg(*data, k=2))
+    assert torch.equal(parse_metric("ndcg")(*data), ndcg(*data))
+    for name, function in (("ndcg", ndcg), ("dcg", dcg)):
+        found = parse_metric(f"{name}@3")(*data, convention)
+        assert torch.equal(found, function(*data, k=3, gain="linear", discount="letor"))
+        assert not torch.equal(found, function(*data, k=3))
+    empty = row(0.0, 0.0), row(0.0, 0.0), all_items(row(0, 0))
+    assert parse_metric("ndcg")(*empty, Convention(empty=0.5)).item() == 0.5
+
+
+def test_convention_describes_itself() -> None:
+    assert Convention().describe() == (
+        "empty list = 1, gain 2^y-1, discount 1/log2(1+rank), ties in file order"
+    )
+    assert Convention("skip", "linear", "letor").describe() == (
+        "empty lists left out, gain y, discount 1 at ranks 1 and 2, then 1/log2(rank), "
+        "ties in file order"
+    )
+    with pytest.raises(ConfigError, match=r"^gain=2 is not known: choose one of exp2, linear$"):
+        Convention(gain="2")
+    with pytest.raises(ConfigError, match=r"^discount=2 is not known"):
+        Convention(discount="2")
+    with pytest.raises(ConfigError, match=r"^empty=one is not a value of an empty list"):
+        Convention(empty="one")
+
+
+def test_a_config_can_be_checked_without_torch() -> None:
+    code = (
+        "import sys; from ltr.metrics import Convention, parse_metric; parse_metric('ndcg@5'); "
+        "Convention().describe(); assert 'torch' not in sys.modules; "
+        "from ltr.metrics import ndcg, dcg, mean_over_lists; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+DATA = Path(os.environ.get("LTR_DATA_DIR", ""))
+OFFICIAL = DATA.parent / "reference" / "letor4_eval"
+official = pytest.mark.skipif(
+    "LTR_DATA_DIR" not in os.environ or not OFFICIAL.is_dir() or not (DATA / "MQ2008").is_dir(),
+    reason="LTR_DATA_DIR does not name MQ2008 with the official evaluation beside it",
+)
+
+
+def read_official(prediction: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores, labels and mask ``[lists, longest]`` of an official prediction file."""
+    fold = prediction.name.split(".")[1]
+    lists: dict[str, list[tuple[float, float]]] = {}
+    rows = (DATA / "MQ2008" / fold / "test.txt").read_text().splitlines()
+    for line, score in zip(rows, prediction.read_text().split(), strict=True):
+        label, qid, _ = line.split(maxsplit=2)
+        lists.setdefault(qid, []).append((float(score), float(label)))
+    values = torch.zeros(2, len(lists), max(map(len, lists.values())), dtype=torch.float64)
+    mask = torch.zeros(values.shape[1:], dtype=torch.bool)
+    for i, items in enumerate(lists.values()):
+        values[:, i, : len(items)] = torch.tensor(items, dtype=torch.float64).T
+        mask[i, : len(items)] = True
+    return values[0], values[1], mask
+
+
+@official
+def test_official_letor_figures() -> None:
+    predictions = sorted(OFFICIAL.glob("MQ2008.*.pred.txt"))
+    assert predictions
+    for prediction in predictions:
+        scores, labels, mask = read_official(prediction)
+        figures = prediction.with_name(prediction.name.replace(".pred.", ".perf.")).read_text()
+        head, average = (line.split("\t") for line in figures.split("\n\n")[1].splitlines()[:2])
+        printed = dict(zip(head, average, strict=True))
+        for k in range(1, 11):
+            values = ndcg(scores, labels, mask, k=k, empty=0.0, discount="letor")
+            values[mask.sum(-1) < k] = 0  # the official script's rule for short lists
+            assert f"{mean_over_lists(values):.4f}" == printed[f"NDCG@{k}"], (prediction.name, k)
+
+
+@official
+def test_official_predictions_under_the_paper_convention() -> None:
+    for prediction in sorted(OFFICIAL.glob("MQ2008.*.pred.txt")):
+        scores, labels, mask = read_official(prediction)
+        for k in (5, 10, 1000):
+            found = ndcg(scores, labels, mask, k=k)
+            expected = [
+                reference_ndcg(s[m].numpy(), y[m].numpy(), k, 1.0, "exp2", "log2")
+                for s, y, m in zip(scores, labels, mask, strict=True)
+            ]
+            np.testing.assert_allclose(found.numpy(), expected, atol=1e-12, rtol=0)

@@ -1,0 +1,348 @@
+"""Models: padding, order and company of the items, and what each configuration promises."""
+
+import copy
+import inspect
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ltr.errors import ConfigError
+from ltr.models import MLP, ContextAwareTransformer, Linear
+from ltr.models.activation import ACTIVATIONS, activation_module
+
+WIDTH = 5
+Make = Callable[[], nn.Module]
+CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "model").glob("*.yaml"))
+
+small = partial(ContextAwareTransformer, WIDTH, fc_sizes=(8,), heads=2, feed_forward=16)
+MODELS: dict[str, Make] = {
+    "linear": partial(Linear, WIDTH),
+    "mlp": partial(MLP, WIDTH, dropout=0.2, input_norm=True),
+    "mlp-sigmoid": partial(MLP, WIDTH, output_activation="sigmoid"),
+    "transformer": small,
+    "transformer-tanh": partial(small, input_norm=True, fc_activation="relu", fc_dropout=0.2,
+                                output_activation="tanh"),
+    "transformer-raw": partial(ContextAwareTransformer, WIDTH, fc_sizes=(), feed_forward=16),
+    "transformer-fixed": partial(small, position="fixed"),
+    "transformer-learned": partial(small, position="learned", max_rank=6),
+}  # fmt: skip
+every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+def built(make: Make, training: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    return make().train(training)
+
+
+def batch() -> tuple[Tensor, Tensor, Tensor]:
+    """Features, mask and ranks of lists of 9, 4, 1 and 0 items, padded on every side."""
+    features = torch.randn(4, 9, WIDTH, generator=torch.Generator().manual_seed(1))
+    mask = torch.zeros(4, 9, dtype=torch.bool)
+    mask[0] = True
+    mask[1, [1, 2, 5, 8]] = True
+    mask[2, 4] = True
+    ranks = mask.cumsum(-1)
+    return features, mask, ranks
+
+
+def modes() -> list[Any]:
+    """Gradients on and off: PyTorch's encoder takes another path in each."""
+    return [pytest.param(torch.enable_grad, id="grad"), pytest.param(torch.no_grad, id="no_grad")]
+
+
+every_mode = pytest.mark.parametrize("mode", modes())
+
+
+@every_model
+@every_mode
+@pytest.mark.parametrize("junk", [math.nan, math.inf, 1e30])
+def test_padding_is_never_read(make: Make, mode: Callable[[], Any], junk: float) -> None:
+    model = built(make)
+    features, mask, ranks = batch()
+    poisoned = features.masked_fill(~mask[:, :, None], junk), ranks.masked_fill(~mask, -7)
+    with mode():
+        expected = model(features, mask, ranks)
+        found = model(poisoned[0], mask, poisoned[1])
+    assert torch.equal(found, expected)
+    assert found.isfinite().all()
+    assert (found[~mask] == 0).all()
+
+
+every_precision = pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)]
+)
+
+
+@every_model
+@every_mode
+@every_precision
+def test_company_in_the_batch_changes_nothing(
+    make: Make, mode: Callable[[], Any], dtype: torch.dtype, tolerance: float
+) -> None:
+    model = built(make).to(dtype)
+    features, mask, ranks = batch()
+    features = features.to(dtype)
+    with mode():
+        together = model(features, mask, ranks)
+        for i, real in enumerate(mask[:3]):
+            alone = model(features[i : i + 1, real], real[real][None], ranks[i : i + 1, real])
+            torch.testing.assert_close(together[i, real], alone[0], atol=tolerance, rtol=0)
+        wider = nn.functional.pad(features, (0, 0, 3, 4), value=math.nan)
+        padded = model(wider, nn.functional.pad(mask, (3, 4)), nn.functional.pad(ranks, (3, 4)))
+    torch.testing.assert_close(padded[:, 3:-4], together, atol=tolerance, rtol=0)
+
+
+@every_model
+def test_gradients_on_poisoned_padding_are_finite(make: Make) -> None:
+    model = built(make, training=True)
+    features, mask, ranks = batch()
+    features = features.masked_fill(~mask[:, :, None], math.nan).requires_grad_()
+    model(features, mask, ranks).square().sum().backward()
+    assert features.grad is not None
+    assert (features.grad[~mask] == 0).all()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@every_model
+@every_precision
+def test_order_of_the_items_means_nothing(make: Make, dtype: torch.dtype, tolerance: float) -> None:
+    model = built(make).to(dtype)
+    features, mask, ranks = batch()
+    features = features.to(dtype)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    found = model(features[:, order], mask[:, order], ranks[:, order])
+    expected = model(features, mask, ranks)[:, order]
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+@every_model
+def test_a_batch_of_no_items_can_be_scored_and_trained_on(make: Make) -> None:
+    model = built(make, training=True)
+    features, mask, ranks = batch()
+    scores = model(features, torch.zeros_like(mask), ranks)
+    assert (scores == 0).all()
+    scores.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer", "transformer-tanh"])
+def test_dropout_is_on_in_training_and_off_in_evaluation(name: str) -> None:
+    model = built(MODELS[name], training=True)
+    data = batch()
+    assert not torch.equal(model(*data), model(*data))
+    model.eval()
+    assert torch.equal(model(*data), model(*data))
+
+
+@every_model
+def test_bfloat16_autocast_and_float64(make: Make) -> None:
+    features, mask, ranks = batch()
+    model = built(make)
+    expected = model(features, mask, ranks)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(features, mask, ranks)
+    torch.testing.assert_close(rounded.float(), expected, atol=0.1, rtol=0.1)
+    exact = model.double()(features.double(), mask, ranks)
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact.float(), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("position", ["fixed", "learned"])
+def test_ranks_matter_with_a_position(position: str) -> None:
+    features, mask, ranks = batch()
+    swapped = ranks.clone()
+    swapped[0, :2] = ranks[0, [1, 0]]
+    model = built(partial(small, position=position))
+    assert not torch.allclose(model(features, mask, swapped), model(features, mask, ranks))
+    without = built(small)
+    assert torch.equal(without(features, mask, swapped), without(features, mask, ranks))
+    with pytest.raises(ConfigError, match=r"none is given: pass ranks, or write position=null$"):
+        model(features, mask)
+
+
+def test_ranks_beyond_the_learned_ones_share_the_last() -> None:
+    features, mask, ranks = batch()
+    model = built(partial(small, position="learned", max_rank=6))
+    beyond = torch.where(ranks > 6, 1000, ranks)
+    assert torch.equal(model(features, mask, beyond), model(features, mask, ranks))
+    fixed = built(partial(small, position="fixed", max_rank=6))
+    assert not torch.allclose(fixed(features, mask, beyond), fixed(features, mask, ranks))
+
+
+def test_fixed_position_is_sines_and_cosines() -> None:
+    model = built(partial(small, position="fixed"))
+    assert isinstance(model.position, nn.Module)
+    vector = model.position(torch.tensor([[1, 4]]))[0]
+    expected = [f(3 / 10000 ** (i / 8)) for i in (0, 2, 4, 6) for f in (math.sin, math.cos)]
+    assert vector[0].tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
+    assert vector[1].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_linear_model_is_linear() -> None:
+    model = built(partial(Linear, WIDTH))
+    features, mask, _ = batch()
+    weight, bias = (parameter.detach() for parameter in model.parameters())
+    expected = (features @ weight[0] + bias) * mask
+    torch.testing.assert_close(model(features, mask), expected)
+
+
+def test_mlp_is_its_layers() -> None:
+    model = built(partial(MLP, WIDTH, hidden_sizes=(3, 2), output_activation="sigmoid"))
+    features, mask, _ = batch()
+    w1, b1, w2, b2, w3, b3 = model.parameters()
+    hidden = ((features @ w1.T + b1).relu() @ w2.T + b2).relu()
+    expected = (hidden @ w3.T + b3).sigmoid().squeeze(-1) * mask
+    torch.testing.assert_close(model(features, mask), expected)
+
+
+def test_transformer_is_pre_norm_attention_and_feed_forward() -> None:
+    model = built(partial(small, heads=1, blocks=1, fc_activation="elu", output_activation="tanh"))
+    features, mask, _ = batch()
+    real = mask[1]
+    part = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ part[f"{name}.weight"].T + part[f"{name}.bias"]
+
+    def norm(x: Tensor) -> Tensor:  # weights are 1 and biases 0 at the start
+        centered = x - x.mean(-1, keepdim=True)
+        return centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+    block = "encoder.layers.0"
+    x = nn.functional.elu(linear(features[1, real], "layers.0"))
+    in_proj = norm(x) @ part[f"{block}.self_attn.in_proj_weight"].T
+    query, key, value = in_proj.chunk(3, dim=-1)  # their biases are 0 at the start
+    attended = (query @ key.T / math.sqrt(8)).softmax(-1) @ value
+    x = x + linear(attended, f"{block}.self_attn.out_proj")
+    x = x + linear(linear(norm(x), f"{block}.linear1").relu(), f"{block}.linear2")
+    expected = linear(norm(x), "head.linear").squeeze(-1).tanh()
+    torch.testing.assert_close(model(features, mask)[1, real], expected)
+
+
+@every_model
+def test_only_the_transformer_sees_the_other_items(make: Make) -> None:
+    model = built(make)
+    features, mask, ranks = batch()
+    changed = features.clone()
+    changed[0, 1:] = features[0, 1:].flip(0, 1) * 2
+    moved = (model(changed, mask, ranks) - model(features, mask, ranks))[0, 0].abs() > 1e-4
+    assert moved == isinstance(model, ContextAwareTransformer)
+
+
+def test_parameters_of_the_papers_web30k_model() -> None:
+    fc = 136 * 96 + 96
+    attention = 3 * (96 * 96 + 96) + (96 * 96 + 96)
+    feed_forward = (96 * 384 + 384) + (384 * 96 + 96)
+    norm = 2 * 96
+    block = attention + feed_forward + 2 * norm
+    expected = fc + 2 * block + norm + (96 + 1)
+    assert sum(p.numel() for p in ContextAwareTransformer(136).parameters()) == expected
+
+
+def test_weights_start_from_xaviers_distribution() -> None:
+    torch.manual_seed(0)
+    model = ContextAwareTransformer(136, position="learned")
+    for name, parameter in model.named_parameters():
+        if parameter.dim() < 2:
+            continue
+        parts = parameter.chunk(3) if name.endswith("in_proj_weight") else [parameter]
+        for part in parts:
+            bound = math.sqrt(6 / sum(part.shape))
+            assert part.abs().max() <= bound, name
+            assert part.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), name
+    first, second = model.encoder.layers
+    assert not torch.equal(first.linear1.weight, second.linear1.weight)
+
+
+def test_a_seed_gives_the_model() -> None:
+    first, second = built(small).state_dict(), built(small).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_by_name(name: str) -> None:
+    x = torch.tensor([-2.0, 0.5])
+    plain = {"elu": torch.nn.functional.elu, "gelu": torch.nn.functional.gelu,
+             "leaky_relu": torch.nn.functional.leaky_relu, "none": torch.clone}  # fmt: skip
+    function = plain[name] if name in plain else getattr(torch, name)
+    assert torch.equal(activation_module(name)(x), function(x))
+
+
+BAD: list[tuple[Callable[[], Any], str]] = [
+    (
+        partial(small, output_activation="swish"),
+        r"^'swish' is not an activation: choose one of relu",
+    ),
+    (partial(MLP, 5, activation="Tanh"), r"choose one of relu, .*, leaky_relu, none$"),
+    (partial(small, heads=3), r"^heads=3 does not divide the hidden size 8: change heads or the"),
+    (partial(small, heads=0), r"^heads=0 is out of range: write an integer >= 1$"),
+    (partial(small, fc_sizes=(8, 0)), r"^fc_sizes\[1\]=0 is out of range: write an integer >= 1$"),
+    (partial(small, blocks=0), r"^blocks=0 is out of range: write an integer >= 1$"),
+    (partial(small, feed_forward=-1), r"^feed_forward=-1 is out of range: write an integer >= 1$"),
+    (partial(small, dropout=1.0), r"^dropout=1.0 is out of range: write a number in \[0, 1\)$"),
+    (partial(small, fc_dropout=-0.1), r"^fc_dropout=-0.1 is out of range: write a number in"),
+    (partial(small, position="sine"), r"^position=sine is not known: choose one of fixed, learned"),
+    (partial(small, position="learned", max_rank=0), r"^max_rank=0 is out of range"),
+    (partial(small, fc_sizes=(7,), heads=1, position="fixed"), r"make the last of fc_sizes even"),
+    (partial(MLP, 5, hidden_sizes=()), r"name a size, or use model=linear$"),
+    (partial(MLP, 5, hidden_sizes=(3, -2)), r"^hidden_sizes\[1\]=-2 is out of range"),
+    (partial(MLP, 5, dropout=2.0), r"^dropout=2.0 is out of range"),
+    (partial(MLP, 0), r"^width=0 is out of range: write an integer >= 1$"),
+    (partial(Linear, 0), r"^width=0 is out of range: write an integer >= 1$"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_bad_settings_end_with_the_remedy(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def read_config(path: Path) -> tuple[Callable[..., nn.Module], DictConfig]:
+    """The class and the settings of a model config, with the root's ``suggested``."""
+    root = OmegaConf.create(
+        {"model": OmegaConf.load(path), "suggested": {"fc_sizes": [8], "output_activation": "tanh"}}
+    )
+    settings = root.model
+    assert settings.pop("_partial_") is True
+    module, _, name = settings.pop("_target_").rpartition(".")
+    return resolve_name(f"{module}:{name}"), settings
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_config_holds_every_setting_and_builds(path: Path) -> None:
+    assert path.read_text().startswith("# ")
+    model_class, settings = read_config(path)
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(model_class).parameters.items()
+        if name != "width"
+    }
+    assert set(settings) == set(defaults)
+    suggested = {"fc_sizes", "output_activation"}
+    for name in set(settings) - suggested:
+        value = settings[name]
+        assert (tuple(value) if name.endswith("_sizes") else value) == defaults[name], name
+    before = copy.deepcopy(settings)
+    features, mask, ranks = batch()
+    scores = model_class(WIDTH, **settings)(features, mask, ranks)
+    assert scores.shape == mask.shape
+    assert (scores.abs() <= 1).all()  # tanh
+    assert settings == before
+
+
+def test_settings_given_are_not_changed() -> None:
+    sizes = [6, 4]
+    MLP(WIDTH, hidden_sizes=sizes)
+    ContextAwareTransformer(WIDTH, fc_sizes=sizes)
+    assert sizes == [6, 4]
