@@ -1,4 +1,4 @@
-"""Metrics of a kept model: ``python scripts/evaluate.py checkpoint=outputs/RUN``. See ``--help``."""
+"""Metrics of a kept model: ``python scripts/evaluate.py --help``."""
 
 from omegaconf import DictConfig
 

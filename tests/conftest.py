@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import hydra
 import numpy as np
 import pytest
 from jaxtyping import install_import_hook
@@ -13,8 +14,10 @@ install_import_hook(
 )
 
 import torch  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
 
 from ltr.data.lists import Lists  # noqa: E402
+from ltr.experiment.cli import CONFIGS, register_resolvers  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -52,6 +55,30 @@ def letor_folder(tmp_path: Path) -> Path:
         lengths = np.random.default_rng(seed).integers(1, 12, count).tolist()
         write_letor(tmp_path / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
     return tmp_path
+
+
+def compose(*overrides: str) -> DictConfig:
+    """The config that ``python train.py <overrides>`` composes."""
+    register_resolvers()
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose("train", list(overrides))
+
+
+@pytest.fixture
+def tiny(letor_folder: Path) -> list[str]:
+    """Overrides for an experiment of a second on ``letor_folder``."""
+    return [
+        "dataset=letor",
+        "dataset.folder=mine",
+        f"data_dir={letor_folder}",
+        f"cache_dir={letor_folder}/cache",
+        "epochs=3",
+        "batch_size=5",
+        "list_size=6",
+        "suggested.fc_sizes=[8]",
+        "model.feed_forward=8",
+        "model.blocks=1",
+    ]
 
 
 real_data = pytest.mark.skipif(

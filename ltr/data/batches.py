@@ -58,8 +58,10 @@ class ItemTensors:
         """Number of lists."""
         return len(self.lengths)
 
-    def batch(self, lists: NDArray[np.int64], chosen: list[NDArray[np.int64]] | None = None) -> Batch:
-        """Pad ``lists`` to the longest of them; ``chosen`` are the places kept of each, ascending."""
+    def batch(
+        self, lists: NDArray[np.int64], chosen: list[NDArray[np.int64]] | None = None
+    ) -> Batch:
+        """Pad ``lists`` to the longest; ``chosen`` are the places kept of each, ascending."""
         if chosen is None:
             lengths = self.lengths[lists]
             ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
@@ -69,7 +71,9 @@ class ItemTensors:
             for row, places in enumerate(chosen):
                 ranks[row, : len(places)] = places
         mask = np.arange(ranks.shape[1]) < lengths[:, None]
-        rows = torch.from_numpy(np.where(mask, self.offsets[lists][:, None] + ranks, 0)).to(self.device)
+        rows = torch.from_numpy(np.where(mask, self.offsets[lists][:, None] + ranks, 0)).to(
+            self.device
+        )
         real = torch.from_numpy(mask).to(self.device)
         return Batch(
             features=self.features[rows].masked_fill_(~real[..., None], 0.0),
@@ -115,8 +119,8 @@ def subsample(
     """Choose ``list_size`` of the items at random without replacement, ascending places.
 
     Where an item is ``relevant`` (``[n]``), at least one relevant item is kept: the sample has the
-    distribution of drawing again until that holds, as published for Web30K. It is drawn at once: the
-    number of relevant items kept first (hypergeometric, 0 left out), then which they are.
+    distribution of drawing again until that holds, as published for Web30K. It is drawn at once:
+    the number of relevant items kept first (hypergeometric, 0 left out), then which they are.
     """
     good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
     if len(good) == 0:
@@ -124,12 +128,15 @@ def subsample(
     kept = 0
     while kept == 0:
         kept = int(rng.hypergeometric(len(good), len(bad), list_size))
-    parts = (rng.choice(good, kept, replace=False), rng.choice(bad, list_size - kept, replace=False))
+    parts = (
+        rng.choice(good, kept, replace=False),
+        rng.choice(bad, list_size - kept, replace=False),
+    )
     return np.sort(np.concatenate(parts))
 
 
 def full_batches(data: ItemTensors, *, items: int) -> Iterator[Batch]:
-    """Every list whole and once, lists of like length together, at most ``items`` padded items each.
+    """Every list whole and once, like lengths together, at most ``items`` padded items each.
 
     A list longer than ``items`` comes alone: it is never cut.
     """

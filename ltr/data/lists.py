@@ -16,8 +16,8 @@ class Lists:
         features: ``[items, width]`` float32, often memory-mapped and read-only. NaN marks a
             missing value (what the file wrote does not fit float32); it is never inf.
         labels: ``[items]`` float32, graded relevance, 0 = not relevant.
-        offsets: ``[lists + 1]`` int64; list ``i`` is items ``offsets[i]:offsets[i + 1]``, never empty
-            of items.
+        offsets: ``[lists + 1]`` int64; list ``i`` is items ``offsets[i]:offsets[i + 1]``, at least
+            one item.
         qids: ``[lists]`` unicode; the query id as the file writes it.
         digest: SHA-256 of what the arrays were made from (file content, or the synthetic recipe).
         missing: how many values of ``features`` are NaN because they did not fit float32.

@@ -28,7 +28,7 @@ class FeatureTransform:
     """``(f(sign * x) - mean) * scale`` per column; a missing value becomes 0, the column's mean.
 
     Attributes:
-        shape: ``[width]`` int8; ``f`` is 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1 + |x|).
+        shape: ``[width]`` int8; ``f`` is 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|).
         sign: ``[width]`` +1 or -1.
         mean: ``[width]`` of ``f(sign * x)`` over train.
         scale: ``[width]``, 1 / (std + eps); 0 for a column that is constant in train.
@@ -54,7 +54,8 @@ class FeatureTransform:
         """
         if features.shape[1] != self.width:
             raise DataError(
-                f"the lists have {features.shape[1]} features, the model was trained on {self.width}: "
+                f"the lists have {features.shape[1]} features, the model was trained on "
+                f"{self.width}: "
                 "use lists with the same features"
             )
         out = np.empty(features.shape, np.float32)

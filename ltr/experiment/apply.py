@@ -75,13 +75,9 @@ def predict_kept(cfg: DictConfig) -> str:
     _check_output(output)
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
-    lists = read_letor(
-        Path(cfg.input), width=kept.transform.width, labels="real", labelled=False
-    )
+    lists = read_letor(Path(cfg.input), width=kept.transform.width, labels="real", labelled=False)
     data = ItemTensors(lists, kept.transform, device)
-    scores = predict(
-        kept.model, data, items=cfg.evaluation_items, precision=kept.config.precision
-    )
+    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=kept.config.precision)
     table = pd.DataFrame(
         {
             "qid": np.repeat(lists.qids, lists.lengths),
@@ -110,7 +106,9 @@ def _check_output(output: Path) -> None:
     if output.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"output={output}: choose a name that ends in .csv or .parquet")
     if not output.parent.is_dir():
-        raise ConfigError(f"output={output}: the folder {output.parent} is not there; create it first")
+        raise ConfigError(
+            f"output={output}: the folder {output.parent} is not there; create it first"
+        )
     if output.suffix == ".parquet":
         try:
             import pyarrow  # noqa: F401  (pandas needs it)

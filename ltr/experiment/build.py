@@ -1,4 +1,4 @@
-"""From a composed config to the objects of an experiment, everything checked before data is read."""
+"""From a composed config to the objects of an experiment, all checked before data is read."""
 
 import functools
 import inspect
@@ -72,7 +72,9 @@ def build(cfg: DictConfig) -> Experiment:
         "model": attempt(lambda: make_model(cfg.model)),
         "loss": attempt(lambda: _tried(bind(cfg.loss, "loss"), "loss", *_tiny_lists())),
         "optimizer": attempt(
-            lambda: _tried(bind(cfg.optimizer, "optimizer"), "optimizer", [nn.Parameter(torch.ones(1))])
+            lambda: _tried(
+                bind(cfg.optimizer, "optimizer"), "optimizer", [nn.Parameter(torch.ones(1))]
+            )
         ),
         "schedule": attempt(lambda: _tried(bind(cfg.schedule, "schedule"), "schedule", 0.5, 1)),
     }
@@ -83,7 +85,10 @@ def build(cfg: DictConfig) -> Experiment:
 
 def make_settings(cfg: DictConfig) -> Settings:
     """The training protocol of ``cfg``, checked."""
-    values = {name: OmegaConf.to_object(cfg)[name] for name in Settings.names()}  # type: ignore[index, call-overload]
+    values: dict[str, Any] = {
+        name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
+        for name in Settings.names()
+    }
     values["monitor"] = tuple(values["monitor"])
     return Settings(**values)
 

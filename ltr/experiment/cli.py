@@ -19,7 +19,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.errors import LTRError
+from ltr.errors import CheckpointError, LTRError
 from ltr.training.interruption import Interrupted
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -41,16 +41,19 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
 
     def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
         @functools.wraps(function)
+        def task(cfg: DictConfig) -> Any:
+            try:
+                return function(cfg)
+            except LTRError as error:
+                raise _Stop(error) from error
+
         def main() -> None:
             full = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
             register_resolvers()
-            entry = hydra.main(
-                config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN
-            )(function)
             try:
-                entry()
-            except (LTRError, HydraException, OmegaConfBaseException) as error:
+                hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)(task)()
+            except (_Stop, HydraException, OmegaConfBaseException) as error:
                 if full:
                     raise
                 print(f"error: {explain(error, config_name)}", file=sys.stderr)
@@ -65,10 +68,20 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
     return decorate
 
 
+class _Stop(BaseException):
+    """A user's mistake on its way out; not an Exception, or Hydra would print its own lines too."""
+
+
 @functools.cache
 def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
     if resume is not None:
-        return str(run_folder(resume))
+        folder = run_folder(resume)
+        if not (folder / "last.pt").is_file():  # before Hydra makes the folder
+            raise CheckpointError(
+                f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run of "
+                "train.py, such as outputs/<run>"
+            )
+        return str(folder)
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")
 
@@ -88,11 +101,13 @@ def register_resolvers() -> None:
     """
     OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
     OmegaConf.register_new_resolver(
-        "hydra_subdir", lambda resume: ".hydra" if resume is None else ".hydra/resumed", replace=True
+        "hydra_subdir",
+        lambda resume: ".hydra" if resume is None else ".hydra/resumed",
+        replace=True,
     )
 
 
-def explain(error: Exception, config_name: str) -> str:
+def explain(error: BaseException, config_name: str) -> str:
     """One line that says what is wrong and what to do, for an error of Hydra or of this project."""
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
@@ -100,12 +115,17 @@ def explain(error: Exception, config_name: str) -> str:
         return f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}" + _hint(
             choice, options
         )
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, LTRError):
+            return str(below)
+        below = below.__cause__ or below.__context__
     text = " ".join(str(error).split())
     cause = error.__cause__
     if text.startswith("Could not override '"):
         key = text.split("'")[1]
         return _explain_key(key, config_name)
-    if isinstance(cause, Exception) and not isinstance(error, LTRError):
+    if cause is not None:
         text = f"{text} {' '.join(str(cause).split())}"
     return text
 

@@ -36,6 +36,8 @@ def train_job(cfg: DictConfig) -> float:
     """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep)."""
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())  # as the user would type it
     sweep = hydra.mode == RunMode.MULTIRUN
     choices = {k: str(v) for k, v in hydra.runtime.choices.items() if "hydra" not in str(k)}
     if cfg.resume is not None:
@@ -48,10 +50,10 @@ def train_job(cfg: DictConfig) -> float:
         log.info("stopped by %s; go on with: python train.py resume=%s", stop, folder)
         raise
     except Exception as error:
+        (folder / "error.txt").write_text(f"{type(error).__name__}: {error}\n")
         if not sweep:
             raise
         # The other runs of the sweep go on; the summary names this one.
-        (folder / "error.txt").write_text(f"{type(error).__name__}: {error}\n")
         log.error("failed: %s", error, exc_info=not isinstance(error, LTRError))
         return float("nan")
     return metrics[f"vali_{cfg.select_on}"]
@@ -62,16 +64,16 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
-        ConfigError: the command line changes what the run computes, or the checkpoint's config names
-            code that is not trusted.
+        ConfigError: the command line changes what the run computes, or the checkpoint's config
+            names code that is not trusted.
     """
     kept = load_checkpoint(run_folder(cfg.resume) / "last.pt")
     keys = [override.lstrip("+~").split("=")[0] for override in overrides]
     other = [key for key in keys if key not in _MAY_CHANGE]
     if other:
         raise ConfigError(
-            f"resume goes on with the run's own config, {other[0]} cannot change; leave it out (only "
-            f"{', '.join(_MAY_CHANGE[2:])} may differ) or start a new run"
+            f"resume goes on with the run's own config, {other[0]} cannot change; leave it out "
+            f"(only {', '.join(_MAY_CHANGE[2:])} may differ) or start a new run"
         )
     check_targets(kept["config"], cfg.trust)
     own: Any = OmegaConf.create(kept["config"])

@@ -46,8 +46,8 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] = ()) -> Kep
         model.load_state_dict(content["model"])
     except RuntimeError as error:
         raise CheckpointError(
-            f"{path} does not fit the model of its own config: the program has changed since; use the "
-            "version that wrote it"
+            f"{path} does not fit the model of its own config: the program has changed since; use "
+            "the version that wrote it"
         ) from error
     transform = FeatureTransform.from_state(content["transform"])
     return KeptModel(model.eval(), transform, config, dict(content["choices"]))

@@ -1,4 +1,4 @@
-"""What a run leaves behind for people and for later tables: ``results.json`` and ``queries.csv``."""
+"""What a run leaves behind for people and later tables: ``results.json``, ``queries.csv``."""
 
 import json
 import os
@@ -28,7 +28,9 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
 
 def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
     """Write one row per query: id, number of items, whether it is empty, every metric."""
-    table = pd.DataFrame({"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values})
+    table = pd.DataFrame(
+        {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
+    )
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     table.to_csv(part, index=False)
     part.replace(path)

@@ -4,9 +4,8 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -37,7 +36,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
 
     Args:
         cfg: A config composed from ``configs/train.yaml``.
-        folder: The run folder; where it holds ``last.pt`` and ``cfg.resume`` is set, the run goes on.
+        folder: The run folder; where ``cfg.resume`` is set, the run in it goes on.
         choices: What was chosen for each group (``{"loss": "neuralndcg", ...}``), for the record.
 
     Returns:
@@ -127,7 +126,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "device": describe_device(device),
             "versions": versions(),
             "commit": commit(),
-            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "protocol": OmegaConf.to_container(cfg, resolve=True),
         },
     )
@@ -165,7 +164,7 @@ def _check_same_data(trainer: Trainer, lists: Mapping[str, Lists]) -> None:
     changed = [split for split in SPLITS if kept.get(split) != lists[split].digest]
     if changed:
         raise DataError(
-            f"{', '.join(changed)} changed since the run began: put the data back, or start a new run"
+            f"{', '.join(changed)} changed since the run began: put the data back, or start anew"
         )
 
 

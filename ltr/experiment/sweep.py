@@ -1,15 +1,15 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
 import json
-import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
@@ -26,8 +26,11 @@ class SweepSummary(Callback):
         print(summarise(folder, rows))
         failed = [row["run"] for row in rows if row["status"] != "done"]
         if failed:
-            print(f"{len(failed)} of {len(rows)} runs failed; see error.txt and train.log in their "
-                  "folders", file=sys.stderr)
+            print(
+                f"{len(failed)} of {len(rows)} runs failed; see error.txt and train.log in their "
+                "folders",
+                file=sys.stderr,
+            )
             sys.exit(1)
 
 
@@ -81,24 +84,28 @@ def summarise(folder: Path, rows: list[dict[str, Any]]) -> str:
     table.to_csv(part, index=False)
     part.replace(folder / "summary.csv")
 
-    conventions = sorted(set(table.get("convention", pd.Series(dtype=str)).dropna()))
-    shown = table.drop(columns=["run", "convention"], errors="ignore")
-    parts = [tabulate(shown, "keys", showindex=False, floatfmt=".4f", missingval="")]
-    metrics = [name for name in shown if str(name).startswith(("vali ", "test "))]
-    last = shown.columns.get_loc("status")
-    varied = list(shown.columns[:last])
+    conventions = sorted({row["convention"] for row in rows if "convention" in row})
+    shown = [{k: v for k, v in row.items() if k not in ("run", "convention")} for row in rows]
+    parts = [tabulate(shown, headers="keys", floatfmt=".4f", missingval="")]
+    varied = list(shown[0])[: list(shown[0]).index("status")]
+    if means := _means(table[table["status"] == "done"], varied):
+        parts.append(means)
+    parts += ["; ".join(conventions), f"kept in {folder} (summary.csv)"]
+    return "\n\n".join(parts)
+
+
+def _means(done: "pd.DataFrame", varied: list[str]) -> str:
+    """Mean and standard deviation over what the sweep repeats, a row per thing it compares."""
+    from tabulate import tabulate
+
     repeated = [name for name in varied if name in _REPEATS]
     compared = [name for name in varied if name not in _REPEATS]
-    done = shown[shown["status"] == "done"]
-    if repeated and len(done) > 1:
-        lines = []
-        groups = done.groupby(compared, sort=False) if compared else [((), done)]
-        for key, group in groups:
-            means, spread = group[metrics].mean(), group[metrics].std()
-            values = [f"{means[m]:.4f} ± {spread[m]:.4f}" for m in metrics]
-            lines.append([*key, len(group), *values])
-        title = f"mean ± standard deviation over {' and '.join(repeated)}"
-        parts.append(f"{title}\n{tabulate(lines, [*compared, 'runs', *metrics])}")
-    parts.append("; ".join(conventions))
-    parts.append(f"kept in {folder} (summary.csv)")
-    return "\n\n".join(parts)
+    if not repeated or len(done) < 2:
+        return ""
+    metrics = [str(name) for name in done if str(name).startswith(("vali ", "test "))]
+    rows: list[list[Any]] = []
+    for key, group in done.groupby(compared, sort=False) if compared else [((), done)]:
+        values = [f"{group[m].mean():.4f} ± {group[m].std():.4f}" for m in metrics]
+        rows.append([*key, len(group), *values])
+    title = f"mean ± standard deviation over {' and '.join(repeated)}"
+    return f"{title}\n{tabulate(rows, [*compared, 'runs', *metrics])}"

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             "best.pt or last.pt in it"
         )
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a foreign file; our own error says more
+            content = torch.load(path, map_location=device, weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{path} is not a checkpoint that can be read safely (damaged, or not written by "
@@ -59,8 +62,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     version = content.get("version") if isinstance(content, dict) else None
     if version != VERSION:
         raise CheckpointError(
-            f"{path} has checkpoint version {version}, this program reads {VERSION}: use the program "
-            "that wrote it, or train again"
+            f"{path} has checkpoint version {version}, this program reads {VERSION}: use the "
+            "program that wrote it, or train again"
         )
     return content
 

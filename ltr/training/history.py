@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ltr.data.dataset import SPLITS
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -14,7 +16,7 @@ Row = Mapping[str, float]
 
 def write_history(path: Path, rows: Sequence[Row]) -> None:
     """Write all ``rows`` as CSV, atomically, so that the file is whole whenever it is read."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     with part.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, restval="")
@@ -39,7 +41,9 @@ class Scalars:
             self._writer = SummaryWriter(str(self._folder), purge_step=self._after + 1)
         for name, value in row.items():
             if name != "epoch":
-                self._writer.add_scalar(name.replace("_", "/", 1), value, int(row["epoch"]))
+                split, _, metric = name.partition("_")
+                tag = f"{split}/{metric}" if split in SPLITS else name
+                self._writer.add_scalar(tag, value, int(row["epoch"]))
         self._writer.flush()
 
     def close(self) -> None:

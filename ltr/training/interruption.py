@@ -15,7 +15,7 @@ class Interrupted(BaseException):
 
 
 class Interruption:
-    """While entered, the first SIGINT or SIGTERM only sets ``signum``; a second one acts at once."""
+    """While entered, the first SIGINT or SIGTERM only sets ``signum``; a second acts at once."""
 
     def __init__(self) -> None:
         """Nothing is installed until entered."""
@@ -30,7 +30,10 @@ class Interruption:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         """Put the handlers back."""
         self._restore()

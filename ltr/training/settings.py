@@ -41,12 +41,12 @@ class Settings:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 wrong.append(f"{name}={value}: give a whole number >= {low}")
-        for name, low in _REAL.items():
+        for name, least in _REAL.items():
             value = getattr(self, name)
             if name in _OPTIONAL and value is None:
                 continue
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= low:
-                wrong.append(f"{name}={value}: give a number >= {low:g}")
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= least:
+                wrong.append(f"{name}={value}: give a number >= {least:g}")
         if self.clip == 0:
             wrong.append("clip=0: give a number > 0, or null for no clipping")
         for name, choices in _CHOICES.items():

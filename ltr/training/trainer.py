@@ -92,7 +92,7 @@ class Trainer:
         return self.folder / "last.pt"
 
     def fit(self, data: Mapping[str, ItemTensors]) -> Progress:
-        """Train on ``data["train"]`` from where ``progress`` stands; evaluate on ``data["vali"]``.
+        """Train on ``data["train"]`` from where ``progress`` stands, select on ``data["vali"]``.
 
         Raises:
             TrainingError: the loss or the gradient is not finite; nothing was updated with it.
@@ -160,8 +160,8 @@ class Trainer:
             qids = ", ".join(str(qid) for qid in data.qids[batch.lists])
             raise TrainingError(
                 f"epoch {done.epoch + 1}, step {done.step + 1}: the {what} is not finite (loss "
-                f"{value}, gradient norm {size}); the weights are those before this step; lists with "
-                f"query id {qids}: lower optimizer.lr, set clip=1, or look at these lists"
+                f"{value}, gradient norm {size}); the weights are those before this step; lists "
+                f"with query id {qids}: lower optimizer.lr, set clip=1, or look at these lists"
             )
         self.optimizer.step()
 
@@ -202,13 +202,15 @@ class Trainer:
                 items=settings.evaluation_items,
                 precision=settings.precision,
             )
-            row |= {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
+            row |= {
+                f"{split}_{name}": mean for name, mean in means(values, self.convention).items()
+            }
         selected = row[f"vali_{settings.select_on}"]
         if math.isnan(selected):
             raise TrainingError(
                 f"{settings.select_on} of vali is not a number: no list of vali counts under this "
-                "convention, or the model's scores are not finite; set convention.empty to a number "
-                "or look at vali"
+                "convention, or the model's scores are not finite; set convention.empty to a "
+                "number or look at vali"
             )
         if done.epoch:
             steps = steps_in_epoch(len(data["train"]), settings.batch_size)
@@ -260,8 +262,8 @@ class Trainer:
             self.optimizer.load_state_dict(content["optimizer"])
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(
-                f"{self.last} does not fit the model or optimiser of its own config: the program has "
-                "changed since; use the version that wrote it"
+                f"{self.last} does not fit the model or optimiser of its own config: the program "
+                "has changed since; use the version that wrote it"
             ) from error
         self._base_lr = content["base_lr"]
         self.progress = Progress(**content["progress"])

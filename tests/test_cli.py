@@ -1,0 +1,181 @@
+"""The commands as people type them, as subprocesses."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_trainer import assert_same_run
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def start(*args: str, script: str = "train.py") -> subprocess.Popen[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+    command = [sys.executable, str(ROOT / script), *args]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=ROOT, env=env, text=True, **pipes)
+
+
+def call(*args: str, script: str = "train.py", status: int = 0) -> tuple[str, str]:
+    process = start(*args, script=script)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == status, err
+    return out, err
+
+
+def only_run(outputs: Path) -> Path:
+    (run,) = (path for path in outputs.iterdir() if path.is_dir())
+    return run
+
+
+@pytest.fixture
+def args(tiny, tmp_path) -> list[str]:
+    return [*tiny, "loss=listnet", "threads=1", f"output_dir={tmp_path / 'outputs'}"]
+
+
+@pytest.mark.parametrize("script", ["train.py", "scripts/evaluate.py", "scripts/predict.py"])
+@pytest.mark.parametrize("flags", [["--help"], ["--cfg", "job"]])
+def test_help_and_config_are_shown_without_importing_torch(script, flags) -> None:
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = {[str(ROOT / script), *flags]!r}\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "print('heavy:', sorted({'torch', 'pandas', 'numpy'} & set(sys.modules)))\n"
+    )
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "heavy: []" in got.stdout
+    assert "checkpoint" in got.stdout
+    assert got.stderr == ""
+
+
+def test_help_names_the_choices_and_examples() -> None:
+    out, _ = call("--help")
+    for word in ("neuralndcg", "web30k", "transformer", "resume=", "-m loss=", "Keys and their"):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("loss=neuralndgc", "loss=neuralndgc: no such choice; loss is one of .*lambdarank, .*"
+         r"neuralndcg.* \(did you mean neuralndcg\?\)"),
+        ("epoch=3", r"epoch: no such key; the keys are batch_size, .* \(did you mean epochs\?\)"),
+        ("model.dropuot=0", r"model.dropuot: no such key; model has .* \(did you mean dropout\?\)"),
+        ("metrics=[ndgc@5]", r"'ndgc@5' is not a metric: write <name> or <name>@<k>"),
+        ("+loss.temprature=1", r"loss.temprature: listnet_loss has no such parameter; it has"),
+        ("seed=-1", "seed=-1: give a whole number >= 0"),
+        ("resume=nowhere", "nowhere/last.pt is not there; give the folder of a run"),
+        ("dataset.folder=theirs", "theirs: no such folder; .*; set dataset.folder to one there"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_the_remedy(args, wrong, message) -> None:
+    out, err = call(*args, wrong, status=2)
+    assert out == ""
+    assert re.fullmatch(f"error: .*{message}.*\n", err), err
+
+
+def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
+    _, err = call(*args)
+    run = only_run(tmp_path / "outputs")
+    assert {".hydra", "train.log", "best.pt", "last.pt", "history.csv", "results.json"} | {
+        "queries.csv"
+    } <= {path.name for path in run.iterdir()}
+    results = json.loads((run / "results.json").read_text())
+    assert f"{results['test']['ndcg@10']:.4f}" in err
+    assert "empty list = 1" in err
+
+    per_query = tmp_path / "per_query.csv"
+    out, _ = call(f"checkpoint={run}", f"output={per_query}", script="scripts/evaluate.py")
+    assert f"{results['test']['ndcg@5']:.4f}" in out
+    assert pd.read_csv(per_query)["ndcg@5"].mean() == pytest.approx(results["test"]["ndcg@5"])
+    out, _ = call(
+        f"checkpoint={run}", "split=vali", "metrics=[ndcg@5]", script="scripts/evaluate.py"
+    )
+    assert f"{results['vali']['ndcg@5']:.4f}" in out
+    out, _ = call(
+        *(f"checkpoint={run}", "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}"),
+        *("convention.empty=0", f"cache_dir={letor_folder}/cache"),
+        script="scripts/evaluate.py",
+    )
+    assert "empty list = 0" in out
+
+    text = (letor_folder / "mine" / "test.txt").read_text().splitlines()
+    unlabelled = tmp_path / "new.txt"
+    unlabelled.write_text("".join(row.partition(" ")[2] + "\n" for row in text))
+    for source, name in ((letor_folder / "mine" / "test.txt", "a.csv"), (unlabelled, "b.parquet")):
+        target = tmp_path / name
+        call(
+            f"checkpoint={run}", f"input={source}", f"output={target}", script="scripts/predict.py"
+        )
+    a, b = pd.read_csv(tmp_path / "a.csv"), pd.read_parquet(tmp_path / "b.parquet")
+    assert list(a) == ["qid", "row", "score", "rank"]
+    assert a.row.tolist() == list(range(1, len(text) + 1))
+    assert a.qid.tolist() == [row.split()[1].removeprefix("qid:") for row in text]
+    np.testing.assert_allclose(a.score, b.score, rtol=1e-5)
+    best = a.sort_values(["qid", "rank"]).groupby("qid").score
+    assert best.apply(lambda s: (s.diff().dropna() <= 0).all()).all()
+    assert a.groupby("qid")["rank"].apply(lambda r: sorted(r) == list(range(1, len(r) + 1))).all()
+
+
+def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:
+    args = [*args, "epochs=40", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
+    call(*args, f"output_dir={tmp_path / 'whole'}")
+    process = start(*args, f"output_dir={tmp_path / 'cut'}")
+    for _ in range(6000):
+        history = list((tmp_path / "cut").glob("*/history.csv"))
+        if history and len(history[0].read_text().splitlines()) > 8:
+            break
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    cut = only_run(tmp_path / "cut")
+    assert not (cut / "results.json").exists()
+    original = (cut / ".hydra" / "config.yaml").read_bytes()
+    call(f"resume={cut}")
+    assert_same_run(only_run(tmp_path / "whole"), cut)
+    assert (cut / ".hydra" / "config.yaml").read_bytes() == original
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
+    process = start(*args, "epochs=100000")
+    while not list((tmp_path / "outputs").glob("*/history.csv")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    run = only_run(tmp_path / "outputs")
+    assert f"go on with: python train.py resume={run}" in err
+    _, err = call(f"resume={run}", "loss=rmse", status=2)
+    assert "loss cannot change" in err
+
+
+def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -> None:
+    sweep = ["-m", *args, "loss=listnet,rmse", "seed=1,2", "dataset.fold=null,7"]
+    out, err = call(*sweep, status=1)
+    (folder,) = (tmp_path / "outputs").iterdir()
+    summary = pd.read_csv(folder / "summary.csv")
+    assert len(summary) == 8
+    assert (summary.status == "done").sum() == 4
+    assert summary[summary.status != "done"].status.str.contains("Fold7").all()
+    for word in (
+        "loss",
+        "seed",
+        "test ndcg@5",
+        "mean ± standard deviation over seed",
+        "empty list",
+    ):
+        assert word in out
+    assert "4 of 8 runs failed" in err
+    runs = [path for path in folder.iterdir() if path.is_dir()]
+    assert sum((run / "results.json").exists() for run in runs) == 4

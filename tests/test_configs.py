@@ -1,0 +1,93 @@
+"""Every choice of every group composes, is built, and trains on tiny lists."""
+
+from pathlib import Path
+
+import pytest
+from conftest import compose
+from omegaconf import OmegaConf
+
+from ltr.experiment.build import build, make_dataset
+from ltr.experiment.cli import CONFIGS
+from ltr.experiment.run import run
+
+
+def choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("loss", choices("loss"))
+@pytest.mark.parametrize("model", choices("model"))
+def test_every_loss_trains_every_model(loss, model, letor_folder, tmp_path) -> None:
+    sizes = {"transformer": ["suggested.fc_sizes=[8]", "model.feed_forward=8"]}.get(model, [])
+    got = run(
+        compose(
+            *("dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}"),
+            *(f"cache_dir={tmp_path}/cache", f"loss={loss}", f"model={model}", "epochs=1", *sizes),
+        ),
+        tmp_path,
+        {"loss": loss, "model": model},
+    )
+    assert 0 <= got["test_ndcg@5"] <= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"{group}={choice}"
+        for group in ("optimizer", "schedule", "transform")
+        for choice in choices(group)
+        if choice != "web30k"  # needs Web30K's columns; synthetic lists train with it
+    ],
+)
+def test_every_optimizer_schedule_and_transform_trains(change, tiny, tmp_path) -> None:
+    got = run(compose(*tiny, "epochs=1", change), tmp_path, {})
+    assert 0 <= got["test_ndcg@5"] <= 1
+
+
+def test_the_default_data_trains(tmp_path) -> None:
+    cfg = compose("dataset.queries=9", f"cache_dir={tmp_path}/cache", "epochs=1", "batch_size=4")
+    assert 0 <= run(cfg, tmp_path, {})["test_ndcg@5"] <= 1
+
+
+@pytest.mark.parametrize("dataset", choices("dataset"))
+def test_every_dataset_is_built(dataset) -> None:
+    extra = ["dataset.folder=mine"] if dataset == "letor" else []
+    cfg = compose(f"dataset={dataset}", *extra)
+    assert make_dataset(cfg.dataset).name == dataset
+    assert cfg.transform._target_.startswith("ltr.data.transforms.")
+    build(cfg)
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_experiment_is_built_and_starts_with_its_command(experiment) -> None:
+    build(compose(f"experiment={experiment}"))
+    lines = Path(CONFIGS / "experiment" / f"{experiment}.yaml").read_text().splitlines()
+    comments = [line for line in lines if line.startswith("# ") and "@package" not in line]
+    assert comments[0] == f"# python train.py experiment={experiment}"
+
+
+def test_the_paper_s_settings_come_by_themselves() -> None:
+    web30k = compose("dataset=web30k")
+    assert (web30k.batch_size, web30k.list_size, web30k.epochs) == (64, 240, 100)
+    assert web30k.model.fc_sizes == [96]
+    assert web30k.model.output_activation == "tanh"
+    assert (web30k.model.blocks, web30k.model.heads, web30k.model.feed_forward) == (2, 1, 384)
+    assert web30k.optimizer._target_ == "torch.optim.Adam"
+    assert (web30k.optimizer.lr, web30k.schedule.step_size, web30k.schedule.gamma) == (
+        1e-3,
+        50,
+        0.1,
+    )
+    istella = compose("dataset=istella", "loss=listnet")
+    assert (istella.batch_size, istella.model.fc_sizes) == (110, [128])
+    assert istella.model.output_activation is None
+    own = compose("dataset=istella", "batch_size=7", "model.fc_sizes=[5,6]", "transform=none")
+    assert (own.batch_size, own.model.fc_sizes) == (7, [5, 6])
+    assert own.transform._target_ == "ltr.data.transforms.no_transform"
+
+
+def test_no_config_changes_when_it_is_built(tiny) -> None:
+    cfg = compose(*tiny)
+    before = OmegaConf.to_yaml(cfg)
+    build(cfg).model(5)
+    assert OmegaConf.to_yaml(cfg) == before

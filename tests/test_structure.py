@@ -1,0 +1,45 @@
+"""Imports point one way, and the edge (Hydra, OmegaConf) stays at the edge."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+LTR = Path(__file__).resolve().parents[1] / "ltr"
+MAY_IMPORT = {
+    "errors": set(),
+    "typing": set(),
+    "metrics": {"errors", "typing"},
+    "relaxations": {"errors", "typing", "metrics"},
+    "losses": {"errors", "typing", "metrics", "relaxations"},
+    "models": {"errors", "typing"},
+    "data": {"errors", "typing"},
+    "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
+    "experiment": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write the whole name of what is imported"
+            names.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("path", sorted(LTR.rglob("*.py")), ids=str)
+def test_imports_point_one_way(path) -> None:
+    here = path.relative_to(LTR).parts[0].removesuffix(".py")
+    if here == "__init__":
+        assert not imported(path)
+        return
+    for name in imported(path):
+        package, _, rest = name.partition(".")
+        if package == "ltr":
+            there = rest.partition(".")[0]
+            assert there == here or there in MAY_IMPORT[here], f"{path} imports {name}"
+        if package in ("hydra", "omegaconf"):
+            assert here == "experiment", f"{path} imports {name}"

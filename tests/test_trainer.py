@@ -1,0 +1,264 @@
+"""The trainer: it learns, stops on NaN, resumes to the same bits, and any batch size agrees."""
+
+import itertools
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import compose, make_lists
+
+import ltr.experiment.build
+from ltr.data.batches import ItemTensors
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError, TrainingError
+from ltr.experiment.run import run
+from ltr.losses import listnet_loss
+from ltr.metrics import Convention, parse_metric
+from ltr.models import MLP
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.evaluation import evaluate, means, predict
+from ltr.training.interruption import Interrupted
+
+CHOICES = {"loss": "listnet", "model": "transformer"}
+TIMES = ["seconds", "lists_per_second"]
+
+
+def train(folder: Path, *overrides: str) -> dict[str, float]:
+    folder.mkdir(exist_ok=True)
+    return run(compose(*overrides), folder, CHOICES)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(path)["model"]
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Same weights bit for bit, same history and results but for the clock."""
+    for name in ("best.pt", "last.pt"):
+        one, two = load_checkpoint(a / name), load_checkpoint(b / name)
+        assert one["model"].keys() == two["model"].keys()
+        assert all(torch.equal(one["model"][key], two["model"][key]) for key in one["model"])
+        assert torch.equal(one["random"]["torch"], two["random"]["torch"])
+    histories = [pd.read_csv(f / "history.csv").drop(columns=TIMES) for f in (a, b)]
+    pd.testing.assert_frame_equal(*histories)
+    assert (a / "queries.csv").read_bytes() == (b / "queries.csv").read_bytes()
+    clock = {"wall_seconds", "finished", "protocol"}
+    one, two = (json.loads((f / "results.json").read_text()) for f in (a, b))
+    for name in one.keys() - clock:
+        assert one[name] == two[name]
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
+    """Do ``action`` when the loss is called for the ``at``-th time in training."""
+    calls = itertools.count(1)
+
+    def loss(scores, labels, mask):
+        value = listnet_loss(scores, labels, mask)
+        return action(value) if next(calls) == at else value
+
+    original = ltr.experiment.build.bind
+
+    def bind(node, part):
+        return loss if part == "loss" else original(node, part)
+
+    monkeypatch.setattr(ltr.experiment.build, "_tried", lambda function, part, *args: function)
+    monkeypatch.setattr(ltr.experiment.build, "bind", bind)
+
+
+def test_it_learns_and_keeps_what_it_says(tiny, tmp_path) -> None:
+    out = tmp_path / "run"
+    got = train(out, *tiny, "loss=listnet", "epochs=15", "optimizer.lr=0.01")
+    results = json.loads((out / "results.json").read_text())
+    history = pd.read_csv(out / "history.csv")
+    assert got["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
+    assert history.loss.iloc[-1] < history.loss.iloc[1] - 0.1
+    assert history.epoch.tolist() == list(range(16))
+    best = history["vali_ndcg@5"].iloc[1:]
+    assert got["vali_ndcg@5"] == best.max() == results["vali"]["ndcg@5"]
+    assert results["selected_epoch"] == best.idxmax()
+    queries = pd.read_csv(out / "queries.csv")
+    assert len(queries) == 8
+    assert queries["ndcg@10"].mean() == pytest.approx(results["test"]["ndcg@10"])
+    assert results["convention"]["empty"] == 1
+    assert results["convention"]["text"].startswith("empty list = 1, gain 2^y-1")
+    assert results["parameters"] == sum(w.numel() for w in weights(out / "best.pt").values())
+    assert {"choices", "seed", "data", "protocol", "versions", "commit", "device"} <= results.keys()
+    assert list(out.glob("events.out.tfevents.*"))
+    assert not list(out.glob(".*part"))
+
+
+@pytest.mark.parametrize("at", [1, 4, 5, 8, 15])  # first, inside, and last steps of epochs of five
+def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
+    tiny, tmp_path, monkeypatch, at
+) -> None:
+    args = (*tiny, "loss=listnet", "model.dropout=0.3")
+    train(tmp_path / "whole", *args)
+
+    def terminate(value):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return value
+
+    with monkeypatch.context() as patch:
+        count_calls(patch, at, terminate)
+        with pytest.raises(Interrupted, match=r"SIGTERM"):
+            train(tmp_path / "cut", *args)
+    done = load_checkpoint(tmp_path / "cut" / "last.pt")["progress"]
+    assert done["epoch"] * 5 + done["step"] == at
+    torch.manual_seed(99)  # what the process did in between must not matter
+    train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_run_that_dies_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch) -> None:
+    args = (*tiny, "loss=listnet", "model.dropout=0.3", "schedule=cosine", "warmup=1")
+    train(tmp_path / "whole", *args)
+
+    def die(value):
+        raise KeyError("lost")
+
+    with monkeypatch.context() as patch:
+        count_calls(patch, 8, die)
+        with pytest.raises(KeyError):
+            train(tmp_path / "cut", *args)
+    train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp_path) -> None:
+    args = (*tiny, "loss=listnet", "schedule=constant")
+    train(tmp_path / "long", *args, "epochs=5")
+    train(tmp_path / "short", *args, "epochs=3")
+    before = (tmp_path / "short" / "last.pt").read_bytes()
+    train(tmp_path / "short", *args, "epochs=3", f"resume={tmp_path / 'short'}")
+    assert (tmp_path / "short" / "last.pt").read_bytes() == before
+    train(tmp_path / "short", *args, "epochs=5", f"resume={tmp_path / 'short'}")
+    assert_same_run(tmp_path / "long", tmp_path / "short")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_before_the_update(
+    tiny, tmp_path, monkeypatch, bad
+) -> None:
+    kept: dict[str, Any] = {}
+
+    def spoil(value):
+        return value * bad
+
+    count_calls(monkeypatch, 7, spoil)
+    original = ltr.experiment.build.make_model
+
+    def make(node):
+        def model(width):
+            kept["model"] = original(node)(width)
+            return kept["model"]
+
+        return model
+
+    monkeypatch.setattr(ltr.experiment.build, "make_model", make)
+    with pytest.raises(TrainingError) as error:
+        train(tmp_path / "run", *tiny, "loss=listnet")
+    message = str(error.value)
+    assert message.startswith("epoch 2, step 2: the loss is not finite")
+    assert "lists with query id q" in message
+    assert "optimizer.lr" in message
+    assert all(torch.isfinite(w).all() for w in kept["model"].state_dict().values())
+
+
+def test_a_gradient_that_is_not_finite_stops_too(tiny, tmp_path, monkeypatch) -> None:
+    def spoil(value):
+        return value + (value - value.detach()).sqrt()  # adds 0, but its slope is infinite
+
+    count_calls(monkeypatch, 1, spoil)
+    with pytest.raises(TrainingError, match=r"epoch 1, step 1: the gradient is not finite"):
+        train(tmp_path / "run", *tiny, "loss=listnet")
+
+
+def test_untrained_last_and_patience(tiny, tmp_path) -> None:
+    train(tmp_path / "untrained", *tiny, "epochs=0")
+    results = json.loads((tmp_path / "untrained" / "results.json").read_text())
+    assert results["selected_epoch"] == 0
+    assert results["vali"] == results["untrained_vali"]
+    train(tmp_path / "last", *tiny, "select=last", "optimizer.lr=1e-9")
+    assert json.loads((tmp_path / "last" / "results.json").read_text())["selected_epoch"] == 3
+    train(tmp_path / "stop", *tiny, "epochs=50", "patience=2", "optimizer.lr=1e-12")
+    assert json.loads((tmp_path / "stop" / "results.json").read_text())["epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seed=2",
+        "l1=0.1",
+        "l2=0.1",
+        "clip=0.01",
+        "warmup=2",
+        "empty_lists=skip",
+        "list_size=3",
+        "schedule.step_size=1",
+        "optimizer=sgd",
+        "precision=bfloat16",
+    ],
+)
+def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path, change) -> None:
+    train(tmp_path / "plain", *tiny, "loss=listnet")
+    train(tmp_path / "other", *tiny, "loss=listnet", change)
+    plain, other = weights(tmp_path / "plain" / "last.pt"), weights(tmp_path / "other" / "last.pt")
+    assert any(not torch.equal(plain[key], other[key]) for key in plain)
+
+
+def test_metrics_do_not_depend_on_the_batch() -> None:
+    torch.manual_seed(0)
+    lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
+    data, model = ItemTensors(lists, no_transform(lists)), MLP(5).eval()
+    metrics, convention = [parse_metric("ndcg@5"), parse_metric("ndcg")], Convention()
+    whole = evaluate(model, data, metrics, convention, items=10**6)
+    for items in (1, 20, 50):
+        parts = evaluate(model, data, metrics, convention, items=items)
+        for name in whole:
+            np.testing.assert_array_equal(parts[name], whole[name])
+    assert whole["ndcg"][4] == 1, "an empty list counts 1"
+    skipping = Convention(empty="skip")
+    left = evaluate(model, data, metrics, skipping)
+    assert np.isnan(left["ndcg"][4])
+    assert means(left, skipping)["ndcg"] == pytest.approx(np.nanmean(left["ndcg"]))
+
+
+def test_predictions_are_in_the_order_of_the_items() -> None:
+    lists = make_lists([3, 40, 5])
+    model = MLP(5).eval()
+    got = predict(model, ItemTensors(lists, no_transform(lists)), items=8)
+    for i in range(3):
+        rows = slice(lists.offsets[i], lists.offsets[i + 1])
+        features = torch.from_numpy(lists.features[rows])[None]
+        alone = model(features, torch.ones(features.shape[:2], dtype=torch.bool))
+        np.testing.assert_allclose(got[rows], alone[0].detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
+    with pytest.raises(ConfigError) as error:
+        train(
+            tmp_path / "run",
+            *tiny,
+            *["epochs=-1", "batch_size=0", "select=first", "clip=0", "metrics=[ndgc@5]"],
+            *["monitor=[test]", "loss.k=0", "model.heads=3", "optimizer.lr=-1"],
+        )
+    message = str(error.value)
+    for part in (
+        "epochs=-1: give a whole number >= 0",
+        "batch_size=0: give a whole number >= 1",
+        "select=first: choose one of best, last",
+        "clip=0: give a number > 0",
+        "'ndgc@5' is not a metric",
+        "monitor: test: choose from train, vali",
+        "k=0 is not a cutoff",
+        "heads",
+        "Invalid learning rate",
+    ):
+        assert part in message
+    assert "\n" not in message
