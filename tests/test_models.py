@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ltr.errors import ConfigError
 from ltr.models import MLP, ContextAwareTransformer, Linear
 from ltr.models.activation import ACTIVATIONS, activation_module
+from ltr.models.packing import Packing
 
 WIDTH = 5
 Make = Callable[[], nn.Module]
@@ -35,6 +36,13 @@ MODELS: dict[str, Make] = {
     "transformer-learned": partial(small, position="learned", max_rank=6),
 }  # fmt: skip
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+@pytest.fixture(autouse=True, params=["packed", "dense"])
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything holds for both ways to lay out the items, the GPU's included."""
+    if request.param == "dense":
+        monkeypatch.setattr(Packing, "of", classmethod(lambda cls, mask: cls(mask, None)))
 
 
 def built(make: Make, training: bool = False) -> nn.Module:
@@ -218,12 +226,12 @@ def test_transformer_is_pre_norm_attention_and_feed_forward() -> None:
         centered = x - x.mean(-1, keepdim=True)
         return centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
-    block = "encoder.layers.0"
+    block = "encoder.blocks.0"
     x = nn.functional.elu(linear(features[1, real], "layers.0"))
-    in_proj = norm(x) @ part[f"{block}.self_attn.in_proj_weight"].T
+    in_proj = norm(x) @ part[f"{block}.in_proj.weight"].T
     query, key, value = in_proj.chunk(3, dim=-1)  # their biases are 0 at the start
     attended = (query @ key.T / math.sqrt(8)).softmax(-1) @ value
-    x = x + linear(attended, f"{block}.self_attn.out_proj")
+    x = x + linear(attended, f"{block}.out_proj")
     x = x + linear(linear(norm(x), f"{block}.linear1").relu(), f"{block}.linear2")
     expected = linear(norm(x), "head.linear").squeeze(-1).tanh()
     torch.testing.assert_close(model(features, mask)[1, real], expected)
@@ -255,12 +263,12 @@ def test_weights_start_from_xaviers_distribution() -> None:
     for name, parameter in model.named_parameters():
         if parameter.dim() < 2:
             continue
-        parts = parameter.chunk(3) if name.endswith("in_proj_weight") else [parameter]
+        parts = parameter.chunk(3) if name.endswith("in_proj.weight") else [parameter]
         for part in parts:
             bound = math.sqrt(6 / sum(part.shape))
             assert part.abs().max() <= bound, name
             assert part.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), name
-    first, second = model.encoder.layers
+    first, second = model.encoder.blocks
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ltr.models.activation import activation_module
-from ltr.typing import Features, Mask, Scores
+from ltr.models.packing import Packing
+from ltr.typing import Scores
 
 
 def dense_layers(
@@ -32,26 +33,21 @@ class ScoringHead(nn.Module):
         self.linear = nn.Linear(size, 1)
         self.activation = activation_module(output_activation)
 
-    def forward(self, hidden: Features, mask: Mask) -> Scores:
-        """Scores ``[batch, list]`` of hidden vectors ``[batch, list, size]``."""
-        scores: Tensor = self.activation(self.linear(hidden).squeeze(-1))
-        return scores.masked_fill(~mask, 0)
-
-
-def zero_padding(features: Features, mask: Mask) -> Features:
-    """The features with 0 on padding, so that nothing that stands there, NaN included, spreads."""
-    return features.masked_fill(~mask.unsqueeze(-1), 0)
+    def forward(self, items: Tensor, packing: Packing) -> Scores:
+        """Scores ``[batch, list]`` of packed hidden vectors ``[items, size]``."""
+        scores: Tensor = packing.unpack(self.activation(self.linear(items).squeeze(-1)))
+        return scores.masked_fill(~packing.mask, 0)
 
 
 @torch.no_grad()
 def xavier_uniform(model: nn.Module) -> None:
     """Draw every weight matrix of ``model`` from Xavier's uniform distribution, global generator.
 
-    The query, key and value matrices that PyTorch stacks in one are drawn each by itself. Biases
+    The query, key and value matrices that are stacked in one are drawn each by itself. Biases
     and norms keep PyTorch's own initialisation.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
-            parts = parameter.chunk(3) if name.endswith("in_proj_weight") else (parameter,)
+            parts = parameter.chunk(3) if name.endswith("in_proj.weight") else (parameter,)
             for part in parts:
                 nn.init.xavier_uniform_(part)

@@ -6,7 +6,8 @@ from torch import nn
 
 from ltr.errors import ConfigError
 from ltr.models.checks import dropout_rate, positive_int, sizes_tuple
-from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform, zero_padding
+from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform
+from ltr.models.packing import Packing
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
@@ -55,7 +56,8 @@ class MLP(nn.Module):
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
-        return self.head(self.layers(zero_padding(features, mask)), mask)
+        packing = Packing.of(mask)
+        return self.head(self.layers(packing.pack(features)), packing)
 
 
 class Linear(nn.Module):
@@ -78,4 +80,5 @@ class Linear(nn.Module):
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
-        return self.head(zero_padding(features, mask), mask)
+        packing = Packing.of(mask)
+        return self.head(packing.pack(features), packing)

@@ -4,11 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.typing import Features, Ranks
 
 
 def position_encoding(position: str, size: int, max_rank: int) -> nn.Module:
-    """The module for ``"fixed"`` or ``"learned"``: ranks ``[batch, list]`` to vectors.
+    """The module for ``"fixed"`` or ``"learned"``: ranks ``[...]`` to vectors ``[..., size]``.
 
     Raises:
         ConfigError: ``position`` is neither, or ``size`` is odd with ``"fixed"``.
@@ -35,8 +34,8 @@ class FixedPosition(nn.Module):
         rates = 10000.0 ** (-torch.arange(0, size, 2) / size)
         self.register_buffer("rates", rates, persistent=False)
 
-    def forward(self, ranks: Ranks) -> Features:
-        """``[batch, list, size]`` of ranks ``[batch, list]`` that count from 1."""
+    def forward(self, ranks: Tensor) -> Tensor:
+        """``[..., size]`` of ranks ``[...]`` that count from 1."""
         angles = (ranks - 1).unsqueeze(-1) * self.rates
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
@@ -48,6 +47,6 @@ class LearnedPosition(nn.Module):
         super().__init__()
         self.table = nn.Embedding(max_rank, size)
 
-    def forward(self, ranks: Ranks) -> Features:
-        """``[batch, list, size]`` of ranks ``[batch, list]`` that count from 1."""
+    def forward(self, ranks: Tensor) -> Tensor:
+        """``[..., size]`` of ranks ``[...]`` that count from 1."""
         return self.table(ranks.clamp(1, self.table.num_embeddings) - 1)

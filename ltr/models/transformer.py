@@ -6,7 +6,9 @@ from torch import nn
 
 from ltr.errors import ConfigError
 from ltr.models.checks import dropout_rate, positive_int, sizes_tuple
-from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform, zero_padding
+from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform
+from ltr.models.encoder import Encoder
+from ltr.models.packing import Packing
 from ltr.models.position import position_encoding
 from ltr.typing import Features, Mask, Ranks, Scores
 
@@ -15,7 +17,7 @@ class ContextAwareTransformer(nn.Module):
     """Input layers, pre-norm encoder blocks with a final norm, and a linear layer to one score.
 
     The model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with Self-Attention", on
-    PyTorch's own encoder with ReLU in the feed-forward part. The defaults are the NeuralNDCG
+    PyTorch's own attention with ReLU in the feed-forward part. The defaults are the NeuralNDCG
     paper's setting for Web30K. Weight matrices start from Xavier's uniform distribution. Without
     ``position`` the order in which the items are given means nothing.
 
@@ -75,19 +77,12 @@ class ContextAwareTransformer(nn.Module):
             if position is None
             else position_encoding(position, size, positive_int("max_rank", max_rank))
         )
-        block = nn.TransformerEncoderLayer(
+        self.encoder = Encoder(
             size,
-            heads,
-            dim_feedforward=positive_int("feed_forward", feed_forward),
+            blocks=positive_int("blocks", blocks),
+            heads=heads,
+            feed_forward=positive_int("feed_forward", feed_forward),
             dropout=dropout_rate("dropout", dropout),
-            batch_first=True,
-            norm_first=True,
-        )
-        self.encoder = nn.TransformerEncoder(
-            block,
-            positive_int("blocks", blocks),
-            norm=nn.LayerNorm(size),
-            enable_nested_tensor=False,
         )
         self.head = ScoringHead(size, output_activation)
         xavier_uniform(self)
@@ -97,14 +92,13 @@ class ContextAwareTransformer(nn.Module):
 
         ``ranks`` count from 1 and may be anything on padding; they are read only with ``position``.
         """
-        hidden = self.layers(zero_padding(features, mask))
+        packing = Packing.of(mask)
+        hidden = self.layers(packing.pack(features))
         if self.position is not None:
             if ranks is None:
                 raise ConfigError(
                     "position needs the rank of each item and none is given: "
                     "pass ranks, or write position=null"
                 )
-            hidden = hidden + self.position(ranks)
-        # A list of no items attends to its padding: attention over nothing could be NaN.
-        ignored = ~mask & mask.any(-1, keepdim=True)
-        return self.head(self.encoder(hidden, src_key_padding_mask=ignored), mask)
+            hidden = hidden + self.position(packing.pack(ranks))
+        return self.head(self.encoder(hidden, packing), packing)
