@@ -1,0 +1,228 @@
+"""From a downloaded archive to a cache that is ready, with everything counted on the way."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ltr.data.archives import PublishedSet
+from ltr.data.dataset import SPLITS
+from ltr.data.files import LetorFiles
+from ltr.data.resplit import ORIGINAL, split_train
+from ltr.data.summary import Place, Summary, differences, summarise, table
+from ltr.data.unpack import check_archive, unpack
+from ltr.errors import ConfigError, DataError
+
+_CHUNK = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found: tables to print, and everything that is not as published."""
+
+    table: str
+    differences: list[str]
+    remedy: str
+
+    def check(self) -> None:
+        """Raise ``DataError`` that names every difference, if there is one."""
+        if self.differences:
+            raise DataError(f"{'; '.join(self.differences)}; {self.remedy}")
+
+
+def prepare(
+    dataset: PublishedSet,
+    *,
+    data_dir: str | Path,
+    cache_dir: str | Path,
+    archive: str | Path | None = None,
+    seed: int = 1,
+    folds: Sequence[int] | int | str = "all",
+) -> Report:
+    """Check and unpack an archive, split off vali where there is none, fill the cache, count.
+
+    Args:
+        dataset: What is published, and what must be counted.
+        data_dir: The folder that holds the data sets.
+        cache_dir: The folder of the parsed arrays.
+        archive: The archive, or a folder with its files; None: the files are in place.
+        seed: Of the split of a train file that is published without vali, >= 0.
+        folds: Which folds to read and count, 1-based; "all": all. All are unpacked.
+
+    Returns:
+        The report; the caller prints its table and calls its ``check``.
+
+    Raises:
+        DataError: the archive is not the official one, or damaged; the target folder is there with
+            other content; a file is missing or malformed; the disk is full.
+        ConfigError: a fold is not there, or the seed is not that of an earlier split.
+    """
+    chosen = _chosen_folds(dataset, folds)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed={seed}: give a whole number >= 0")
+    folder = Path(data_dir).expanduser() / dataset.folder
+    if archive is not None:
+        _unpack_once(dataset, Path(archive).expanduser(), folder)
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
+    original = ""
+    if dataset.vali_share:
+        original = _split_once(dataset, folder, seed)
+    summaries: dict[Place, Summary] = {}
+    wrong: list[str] = []
+    for fold in chosen:
+        files = _letor_files(dataset, folder.parent, Path(cache_dir).expanduser(), fold)
+        files.check()
+        for split in SPLITS:
+            lists = files.split(split)
+            summaries[fold, split] = summarise(lists)
+            path, digest = files.path(split), lists.digest
+            if split == "train" and dataset.vali_share:
+                path, digest = folder / ORIGINAL, original
+            ids = dataset.files.get(_inside(fold, split), ())
+            if digest and ids and not _is_official(path, digest, ids):
+                wrong.append(f"{path} is not the official file")
+    wrong = differences(summaries, dataset.known) + wrong
+    return Report(table(summaries, dataset.known), wrong, dataset.how_to_get(data_dir))
+
+
+def own_lists(folder: str | None, *, data_dir: str | Path) -> PublishedSet:
+    """A folder of anyone's lists as a set of which nothing is known; its folds are found.
+
+    Raises:
+        ConfigError: no folder is named.
+    """
+    if not folder:
+        raise ConfigError(f"give dataset.folder=NAME, the folder of your lists in {data_dir}")
+    base = Path(data_dir).expanduser() / folder
+    numbers = {
+        int(match[1])
+        for path in (base.iterdir() if base.is_dir() else ())
+        if (match := re.fullmatch(r"Fold([1-9][0-9]*)", path.name))
+    }
+    folds = 0
+    while folds + 1 in numbers:
+        folds += 1
+    return PublishedSet(name="letor", folder=folder, folds=folds)
+
+
+def _chosen_folds(dataset: PublishedSet, folds: Sequence[int] | int | str) -> Sequence[int | None]:
+    there = list(range(1, dataset.folds + 1))
+    if folds == "all":
+        return there or [None]
+    if not there:
+        raise ConfigError(f"folds={folds}: {dataset.name} has no folds; leave folds=all")
+    chosen = [folds] if isinstance(folds, int | str) else list(folds)
+    if not chosen or any(fold not in there for fold in chosen):
+        raise ConfigError(f"folds={folds}: give all, or some of 1 to {there[-1]} as in [1,2]")
+    return sorted({int(fold) for fold in chosen})
+
+
+def _inside(fold: int | None, split: str) -> str:
+    return f"{split}.txt" if fold is None else f"Fold{fold}/{split}.txt"
+
+
+def _letor_files(
+    dataset: PublishedSet, data_dir: Path, cache_dir: Path, fold: int | None
+) -> LetorFiles:
+    return LetorFiles(
+        name=dataset.name,
+        folder=dataset.folder,
+        data_dir=data_dir,
+        cache_dir=cache_dir,
+        fold=fold,
+        folds=dataset.folds,
+        width=dataset.width,
+        labels=dataset.labels,
+        max_grade=dataset.max_grade,
+        regroup=dataset.regroup,
+    )
+
+
+def _unpack_once(dataset: PublishedSet, archive: Path, folder: Path) -> None:
+    """Make ``folder`` from the archive, unless it is complete."""
+    folds = range(1, dataset.folds + 1) or [None]
+    wanted = [_inside(fold, split) for fold in folds for split in dataset.splits]
+    if _complete(folder, wanted):
+        return
+    if not archive.is_dir():
+        check_archive(archive, size=dataset.size, sha256=dataset.sha256, page=dataset.page)
+    with _locked(folder):
+        if not _complete(folder, wanted):  # another process may have made it meanwhile
+            unpack(archive, folder, wanted)
+
+
+def _complete(folder: Path, wanted: Sequence[str]) -> bool:
+    """True if all files are there; False if nothing is; an error in between."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    missing = [path for path in wanted if not (folder / path).is_file()]
+    if "train.txt" in missing and (folder / ORIGINAL).is_file():
+        missing.remove("train.txt")
+    if missing:
+        raise DataError(
+            f"{folder} is there, but without {', '.join(missing)}; move it away, or give another "
+            "data_dir=DIR"
+        )
+    log.info("%s is there already: the archive was not read", folder)
+    return True
+
+
+def _split_once(dataset: PublishedSet, folder: Path, seed: int) -> str:
+    """Split off vali where that is to be done; the SHA-256 of the original, "" if not known."""
+    if not any((folder / name).is_file() for name in ("train.txt", ORIGINAL)):
+        raise DataError(
+            f"{folder / 'train.txt'}: no such file; {dataset.how_to_get(folder.parent)}"
+        )
+    if (folder / "vali.txt").exists() and not (folder / ORIGINAL).exists():
+        log.info("%s has a vali.txt of its own: it was left as it is", folder)
+        return ""
+    with _locked(folder):
+        facts = split_train(folder, vali_share=dataset.vali_share, seed=seed)
+    return str(facts["original"]["sha256"])
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from working on ``folder``."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DataError(f"another run is preparing {folder}; wait until it is done") from None
+    except OSError as error:
+        raise DataError(
+            f"{folder.parent} cannot be written, {error.strerror or error}; "
+            "give another data_dir=DIR"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_official(path: Path, digest: str, ids: Sequence[str]) -> bool:
+    """True if a file whose SHA-256 is ``digest`` has one of ``ids``, line ends aside.
+
+    An id of 40 digits is git's: the SHA-1 of the length and the content.
+    """
+    if digest in ids:
+        return True
+    git = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    line_feeds, both = hashlib.sha256(), hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            chunk += file.readline()  # no chunk ends between CR and LF
+            git.update(chunk)
+            bare = chunk.replace(b"\r\n", b"\n")
+            line_feeds.update(bare)
+            both.update(bare.replace(b"\n", b"\r\n"))
+    return not {git.hexdigest(), line_feeds.hexdigest(), both.hexdigest()}.isdisjoint(ids)

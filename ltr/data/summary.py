@@ -1,0 +1,173 @@
+"""What lists hold, in numbers: for a table, and to compare with what must be counted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tabulate import tabulate
+
+from ltr.data.archives import Known
+from ltr.data.lists import Lists
+
+_BLOCK = 1 << 16  # items looked at together
+_FEW = 8  # up to so many different labels, each is counted
+
+Place = tuple[int | None, str]  # fold and split
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Numbers of one split.
+
+    Attributes:
+        rows: Items.
+        lists: Lists.
+        empty: Lists without a relevant item.
+        labels: Number of items of each label.
+        shortest, mean, longest: Items of a list.
+        constant: Columns that hold one value, missing values aside.
+        missing: Values that do not fit float32.
+    """
+
+    rows: int
+    lists: int
+    empty: int
+    labels: Mapping[float, int]
+    shortest: int
+    mean: float
+    longest: int
+    constant: int
+    missing: int
+
+
+def summarise(lists: Lists) -> Summary:
+    """Count what ``lists`` hold; features are read once, in blocks."""
+    values, counts = np.unique(lists.labels, return_counts=True)
+    return Summary(
+        rows=lists.items,
+        lists=len(lists),
+        empty=int(lists.empty.sum()),
+        labels=dict(zip(values.tolist(), counts.tolist(), strict=True)),
+        shortest=int(lists.lengths.min()),
+        mean=float(lists.lengths.mean()),
+        longest=int(lists.lengths.max()),
+        constant=_constant_columns(lists.features),
+        missing=lists.missing,
+    )
+
+
+def _constant_columns(features: NDArray[np.float32]) -> int:
+    low = np.full(features.shape[1], np.inf, np.float32)
+    high = -low
+    for start in range(0, len(features), _BLOCK):
+        block = features[start : start + _BLOCK]
+        low = np.fmin(low, np.fmin.reduce(block, axis=0))
+        high = np.fmax(high, np.fmax.reduce(block, axis=0))
+    return int((low >= high).sum())  # greater where every value is missing
+
+
+def differences(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> list[str]:
+    """Every count that is not as known, in words; splits that were not summarised do not count."""
+    found: list[str] = []
+    for record in known:
+        parts = _parts(summaries, record)
+        if len(parts) < len(record.splits):
+            continue
+        counted = _counts(parts)
+        for name in ("rows", "lists", "empty"):
+            must = getattr(record, name)
+            if must is not None and counted[name] != must:
+                what = "empty lists" if name == "empty" else name
+                found.append(f"{_where(record)} has {counted[name]:,} {what}, not {must:,}")
+        if record.labels is not None:
+            must_be = {float(grade): count for grade, count in enumerate(record.labels)}
+            is_now = _labels(parts)
+            for grade in sorted(must_be | is_now):
+                if is_now.get(grade, 0) != must_be.get(grade, 0):
+                    found.append(
+                        f"{_where(record)} has {is_now.get(grade, 0):,} items of grade {grade:g}, "
+                        f"not {must_be.get(grade, 0):,}"
+                    )
+    return found
+
+
+def table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
+    """Two tables: counts beside the known ones, and what else the splits hold."""
+    return f"{_counts_table(summaries, known)}\n\n{_contents_table(summaries)}"
+
+
+def _counts_table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
+    records = list(known)
+    listed = {(record.fold, record.splits) for record in records}
+    records += [
+        Known((split,), fold) for fold, split in summaries if (fold, (split,)) not in listed
+    ]
+    order = {place: number for number, place in enumerate(summaries)}
+    rows: list[tuple[tuple[int, int], list[str]]] = []
+    for record in records:
+        parts = _parts(summaries, record)
+        if len(parts) < len(record.splits):
+            continue
+        counted = _counts(parts)
+        row = ["" if record.fold is None else str(record.fold), "+".join(record.splits)]
+        for name in ("rows", "lists", "empty"):
+            row.append(f"{counted[name]:,}")
+            if known:
+                row.append(_known_count(getattr(record, name)))
+        last = max(order[record.fold, split] for split in record.splits)
+        rows.append(((last, len(record.splits)), row))
+    headers = ["fold", "split"]
+    for name in ("rows", "lists", "empty lists"):
+        headers += [name, "known"] if known else [name]
+    return _tabulate([row for _, row in sorted(rows)], headers)
+
+
+def _contents_table(summaries: Mapping[Place, Summary]) -> str:
+    labels = sorted({label for summary in summaries.values() for label in summary.labels})
+    few = len(labels) <= _FEW
+    headers = ["fold", "split"]
+    headers += [f"label {label:g}" for label in labels] if few else ["labels", "least", "most"]
+    headers += ["shortest", "mean", "longest list", "constant columns", "missing values"]
+    rows = []
+    for (fold, split), summary in summaries.items():
+        row = ["" if fold is None else str(fold), split]
+        if few:
+            row += [f"{summary.labels.get(label, 0):,}" for label in labels]
+        else:
+            row += [f"{len(summary.labels):,}", f"{min(summary.labels):g}"]
+            row += [f"{max(summary.labels):g}"]
+        row += [f"{summary.shortest:,}", f"{summary.mean:,.1f}", f"{summary.longest:,}"]
+        rows.append([*row, f"{summary.constant:,}", f"{summary.missing:,}"])
+    return _tabulate(rows, headers)
+
+
+def _parts(summaries: Mapping[Place, Summary], record: Known) -> list[Summary]:
+    places = ((record.fold, split) for split in record.splits)
+    return [summaries[place] for place in places if place in summaries]
+
+
+def _counts(parts: Sequence[Summary]) -> dict[str, int]:
+    return {name: sum(getattr(part, name) for part in parts) for name in ("rows", "lists", "empty")}
+
+
+def _labels(parts: Sequence[Summary]) -> dict[float, int]:
+    labels: dict[float, int] = {}
+    for part in parts:
+        for label, count in part.labels.items():
+            labels[label] = labels.get(label, 0) + count
+    return labels
+
+
+def _where(record: Known) -> str:
+    splits = "+".join(record.splits)
+    return splits if record.fold is None else f"Fold{record.fold} {splits}"
+
+
+def _known_count(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _tabulate(rows: list[list[str]], headers: list[str]) -> str:
+    align = ["left", "left"] + ["right"] * (len(headers) - 2)
+    return tabulate(rows, headers, disable_numparse=True, colalign=align)

@@ -1,0 +1,184 @@
+"""The synthetic lists have Web30K's shape, are a function of their recipe, and reward context."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from ltr.data import synthetic
+from ltr.data.dataset import SPLITS
+from ltr.data.lists import Lists
+from ltr.data.synthetic import SyntheticLists
+from ltr.data.synthetic_columns import CONSTANT
+from ltr.data.synthetic_relevance import EMPTY, RATES, draw_lengths, grade
+from ltr.errors import ConfigError
+
+WEB30K = OmegaConf.load(Path(__file__).parents[1] / "configs/transform/web30k.yaml")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Lists]:
+    """The three splits of 300 queries."""
+    cache = tmp_path_factory.mktemp("cache")
+    dataset = SyntheticLists(queries=300, seed=0, cache_dir=cache)
+    return {split: dataset.split(split) for split in SPLITS}
+
+
+@pytest.fixture(params=SPLITS)
+def lists(request: pytest.FixtureRequest, made: dict[str, Lists]) -> Lists:
+    """Each split in turn."""
+    return made[request.param]
+
+
+def test_sizes_of_the_splits(made: dict[str, Lists], tmp_path: Path) -> None:
+    assert [len(made[split]) for split in SPLITS] == [300, 100, 100]
+    one = SyntheticLists(queries=1, seed=0, cache_dir=tmp_path)
+    assert [len(one.split(split)) for split in SPLITS] == [1, 1, 1]
+    assert round(18919 / 3) == 6306
+
+
+def test_lengths_are_skewed_and_both_ends_are_there(lists: Lists) -> None:
+    assert lists.lengths.min() == 1
+    assert 1000 < lists.lengths.max() <= 1251
+    assert lists.lengths.mean() == pytest.approx(120, abs=1)
+    assert np.median(lists.lengths) < 0.9 * lists.lengths.mean()
+
+
+def test_lengths_of_web30ks_size() -> None:
+    lengths = draw_lengths(np.random.default_rng(0), 18919)
+    assert lengths.sum() == pytest.approx(2_270_296, rel=0.01)
+    assert (lengths.min(), (lengths > 1000).sum() > 10, lengths.max() <= 1251) == (1, True, True)
+
+
+def test_few_lists_need_no_long_one() -> None:
+    assert draw_lengths(np.random.default_rng(0), 3).sum() < 1000
+
+
+def test_grades_have_web30ks_rates(lists: Lists) -> None:
+    rates = np.bincount(lists.labels.astype(int), minlength=5) / lists.items
+    np.testing.assert_allclose(rates, RATES, atol=2e-3)
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 9), ("vali", 3), ("test", 3)])
+def test_empty_lists_are_three_percent(made: dict[str, Lists], split: str, count: int) -> None:
+    assert made[split].empty.sum() == count == round(EMPTY * len(made[split]))
+
+
+def test_only_the_worst_lists_are_empty() -> None:
+    """Even where lists lie far apart, every other list keeps a grade above 0."""
+    relevance = (np.arange(40)[:, None] * 100.0 + np.arange(10)).ravel()
+    labels = grade(relevance, np.arange(0, 401, 10)).reshape(40, 10)
+    assert np.flatnonzero(labels.max(axis=1) == 0).tolist() == [0]
+    assert labels[1].tolist() == [0] * 9 + [1]
+    assert (labels[39] == [3] * 7 + [4] * 3).all()
+
+
+def test_columns_suit_the_published_transform(lists: Lists) -> None:
+    low, high = lists.features.min(axis=0), lists.features.max(axis=0)
+    negative = np.zeros(lists.width, bool)
+    negative[list(WEB30K.negate)] = True
+    free = np.zeros(lists.width, bool)
+    free[list(WEB30K.never_log)] = True
+    assert (high[negative] < 0).all()
+    assert (low[~negative & ~free] >= 0).all()
+    assert (low[free] < 0).any()
+
+
+def test_columns_are_heavy_tailed_constant_and_correlated(lists: Lists) -> None:
+    assert np.isfinite(lists.features).all()
+    assert lists.missing == 0
+    assert lists.features.max() > 1e6
+    constant = np.flatnonzero(np.ptp(lists.features, axis=0) == 0)
+    assert dict(zip(constant, lists.features[0, constant], strict=True)) == CONSTANT
+    bm25 = np.corrcoef(np.log(lists.features[:, 105:110]), rowvar=False)
+    assert bm25.min() > 0.5
+    idf = np.maximum.reduceat(lists.features[:, 15], lists.offsets[:-1])
+    np.testing.assert_array_equal(lists.features[:, 15], np.repeat(idf, lists.lengths))
+
+
+def test_relevance_shows_only_beside_the_rest_of_the_list(made: dict[str, Lists]) -> None:
+    """A column tells little of the grade; how far it is from its list's mean tells much."""
+    lists = made["train"]
+    log = np.log(lists.features[:, 45:50]).mean(axis=1)
+    of = np.repeat(np.arange(len(lists)), lists.lengths)
+    centre = np.bincount(of, log) / lists.lengths
+    own = np.abs(log - log.mean())
+    in_list = np.abs(log - centre[of])
+
+    def within(values: np.ndarray) -> float:
+        mean = np.bincount(of, values) / lists.lengths
+        label = lists.labels - (np.bincount(of, lists.labels) / lists.lengths)[of]
+        return float(np.corrcoef(values - mean[of], label)[0, 1])
+
+    assert within(in_list) < -0.3
+    assert abs(within(own)) < 0.2
+    assert within(np.log(lists.features[:, 105:110]).mean(axis=1)) > 0.2  # match: for everyone
+
+
+def test_near_copies_have_lower_grades(made: dict[str, Lists]) -> None:
+    grades = []
+    for _, features, labels in made["train"]:
+        rows = np.log(features[:, 105:110])
+        distance = np.abs(rows[:, None] - rows[None]).max(axis=2)
+        np.fill_diagonal(distance, np.inf)
+        for a, b in np.argwhere(distance < 0.05):
+            if features[a, 131] < features[b, 131]:  # the copy is of worse quality
+                grades.append(labels[a] - labels[b])
+    assert 0.05 < len(grades) / made["train"].items < 0.12
+    assert -1.2 < np.mean(grades) < -0.3
+
+
+def test_same_recipe_same_arrays(made: dict[str, Lists], tmp_path: Path) -> None:
+    again = SyntheticLists(queries=300, seed=0, cache_dir=tmp_path).split("test")
+    for field in ("features", "labels", "offsets", "qids"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(made["test"], field))
+    assert again.digest == made["test"].digest
+
+
+def test_another_recipe_gives_other_arrays(made: dict[str, Lists], tmp_path: Path) -> None:
+    other = SyntheticLists(queries=300, seed=1, cache_dir=tmp_path)
+    lists = [made["vali"], made["test"], other.split("vali")]
+    assert len({each.digest for each in lists}) == 3
+    assert len({each.labels.tobytes() for each in lists}) == 3
+    assert len({each.features[:, 105].tobytes() for each in lists}) == 3
+    assert len(set(np.concatenate([made[split].qids for split in SPLITS]))) == 500
+
+
+def test_a_change_of_the_arrays_needs_a_new_version(made: dict[str, Lists]) -> None:
+    """Lengths and grades are exact everywhere, so a digest of them stands for the generator."""
+    lists = made["vali"]
+    digest = hashlib.sha256(lists.offsets.tobytes() + lists.labels.tobytes()).hexdigest()
+    assert (synthetic.VERSION, digest[:16]) == (1, "8e33ae500311f0dd")
+    shown = lists.features[:: lists.items // 7, [0, 8, 15, 45, 57, 95, 110, 121, 129, 134]]
+    np.testing.assert_allclose(np.log1p(np.abs(shown)).sum(), 142.26196, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"queries": 0}, "dataset.queries=0: give a whole number >= 1"),
+        ({"queries": 2.5}, "dataset.queries=2.5: give a whole number >= 1"),
+        ({"queries": True}, "dataset.queries=True: give a whole number >= 1"),
+        ({"seed": -1}, "dataset.seed=-1: give a whole number >= 0"),
+    ],
+)
+def test_settings_out_of_range(tmp_path: Path, settings: dict[str, int], message: str) -> None:
+    dataset = SyntheticLists(**({"queries": 3, "seed": 0} | settings), cache_dir=tmp_path)
+    for use in (dataset.check, lambda: dataset.split("train")):
+        with pytest.raises(ConfigError) as error:
+            use()
+        assert str(error.value) == message
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_split(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="split=dev: choose one of train, vali, test"):
+        SyntheticLists(queries=3, seed=0, cache_dir=tmp_path).split("dev")
+
+
+def test_a_seed_may_be_large(tmp_path: Path) -> None:
+    big = SyntheticLists(queries=2, seed=2**70, cache_dir=tmp_path).split("train")
+    small = SyntheticLists(queries=2, seed=0, cache_dir=tmp_path).split("train")
+    assert big.labels.tobytes() != small.labels.tobytes()

@@ -1,0 +1,254 @@
+"""Unpacking takes what is wanted, from anywhere in an archive, and lets nothing lead out of it."""
+
+import hashlib
+import io
+import signal
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ltr.data import unpack as unpacking
+from ltr.data.unpack import check_archive, unpack
+from ltr.errors import DataError
+
+ROOT = Path(__file__).parents[1]
+SPLITS = ("train", "vali", "test")
+FILES = {f"Fold{fold}/{split}.txt": f"{fold} {split}\n" for fold in (1, 2) for split in SPLITS}
+
+
+def write_zip(path: Path, files: dict[str, str]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, text in files.items():
+            file.writestr(name, text)
+    return path
+
+
+def write_tar(path: Path, files: dict[str, str], *extra: tarfile.TarInfo) -> Path:
+    with tarfile.open(path, "w:gz") as file:
+        for member in extra:
+            file.addfile(member)
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            file.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+def write_folder(path: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    return path
+
+
+def read_folder(path: Path) -> dict[str, str]:
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return {file.relative_to(path).as_posix(): file.read_text() for file in files}
+
+
+def refused(action: Callable[[], object]) -> str:
+    with pytest.raises(DataError) as error:
+        action()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "SMALL/", "./", "a/b/"])
+@pytest.mark.parametrize("write", [write_zip, write_tar, write_folder])
+def test_unpack_takes_the_wanted_files_from_any_folder(
+    tmp_path: Path, write: Callable[..., Path], prefix: str
+) -> None:
+    there = {f"{prefix}{name}": text for name, text in FILES.items()}
+    archive = write(tmp_path / "archive", there | {"README": "hello", f"{prefix}S1.txt": "no"})
+    unpack(archive, tmp_path / "data" / "SMALL", list(FILES))
+    assert read_folder(tmp_path / "data") == {f"SMALL/{name}": t for name, t in FILES.items()}
+
+
+def link(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def zip_link(path: Path) -> Path:
+    member = zipfile.ZipInfo("Fold1/train.txt")
+    member.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(write_zip(path, {"Fold1/vali.txt": "x"}), "a") as file:
+        file.writestr(member, "/etc/passwd")
+    return path
+
+
+LEADS_OUT = {
+    "zip, up": lambda path: write_zip(path, FILES | {"../Fold1/train.txt": "evil"}),
+    "zip, up inside": lambda path: write_zip(path, {"a/../../evil.txt": "evil"} | FILES),
+    "zip, root": lambda path: write_zip(path, FILES | {"/evil.txt": "evil"}),
+    "zip, drive": lambda path: write_zip(path, FILES | {"C:\\evil.txt": "evil"}),
+    "zip, backslash": lambda path: write_zip(path, FILES | {"..\\evil.txt": "evil"}),
+    "tar, up": lambda path: write_tar(path, FILES | {"../evil.txt": "evil"}),
+    "tar, root": lambda path: write_tar(path, FILES | {"/evil.txt": "evil"}),
+}
+LINKS = {
+    "zip, link": zip_link,
+    "tar, link": lambda path: write_tar(path, FILES, link("Fold1", tarfile.SYMTYPE, "/tmp")),
+    "tar, hard link": lambda path: write_tar(
+        path, FILES, link("a", tarfile.LNKTYPE, "/etc/passwd")
+    ),
+    "tar, device": lambda path: write_tar(path, FILES, link("a", tarfile.CHRTYPE)),
+    "tar, pipe": lambda path: write_tar(path, FILES, link("Fold1/vali.txt", tarfile.FIFOTYPE)),
+}
+
+
+@pytest.mark.parametrize("name", LEADS_OUT | LINKS)
+def test_unpack_refuses_what_leads_out(tmp_path: Path, name: str) -> None:
+    archive = (LEADS_OUT | LINKS)[name](tmp_path / "archive")
+    message = refused(lambda: unpack(archive, tmp_path / "data" / "SMALL", list(FILES)))
+    reason = "is a link or a device" if name in LINKS else "leads out of the archive"
+    assert reason in message
+    assert message.endswith("so nothing was unpacked; get the official archive")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "data"]
+    assert not list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"Fold1/train.txt": "x"}, "does not hold Fold1/vali.txt, Fold1/test.txt, Fold2/train.txt"),
+        (FILES | {"old/Fold1/train.txt": "x"}, "holds Fold1/train.txt twice, Fold1/train.txt and"),
+        (
+            {f"{'a' if '1' in name else 'b'}/{name}": text for name, text in FILES.items()},
+            "the files lie in different folders, a/Fold1/test.txt, ",
+        ),
+    ],
+)
+def test_unpack_wants_one_complete_set(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    archive = write_zip(tmp_path / "archive", files)
+    assert message in refused(lambda: unpack(archive, tmp_path / "SMALL", list(FILES)))
+    assert not (tmp_path / "SMALL").exists()
+
+
+def damaged(path: Path, *, cut: bool) -> Path:
+    content = bytearray(path.read_bytes())
+    if cut:
+        del content[len(content) // 2 :]
+    else:
+        for place in range(60, 120):
+            content[place] ^= 255
+    path.write_bytes(content)
+    return path
+
+
+LONG = {name: "".join(f"{i * i}\n" for i in range(20000)) for name in FILES}
+
+
+@pytest.mark.parametrize("write", [write_zip, write_tar])
+@pytest.mark.parametrize("cut", [True, False])
+def test_unpack_notices_damage(tmp_path: Path, write: Callable[..., Path], cut: bool) -> None:
+    archive = damaged(write(tmp_path / "archive", LONG), cut=cut)
+    message = refused(lambda: unpack(archive, tmp_path / "SMALL", list(FILES)))
+    assert message.endswith("download it again")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_unpack_needs_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<html>please log in</html>")
+    message = refused(lambda: unpack(tmp_path / "page.html", tmp_path / "SMALL", list(FILES)))
+    assert "neither a folder nor a .zip, .tar, .tar.gz or .rar file" in message
+
+
+@pytest.mark.parametrize("write", [write_zip, write_tar])
+def test_unpack_checks_the_disk_first(
+    tmp_path: Path, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking.shutil, "disk_usage", lambda folder: SimpleNamespace(free=100))
+    archive = write(tmp_path / "archive", LONG)
+    message = refused(lambda: unpack(archive, tmp_path / "SMALL", list(FILES)))
+    assert "GB free; free space there or give another data_dir=DIR" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+@pytest.mark.parametrize("write", [write_zip, write_tar])
+def test_a_killed_unpacking_leaves_nothing_that_counts(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    archive = write(tmp_path / "archive", FILES)
+    target = tmp_path / "SMALL"
+    code = (
+        "import os, sys; from pathlib import Path; from ltr.data import unpack\n"
+        "left = [0]\n"
+        "def progress(text, size, real=unpack._progress):\n"
+        "    left[0] += 1\n"
+        "    return real(text, size) if left[0] < 3 else os.kill(os.getpid(), 9)\n"
+        "unpack._progress = progress\n"
+        "unpack.unpack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])\n"
+    )
+    command = [sys.executable, "-c", code, str(archive), str(target), *FILES]
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not target.exists()
+    assert len(read_folder(tmp_path / ".SMALL.unpacking")) == 3
+    unpack(archive, target, list(FILES))
+    assert read_folder(target) == FILES
+    assert not (tmp_path / ".SMALL.unpacking").exists()
+
+
+RAR = b"Rar!\x1a\x07\x01\x00"
+
+
+@pytest.fixture
+def only_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Make a program the only ones on the PATH; each call adds one."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+
+    def add(name: str, body: str) -> None:
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+
+    return add
+
+
+def test_rar_needs_a_program(tmp_path: Path, only_tools: Callable[[str, str], None]) -> None:
+    (tmp_path / "SMALL.rar").write_bytes(RAR)
+    message = refused(lambda: unpack(tmp_path / "SMALL.rar", tmp_path / "SMALL", list(FILES)))
+    assert "install one of unar, 7zz, 7z, unrar, bsdtar, or unpack it yourself" in message
+
+
+def test_rar_is_read_by_the_first_program_that_can(
+    tmp_path: Path, only_tools: Callable[[str, str], None]
+) -> None:
+    there = write_folder(tmp_path / "there", {f"SMALL/{n}": text for n, text in FILES.items()})
+    (tmp_path / "SMALL.rar").write_bytes(RAR)
+    only_tools("7z", "echo sorry, no RAR5 >&2; exit 2")
+    message = refused(lambda: unpack(tmp_path / "SMALL.rar", tmp_path / "SMALL", list(FILES)))
+    assert "7z: sorry, no RAR5; download it again" in message
+    only_tools("bsdtar", f'[ "$3" = "{tmp_path}/SMALL.rar" ] && /bin/cp -R {there}/. "$5"')
+    unpack(tmp_path / "SMALL.rar", tmp_path / "SMALL", list(FILES))
+    assert read_folder(tmp_path / "SMALL") == FILES
+    only_tools("unar", '/bin/ln -s /etc/passwd "$5/train.txt"')
+    message = refused(lambda: unpack(tmp_path / "SMALL.rar", tmp_path / "B", list(FILES)))
+    assert "'train.txt' is a link" in message
+
+
+def test_check_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    page = "https://example.org/"
+    check = check_archive
+    assert "no such file" in refused(lambda: check(archive, size=None, sha256="", page=page))
+    archive.write_bytes(b"abc")
+    right = hashlib.sha256(b"abc").hexdigest()
+    check(archive, size=3, sha256=right, page=page)
+    check(archive, size=None, sha256="", page=page)
+    short = refused(lambda: check(archive, size=4000, sha256=right, page=page))
+    assert short.endswith(
+        f"a.zip has 3 bytes, not 4,000: it is incomplete; download it again from {page}"
+    )
+    assert "another file" in refused(lambda: check(archive, size=2, sha256=right, page=page))
+    wrong = refused(lambda: check(archive, size=3, sha256="0" * 64, page=page))
+    assert f"has the SHA-256 {right}, not {'0' * 64}: it is damaged or another file" in wrong
