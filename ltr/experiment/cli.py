@@ -58,6 +58,9 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
                     raise
                 print(f"error: {explain(error, config_name)}", file=sys.stderr)
                 sys.exit(2)
+            except BrokenPipeError:  # | head has read enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(141)
             except Interrupted as stop:
                 sys.exit(128 + stop.signum)
             except KeyboardInterrupt:
@@ -93,7 +96,7 @@ def run_folder(path: str) -> Path:
 
 
 def register_resolvers() -> None:
-    """Make ``${run_dir:...}`` and ``${hydra_subdir:...}`` known; calling again changes nothing.
+    """Make the resolvers that the configs use known; calling again changes nothing.
 
     A run folder is named by time, choices and four random digits, so that two runs started in the
     same second do not collide; ``resume`` goes on in its own folder without touching what Hydra
@@ -105,6 +108,14 @@ def register_resolvers() -> None:
         lambda resume: ".hydra" if resume is None else ".hydra/resumed",
         replace=True,
     )
+    OmegaConf.register_new_resolver("keys_of", _keys_of, replace=True)
+
+
+def _keys_of(config_name: str) -> str:
+    """The keys of a root config as its file has them, comments included, for ``--help``."""
+    text = (CONFIGS / f"{config_name}.yaml").read_text()
+    keys = text.split("\n\n", 1)[1].split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip() + "\n"
+    return keys.replace("$", "$$")  # Hydra fills the help in as a template
 
 
 def explain(error: BaseException, config_name: str) -> str:

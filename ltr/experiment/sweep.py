@@ -69,7 +69,7 @@ def _outcome(run: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"status": "done"}
     row |= {f"vali {name}": value for name, value in results["vali"].items()}
     row |= {f"test {name}": value for name, value in results["test"].items()}
-    row |= {"epoch": results["selected_epoch"], "seconds": round(results["wall_seconds"], 1)}
+    row |= {"epoch": results["selected_epoch"], "seconds": round(results["wall_seconds"])}
     row["convention"] = results["convention"]["text"]
     return row
 
