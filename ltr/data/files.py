@@ -1,0 +1,170 @@
+"""The data set that lies in LETOR/LibSVM files."""
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ltr.data.cache import ListsWriter, cached_lists
+from ltr.data.dataset import SPLITS
+from ltr.data.digests import file_digest
+from ltr.data.letor import READER_VERSION, parse_letor
+from ltr.data.letor_rows import Rules
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+
+
+class LetorFiles:
+    """``train.txt``, ``vali.txt`` and ``test.txt`` of a folder, or of one of its folds.
+
+    Each file is parsed once; later runs map the arrays from the cache, keyed by the content of the
+    file and by how it is read.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        folder: str | None,
+        data_dir: str | os.PathLike[str],
+        cache_dir: str | os.PathLike[str],
+        fold: int | None = None,
+        folds: int = 0,
+        width: int | None = None,
+        labels: str = "grade",
+        max_grade: int | None = None,
+        regroup: bool = False,
+    ) -> None:
+        """Describe the files; nothing is read yet.
+
+        Args:
+            name: what results call the set: ``letor`` for a user's own, else a public set, whose
+                errors tell how to get it.
+            folder: the folder under ``data_dir`` that holds the files, or ``Fold1``, ``Fold2``, ...
+            data_dir: the folder of all data sets.
+            cache_dir: where the arrays are kept.
+            fold: which fold, 1-based; None: the files lie in ``folder`` itself.
+            folds: how many folds the set has; 0: none, or not known.
+            width: number of features; None: the largest index of ``train``, then fixed.
+            labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
+
+        Raises:
+            ConfigError: ``folder`` is None, or a setting is out of its range.
+        """
+        if folder is None:
+            raise ConfigError(
+                f"dataset={name} needs a folder: set dataset.folder=NAME, a folder in {data_dir}"
+            )
+        if folds and fold not in range(1, folds + 1):
+            raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
+        if fold is not None and fold < 1:
+            raise ConfigError(f"fold={fold}: folds count from 1, set dataset.fold=1")
+        self.name = name
+        self.fold = fold
+        self.folder = Path(data_dir) / folder
+        self.data_dir = Path(data_dir)
+        self.cache_dir = Path(cache_dir)
+        self.regroup = regroup
+        self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
+        self._width = width
+
+    @property
+    def width(self) -> int:
+        """Number of features; where it was not given, ``train`` is read to find it."""
+        if self._width is None:
+            self._width = self.split("train").width
+        return self._width
+
+    def path(self, split: str) -> Path:
+        """The file of ``train``, ``vali`` or ``test``.
+
+        Raises:
+            ConfigError: there is no such split.
+        """
+        if split not in SPLITS:
+            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
+        return self._place / f"{split}.txt"
+
+    def check(self) -> None:
+        """Raise ``DataError``, naming every file that is not there; reads no data."""
+        self._check(SPLITS)
+
+    def split(self, split: str) -> Lists:
+        """The lists of ``train``, ``vali`` or ``test``, parsed once and then mapped from the cache.
+
+        Raises:
+            DataError: the file is not there, is malformed, or the cache cannot be written.
+            ConfigError: there is no such split.
+        """
+        path = self.path(split)
+        self._check([split])
+        rules = self.rules
+        if split != "train":
+            rules = Rules(width=self.width, labels=rules.labels, max_grade=rules.max_grade)
+        digest = file_digest(path, self.cache_dir)
+        key = f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}"
+
+        def build(writer: ListsWriter) -> None:
+            size = path.stat().st_size
+            with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
+                parse_letor(
+                    path,
+                    writer,
+                    rules=rules,
+                    regroup=self.regroup,
+                    digest=digest,
+                    progress=bar.update,
+                )
+
+        lists = cached_lists(self.cache_dir, key, build, width=rules.width)
+        if split == "train":
+            self._width = lists.width
+        if lists.missing:
+            log.info("%d values of %s do not fit float32 and count as missing", lists.missing, path)
+        return lists
+
+    @property
+    def _place(self) -> Path:
+        return self.folder if self.fold is None else self.folder / f"Fold{self.fold}"
+
+    def _check(self, splits: Sequence[str]) -> None:
+        missing = [split for split in splits if not self.path(split).is_file()]
+        if not missing:
+            return
+        if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
+            holds = _contents(self.folder)
+            raise DataError(f"{self.folder} holds {holds}; set dataset.fold=1, or another of them")
+        if self._place.is_dir():
+            files = ", ".join(f"{split}.txt" for split in missing)
+            found = f"{self._place}: no {files}; it holds {_contents(self._place)}"
+        else:
+            found = f"{self._place}: no such folder"
+        raise DataError(f"{found}; {self._remedy()}")
+
+    def _remedy(self) -> str:
+        from ltr.data.archives import how_to_get  # only needed where the data is not
+
+        if self.name != "letor":
+            with suppress(ConfigError):  # not a public set: a user's own config
+                return how_to_get(self.name, self.data_dir)
+        if self._place.is_dir():
+            return "name the files train.txt, vali.txt and test.txt"
+        for there, setting in (
+            (self.folder, "dataset.fold to one there, or to null"),
+            (self.data_dir, "dataset.folder to one there, or data_dir=DIR"),
+        ):
+            if there.is_dir():
+                return f"{there} holds {_contents(there)}; set {setting}"
+        return "set data_dir=DIR to the folder that holds it"
+
+
+def _contents(folder: Path) -> str:
+    """What stands in a folder, files first, eight names at most."""
+    paths = sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
+    more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
+    return (", ".join(path.name for path in paths[:8]) or "nothing") + more

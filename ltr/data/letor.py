@@ -1,0 +1,238 @@
+"""Read files of LETOR/LibSVM text: ``label qid:ID index:value ... # comment``, one item a row."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.data.letor_fast import parse_fast
+from ltr.data.letor_rows import Rules, parse_rows
+from ltr.data.lists import Lists
+from ltr.errors import DataError
+
+READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
+CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
+
+
+class Sink(Protocol):
+    """Takes rows in the file's order, block by block."""
+
+    def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+        """Take ``[rows, width]`` and ``[rows]``; a later block may be wider or narrower."""
+        ...
+
+    def finish(
+        self,
+        offsets: NDArray[np.int64],
+        qids: NDArray[np.str_],
+        *,
+        digest: str,
+        missing: int = 0,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Take the rest of ``Lists``; ``order`` is the rows' final order where it is another."""
+        ...
+
+
+def read_letor(
+    path: str | os.PathLike[str],
+    *,
+    width: int | None = None,
+    labels: str = "grade",
+    max_grade: int | None = None,
+    regroup: bool = False,
+    labelled: bool = True,
+) -> Lists:
+    """Read a file into memory.
+
+    A value is the float64 nearest to the text, rounded to the nearest float32; one beyond float32
+    is missing: NaN, and counted. A feature that a row does not name is 0.
+
+    Args:
+        path: the file; lines end in LF or CRLF, blank and comment-only lines hold no item.
+        width: number of features; None: the largest index found.
+        labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
+        max_grade: the largest label allowed; None: 31 for grades.
+        regroup: accept a query id that comes back later, and move its items to where it first
+            stood; otherwise that is an error, and the items keep the file's order.
+        labelled: False: rows may lack the label, which is then 0.
+
+    Raises:
+        DataError: the file is missing, empty or malformed; ``FILE:LINE: what stands there``.
+        ConfigError: a setting is out of its range.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "train.txt")
+    ...     _ = file.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:1e39\\n")
+    ...     lists = read_letor(file)
+    >>> lists.features.tolist()
+    [[0.5, 0.0, 1000.0], [0.0, -1.0, 0.0], [nan, 0.0, 0.0]]
+    >>> lists.labels.tolist(), lists.offsets.tolist(), lists.qids.tolist(), lists.missing
+    ([2.0, 0.0, 1.0], [0, 2, 3], ['a', 'b'], 1)
+    """
+    memory = _Memory()
+    rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
+    parse_letor(path, memory, rules=rules, regroup=regroup)
+    return memory.lists
+
+
+def parse_letor(
+    path: str | os.PathLike[str],
+    sink: Sink,
+    *,
+    rules: Rules,
+    regroup: bool = False,
+    digest: str | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Read a file into ``sink`` block by block; memory does not grow with the file.
+
+    Args:
+        path, regroup: as for ``read_letor``.
+        sink: takes the rows, then the offsets, query ids, digest and count of missing values.
+        rules: what the file may hold.
+        digest: the SHA-256 the content must have, if it was hashed before.
+        progress: called with the number of bytes read since the last call.
+
+    Raises:
+        DataError: as ``read_letor``; also a file that changes while it is read.
+    """
+    path = Path(path)
+    sha256 = hashlib.sha256()
+    queries = _Queries(path, regroup)
+    missing, line, size = 0, 1, 0
+    _keep_freed_memory()
+    try:
+        with path.open("rb") as file:
+            before = os.fstat(file.fileno())
+            is_file = stat.S_ISREG(before.st_mode)  # not a pipe
+            for text in _chunks(file):
+                size += len(text)
+                sha256.update(text)
+                block = parse_fast(text, line, rules) or parse_rows(text, line, rules, path)
+                queries.add(block.runs)
+                sink.append(block.features, block.labels)
+                missing += block.missing
+                line += text.count(b"\n")
+                if progress is not None:
+                    progress(len(text))
+                if is_file and size > before.st_size:  # it may grow for ever
+                    break
+            after = os.fstat(file.fileno())
+    except OSError as error:
+        raise DataError(unreadable(path, error)) from None
+    changed = (size, before.st_mtime_ns) != (before.st_size, after.st_mtime_ns)
+    if (is_file and changed) or digest not in (None, sha256.hexdigest()):
+        raise DataError(f"{path}: changed while it was read; run again when it is complete")
+    if not size:
+        raise DataError(f"{path}: the file is empty; expected rows of label qid:ID index:value ...")
+    if not queries.runs:
+        raise DataError(
+            f"{path}: no rows, only blank lines and comments; "
+            "expected rows of label qid:ID index:value ..."
+        )
+    offsets, qids, order = queries.result()
+    sink.finish(offsets, qids, digest=sha256.hexdigest(), missing=missing, order=order)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, about ``CHUNK_BYTES`` at a time."""
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk if chunk.endswith(b"\n") else chunk + file.readline()
+
+
+def _keep_freed_memory() -> None:
+    """Make glibc keep what one chunk frees for the next one: a third faster.
+
+    Once a large block was freed, it takes blocks up to that size (32 MiB at most) from memory that
+    it keeps, instead of asking the system for fresh, empty pages every time.
+    """
+    np.empty(31 << 20, np.uint8)
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """Why a file could not be read, on one line."""
+    if path.is_dir():
+        return f"{path}: a folder; expected a file of LETOR text"
+    if isinstance(error, FileNotFoundError):
+        return f"{path}: no such file; expected a file of LETOR text"
+    return f"{path}: cannot be read, {error.strerror or error}; expected a file of LETOR text"
+
+
+class _Queries:
+    """Collects the runs of rows with one query id, and refuses or regroups those that return."""
+
+    def __init__(self, path: Path, regroup: bool) -> None:
+        self.path, self.regroup = path, regroup
+        self.lists: dict[str, int] = {}  # qid -> its list, in order of the first appearance
+        self.first_lines: list[int] = []  # of each list
+        self.runs: list[tuple[int, int]] = []  # (list, rows)
+
+    def add(self, runs: list[tuple[str, int, int]]) -> None:
+        for qid, line, rows in runs:
+            known = self.lists.setdefault(qid, len(self.lists))
+            if known == len(self.first_lines):
+                self.first_lines.append(line)
+            elif known != self.runs[-1][0] and not self.regroup:
+                raise DataError(
+                    f"{self.path}:{line}: query id {qid!r} comes back, its items began at line "
+                    f"{self.first_lines[known]}; expected the items of a query together "
+                    "(or set dataset.regroup=true)"
+                )
+            self.runs.append((known, rows))
+
+    def result(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.str_], NDArray[np.int64] | None]:
+        """Offsets, query ids, and the order of the rows that puts every list together."""
+        lists, rows = np.array(self.runs, np.int64).T
+        lengths = np.zeros(len(self.lists), np.int64)
+        np.add.at(lengths, lists, rows)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        order = None
+        if (np.diff(lists) < 0).any():
+            order = np.argsort(np.repeat(lists, rows), kind="stable")
+        return offsets, np.array(list(self.lists)), order
+
+
+class _Memory:
+    """A sink that keeps the arrays in memory, with an eighth to spare at most."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.features = np.empty((0, 0), np.float32)
+        self.labels: list[NDArray[np.float32]] = []
+
+    def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+        end, width = self.rows + len(features), features.shape[1]
+        if width > self.features.shape[1]:
+            wider = np.zeros((max(end, len(self.features)), width), np.float32)
+            wider[: self.rows, : self.features.shape[1]] = self.features[: self.rows]
+            self.features = wider
+        elif end > len(self.features):  # a large array grows in place: the pages are moved
+            rows = max(end, len(self.features) * 9 // 8)
+            self.features.resize((rows, self.features.shape[1]), refcheck=False)
+        self.features[self.rows : end, :width] = features
+        self.labels.append(labels)
+        self.rows = end
+
+    def finish(
+        self,
+        offsets: NDArray[np.int64],
+        qids: NDArray[np.str_],
+        *,
+        digest: str,
+        missing: int = 0,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.features.resize((self.rows, self.features.shape[1]), refcheck=False)
+        features, labels = self.features, np.concatenate(self.labels)
+        if order is not None:
+            features, labels = features[order], labels[order]
+        self.lists = Lists(features, labels, offsets, qids, digest, missing)

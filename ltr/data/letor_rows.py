@@ -1,0 +1,240 @@
+"""The meaning of LETOR/LibSVM text, row by row: the authority on values and on errors.
+
+A row is ``label qid:ID index:value index:value ... # comment``. ``letor_fast`` reads most text
+faster and must give exactly what this module gives.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.errors import ConfigError, DataError
+
+LARGEST_INDEX = 1_000_000  # the arrays are dense: an index far beyond is a slip, not a feature
+LARGEST_GRADE = 31  # the gain 2**grade - 1 of a larger one no longer fits 32 bits
+
+_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_LABEL = re.compile(_NUMBER)
+_PAIR = re.compile(rb"0*([0-9]{1,7}):(" + _NUMBER + rb")")
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a file may hold.
+
+    Attributes:
+        width: the largest index allowed, the number of features; None: whatever stands there.
+        labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
+        max_grade: the largest label allowed; None: 31 for grades, float32's largest for real.
+        labelled: False: a row may begin with ``qid:``, its label is then 0.
+
+    Raises:
+        ConfigError: a setting out of its range.
+    """
+
+    width: int | None = None
+    labels: str = "grade"
+    max_grade: int | None = None
+    labelled: bool = True
+
+    def __post_init__(self) -> None:
+        if self.labels not in ("grade", "real"):
+            raise ConfigError(
+                f"labels={self.labels!r} is not known: set dataset.labels to grade or real"
+            )
+        if self.width is not None and not 1 <= self.width <= LARGEST_INDEX:
+            raise ConfigError(
+                f"width={self.width} is out of range: set dataset.width to 1..{LARGEST_INDEX}"
+            )
+        if self.max_grade is not None and self.max_grade < 1:
+            raise ConfigError(
+                f"max_grade={self.max_grade} is out of range: set dataset.max_grade to 1 or more"
+            )
+
+    @property
+    def largest_index(self) -> int:
+        """The largest index a row may hold."""
+        return LARGEST_INDEX if self.width is None else self.width
+
+    @property
+    def largest_label(self) -> float:
+        """The largest label a row may hold."""
+        if self.max_grade is not None:
+            return self.max_grade
+        return LARGEST_GRADE if self.labels == "grade" else _FLOAT32_MAX
+
+    @property
+    def expected_label(self) -> str:
+        """What a label should be, in words."""
+        if self.labels == "grade":
+            largest = f"{self.largest_label:.0f}"
+            return f"a grade, a whole number from 0 to {largest} (or set dataset.labels=real)"
+        limit = "" if self.max_grade is None else f" up to {self.max_grade}"
+        return f"a finite number >= 0{limit}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one piece of text.
+
+    Attributes:
+        features: ``[rows, width]`` float32; the width of the rules, else the largest index here.
+        labels: ``[rows]`` float32.
+        runs: ``(qid, line number of its first row, rows)`` for each run of rows with one qid.
+        missing: how many values did not fit float32 and are NaN.
+    """
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.float32]
+    runs: list[tuple[str, int, int]]
+    missing: int
+
+
+class Malformed(ValueError):
+    """A row that breaks the rules: ``found``, what stands there, and ``expected``."""
+
+    def __init__(self, found: str, expected: str) -> None:
+        super().__init__(found, expected)
+        self.found, self.expected = found, expected
+
+
+def parse_rows(text: bytes, first_line: int, rules: Rules, path: object) -> Block:
+    """Parse whole lines of text one by one.
+
+    Args:
+        text: lines that end with a newline, the last one perhaps without.
+        first_line: the number of the first line in the file, 1-based.
+        rules: what the text may hold.
+        path: the file's name, for messages.
+
+    Raises:
+        DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row.
+    """
+    labels: list[float] = []
+    qids: list[bytes] = []
+    lines: list[int] = []
+    rows: list[dict[int, float]] = []
+    for number, line in enumerate(text.split(b"\n"), first_line):
+        try:
+            row = parse_row(line, rules)
+        except Malformed as error:
+            raise DataError(f"{path}:{number}: {error.found}; expected {error.expected}") from None
+        if row is not None:
+            labels.append(row[0])
+            qids.append(row[1])
+            rows.append(row[2])
+            lines.append(number)
+    width = rules.width or max((max(row) for row in rows), default=0)
+    features = np.zeros((len(rows), width), np.float32)
+    missing = 0
+    for i, values in enumerate(rows):
+        converted, unfit = to_float32(np.fromiter(values.values(), np.float64, len(values)))
+        features[i, np.fromiter(values, np.int64, len(values)) - 1] = converted
+        missing += unfit
+    return Block(features, np.array(labels, np.float32), runs_of(qids, lines), missing)
+
+
+def parse_row(line: bytes, rules: Rules) -> tuple[float, bytes, dict[int, float]] | None:
+    """Parse one line into label, qid and ``{index: value}``; None where it holds no data.
+
+    Blanks are ASCII white space; the comment begins at the first ``#``.
+
+    Raises:
+        Malformed: the line breaks the rules.
+    """
+    if b"\0" in line:
+        raise Malformed("a NUL byte, as in a binary file", "LETOR text (unpack an archive first)")
+    line = line.partition(b"#")[0].rstrip()
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(
+            f"bytes that are not text, {line[error.start : error.start + 8]!r}",
+            "LETOR text in UTF-8 (unpack an archive first)",
+        ) from None
+    tokens = line.split()
+    if not tokens:
+        return None
+    if not rules.labelled and tokens[0].startswith(b"qid:"):
+        tokens.insert(0, b"0")
+    label = parse_label(tokens[0], rules)
+    if len(tokens) == 1:
+        raise Malformed(f"nothing after the label {show(tokens[0])}", "qid:ID")
+    if not tokens[1].startswith(b"qid:") or tokens[1] == b"qid:":
+        raise Malformed(f"{show(tokens[1])} after the label", "qid:ID")
+    if len(tokens) == 2:  # an item without any feature looks just like a line cut in the middle
+        raise Malformed(
+            f"nothing after {show(tokens[1])}",
+            "index:value (write 1:0 for an item whose features are all 0)",
+        )
+    values: dict[int, float] = {}
+    for token in tokens[2:]:
+        match = _PAIR.fullmatch(token)
+        index = int(match[1]) if match else 0
+        if match is None or not 1 <= index <= rules.largest_index:
+            raise _explain_pair(token, rules)
+        if index in values:
+            raise Malformed(f"index {index} twice, again as {show(token)}", "each index once a row")
+        values[index] = float(match[2])
+    return label, tokens[1][4:], values
+
+
+def parse_label(token: bytes, rules: Rules) -> float:
+    """Parse a label.
+
+    Raises:
+        Malformed: not a number, negative, too large, or a fraction where grades are expected.
+    """
+    value = float(token) if _LABEL.fullmatch(token) else -1.0
+    whole = rules.labels == "real" or value.is_integer()
+    if not (0 <= value <= rules.largest_label and whole):
+        raise Malformed(f"label {show(token)}", rules.expected_label)
+    return abs(value)  # -0 is 0
+
+
+def to_float32(values: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
+    """Round to the nearest float32; what overflows becomes NaN, and how many did."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(np.float32)
+    unfit = np.isinf(rounded)
+    missing = int(np.count_nonzero(unfit))
+    if missing:
+        rounded[unfit] = np.nan
+    return rounded, missing
+
+
+def runs_of(qids: Sequence[bytes], lines: Sequence[int]) -> list[tuple[str, int, int]]:
+    """Collapse the qid of each row into ``Block.runs``."""
+    runs = []
+    start = 0
+    for qid, same in groupby(qids):
+        rows = sum(1 for _ in same)
+        runs.append((qid.decode(), lines[start], rows))
+        start += rows
+    return runs
+
+
+def show(token: bytes) -> str:
+    """A token as a message shows it: quoted, on one line, at most 40 characters."""
+    text = token.decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _explain_pair(token: bytes, rules: Rules) -> Malformed:
+    """Say what is wrong with a token that is not a good ``index:value``."""
+    index, colon, value = token.partition(b":")
+    if not colon or not value:
+        return Malformed(show(token), "index:value")
+    digits = index.lstrip(b"0")
+    if not digits.isdigit() or len(digits) > 7 or int(digits) > rules.largest_index:
+        fixed = "" if rules.width is None else " (dataset.width)"
+        return Malformed(
+            f"index {show(index)} in {show(token)}",
+            f"a whole number from 1 to {rules.largest_index}{fixed}",
+        )
+    return Malformed(f"value {show(value)} in {show(token)}", "a finite number")

@@ -1,0 +1,166 @@
+"""Writes the arrays of ``Lists`` into a folder, block by block, for ``ltr.data.cache``."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.errors import DataError
+
+FORMAT_VERSION = 1
+ARRAYS = ("features", "labels", "offsets", "qids")
+_ROWS_AT_ONCE = 4096  # when rows are written again in another order or width
+
+
+class ListsWriter:
+    """Streams rows to disk with plain writes: a full disk is an error here, not a crash later."""
+
+    def __init__(self, folder: Path, key: str, width: int | None) -> None:
+        self._folder, self._key = folder, key
+        self._fixed = width is not None
+        self._width = width or 0
+        self._rows = 0
+        self._labels: list[NDArray[np.float32]] = []
+        self._file: BinaryIO | None = None
+        self.finished = False
+
+    def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+        """Write ``[rows, width]`` features and keep ``[rows]`` labels.
+
+        A block narrower than the entry is filled with 0; a wider one widens the entry, at the cost
+        of writing it again, unless the width was given.
+
+        Raises:
+            ValueError: the shapes do not go together.
+            DataError: the disk is full or cannot be written.
+        """
+        if features.ndim != 2 or labels.shape != (len(features),):
+            raise ValueError(f"features {features.shape} do not go with labels {labels.shape}")
+        if self._fixed and features.shape[1] > self._width:
+            raise ValueError(f"a block of width {features.shape[1]}, the entry has {self._width}")
+        with writing(self._folder.parent):
+            if self._file is None or features.shape[1] > self._width:
+                self._rewrite(max(self._width, features.shape[1]))
+            self._write_rows(features)
+        self._rows += len(features)
+        self._labels.append(np.array(labels, np.float32))
+
+    def finish(
+        self,
+        offsets: NDArray[np.int64],
+        qids: NDArray[np.str_],
+        *,
+        digest: str,
+        missing: int = 0,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Complete the entry.
+
+        Args:
+            offsets, qids, digest, missing: as in ``Lists``.
+            order: ``[rows]``, which appended row stands at each place; None: as appended.
+
+        Raises:
+            ValueError: offsets or qids do not go with the rows.
+            DataError: the disk is full or cannot be written.
+        """
+        if offsets[0] != 0 or offsets[-1] != self._rows or (np.diff(offsets) < 1).any():
+            raise ValueError(f"offsets do not cut {self._rows} rows into lists of at least one")
+        if len(qids) != len(offsets) - 1:
+            raise ValueError(f"{len(qids)} qids for {len(offsets) - 1} lists")
+        labels = np.concatenate(self._labels)
+        with writing(self._folder.parent):
+            if order is not None:
+                labels = labels[order]
+                self._rewrite(self._width, order)
+            assert self._file is not None
+            self._file.seek(0)
+            self._file.write(_header(np.dtype(np.float32), (self._rows, self._width)))
+            _close_synced(self._file)
+            small: dict[str, NDArray[Any]] = {
+                "labels": labels,
+                "offsets": offsets.astype(np.int64),
+                "qids": qids,
+            }
+            for name, array in small.items():
+                content = _header(array.dtype, array.shape) + array.tobytes()
+                _write_synced(self._folder / f"{name}.npy", content)
+            meta = {
+                "version": FORMAT_VERSION,
+                "key": self._key,
+                "digest": digest,
+                "missing": missing,
+                "bytes": {n: (self._folder / f"{n}.npy").stat().st_size for n in ARRAYS},
+            }
+            _write_synced(self._folder / "meta.json", json.dumps(meta, indent=1).encode())
+        self.finished = True
+
+    def close(self) -> None:
+        """Close the open file, whatever state it is in."""
+        if self._file is not None:
+            with suppress(OSError):  # what is still buffered may not fit either
+                self._file.close()
+
+    def _rewrite(self, width: int, order: NDArray[np.int64] | None = None) -> None:
+        """Begin the file of features, or write the one there again, wider or in another order."""
+        path, old = self._folder / "features.npy", self._folder / "features.old"
+        rows = np.zeros((0, width), np.float32)
+        if self._file is not None:
+            self._file.close()
+            path.rename(old)
+            offset = len(_header(np.dtype(np.float32), (0, self._width)))
+            rows = np.memmap(old, np.float32, "r", offset, (self._rows, self._width))
+        self._width = width
+        self._file = path.open("wb")
+        # The header keeps its length when the number of rows grows: NumPy pads it for that.
+        self._file.write(_header(np.dtype(np.float32), (0, width)))
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            self._write_rows(rows[part] if order is None else rows[order[part]])
+        old.unlink(missing_ok=True)
+
+    def _write_rows(self, features: NDArray[np.float32]) -> None:
+        assert self._file is not None
+        if features.shape[1] < self._width:
+            narrow, features = features, np.zeros((len(features), self._width), np.float32)
+            features[:, : narrow.shape[1]] = narrow
+        self._file.write(np.ascontiguousarray(features, np.float32).data)
+
+
+@contextmanager
+def writing(cache_dir: Path) -> Iterator[None]:
+    """Turn a failed write into a ``DataError``."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot write the cache {cache_dir}: {error.strerror or error}; "
+            "free space there or set cache_dir=DIR elsewhere"
+        ) from error
+
+
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What an ``.npy`` file begins with."""
+    buffer = BytesIO()
+    fields = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, fields)
+    return buffer.getvalue()
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        _close_synced(file)
+
+
+def _close_synced(file: BinaryIO) -> None:
+    """Close a file whose content is safely on the disk, not only on its way there."""
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()

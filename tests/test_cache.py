@@ -1,0 +1,419 @@
+"""The cache: whole entries or none, whoever is killed, fails or comes at the same time."""
+
+import errno
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from ltr.data import digests, lists_writer
+from ltr.data.cache import ListsWriter, cached_lists
+from ltr.data.digests import file_digest
+from ltr.data.lists import Lists
+from ltr.errors import DataError
+
+FEATURES = np.arange(60, dtype=np.float32).reshape(20, 3)
+LABELS = np.arange(20, dtype=np.float32) % 3
+OFFSETS = np.array([0, 1, 5, 20])
+QIDS = np.array(["a", "bé", "last one"])
+
+
+def build(writer: ListsWriter) -> None:
+    for part in (slice(0, 7), slice(7, 7), slice(7, 20)):
+        writer.append(FEATURES[part], LABELS[part])
+    writer.finish(OFFSETS, QIDS, digest="d" * 64, missing=5)
+
+
+def never(writer: ListsWriter) -> None:
+    raise AssertionError("the entry is there: it need not be built")
+
+
+def assert_built(lists: Lists) -> None:
+    assert np.array_equal(lists.features, FEATURES)
+    assert np.array_equal(lists.labels, LABELS)
+    assert np.array_equal(lists.offsets, OFFSETS)
+    assert np.array_equal(lists.qids, QIDS)
+    assert (lists.digest, lists.missing) == ("d" * 64, 5)
+
+
+def entries(cache_dir: Path) -> list[str]:
+    return sorted(path.name for path in cache_dir.iterdir() if path.suffix != ".lock")
+
+
+def test_built_once_then_mapped(tmp_path) -> None:
+    assert_built(cached_lists(tmp_path / "new" / "cache", "a key: 1", build, width=3))
+    lists = cached_lists(tmp_path / "new" / "cache", "a key: 1", never, width=3)
+    assert_built(lists)
+    for array in (lists.features, lists.labels):
+        assert isinstance(array.base, np.memmap)
+        assert not array.flags.writeable
+        assert array.flags.c_contiguous
+        assert array.dtype == np.float32
+    assert lists.offsets.dtype == np.int64
+    assert_built(cached_lists(tmp_path / "new" / "cache", "a key: 2", build, width=3))
+    assert len(entries(tmp_path / "new" / "cache")) == 2
+
+
+def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(lists_writer, "_ROWS_AT_ONCE", 3)
+    order = np.array([9, 0, 2, 1, 3, 4, 8, 7, 6, 5])
+
+    def widening(writer: ListsWriter) -> None:
+        writer.append(np.full((4, 2), 1, np.float32), np.zeros(4, np.float32))
+        writer.append(np.full((3, 5), 2, np.float32), np.ones(3, np.float32))
+        writer.append(np.full((3, 1), 3, np.float32), np.full(3, 2, np.float32))
+        writer.finish(np.array([0, 10]), np.array(["q"]), digest="x", order=order)
+
+    lists = cached_lists(tmp_path, "wide", widening, width=None)
+    rows = [[1, 1, 0, 0, 0]] * 4 + [[2, 2, 2, 2, 2]] * 3 + [[3, 0, 0, 0, 0]] * 3
+    assert lists.features.tolist() == np.array(rows)[order].tolist()
+    assert lists.labels.tolist() == np.array([0] * 4 + [1] * 3 + [2] * 3)[order].tolist()
+    assert sorted(p.name for p in (tmp_path / entries(tmp_path)[0]).iterdir()) == sorted(
+        ["features.npy", "labels.npy", "offsets.npy", "qids.npy", "meta.json"]
+    )
+    fixed = cached_lists(tmp_path, "fixed", build, width=4)
+    assert fixed.features[:, :3].tolist() == FEATURES.tolist()
+    assert not fixed.features[:, 3].any()
+
+
+def test_many_rows_keep_the_header_in_its_place(tmp_path) -> None:
+    rows = 123_457
+    values = np.arange(rows, dtype=np.float32)
+
+    def long(writer: ListsWriter) -> None:
+        for start in range(0, rows, 10_000):
+            part = values[start : start + 10_000]
+            writer.append(part[:, None], part)
+        writer.finish(np.array([0, rows]), np.array(["q"]), digest="x")
+
+    lists = cached_lists(tmp_path, "long", long, width=1)
+    assert np.array_equal(lists.features[:, 0], values)
+    assert np.array_equal(lists.labels, values)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda w: w.append(FEATURES, LABELS[:3]),
+        lambda w: w.append(FEATURES[:, 0], LABELS),
+        lambda w: w.append(np.zeros((2, 4), np.float32), LABELS[:2]),
+        lambda w: w.finish(np.array([0, 3]), np.array(["a"]), digest=""),
+        lambda w: [w.append(FEATURES, LABELS), w.finish(OFFSETS, QIDS[:2], digest="")],
+        lambda w: [w.append(FEATURES, LABELS), w.finish(OFFSETS[:2], QIDS[:1], digest="")],
+        lambda w: w.append(FEATURES, LABELS),
+    ],
+)
+def test_a_wrong_build_leaves_nothing(tmp_path, wrong) -> None:
+    with pytest.raises((ValueError, RuntimeError)):
+        cached_lists(tmp_path, "k", wrong, width=3)
+    assert entries(tmp_path) == []
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path) -> None:
+    def interrupted(writer: ListsWriter) -> None:
+        writer.append(FEATURES, LABELS)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached_lists(tmp_path, "k", interrupted, width=3)
+    assert entries(tmp_path) == []
+    assert_built(cached_lists(tmp_path, "k", build, width=3))
+
+
+class FullDisk:
+    """Stands for an open file on a disk with a little space left."""
+
+    def __init__(self, file, space: int) -> None:
+        self.file, self.space = file, space
+
+    def write(self, content) -> int:
+        self.space -= memoryview(content).nbytes
+        if self.space < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(content)
+
+    def __getattr__(self, name: str):
+        return getattr(self.file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.file.close()
+
+
+@pytest.mark.parametrize("space", [0, 130, 300])
+@pytest.mark.parametrize("fails", ["features.npy", "labels.npy", "qids.npy", "meta.json"])
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails, space) -> None:
+    plain_open = Path.open
+
+    def open_on_full_disk(self, mode="r", *args, **knobs):
+        file = plain_open(self, mode, *args, **knobs)
+        return FullDisk(file, space) if self.name == fails and mode == "wb" else file
+
+    def many(writer: ListsWriter) -> None:
+        for _ in range(20):
+            writer.append(FEATURES, LABELS)
+        qids = np.array([f"a long query id {i:9d}" for i in range(400)])
+        writer.finish(np.arange(401), qids, digest="d" * 300)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_on_full_disk)
+        with pytest.raises(DataError) as error:
+            cached_lists(tmp_path, "k", many, width=3)
+    assert str(error.value) == (
+        f"cannot write the cache {tmp_path}: No space left on device; "
+        "free space there or set cache_dir=DIR elsewhere"
+    )
+    assert entries(tmp_path) == []
+    assert len(cached_lists(tmp_path, "k", many, width=3)) == 400
+
+
+def test_a_cache_that_cannot_be_made(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"^cannot write the cache .*file: File exists; free space"):
+        cached_lists(tmp_path / "file", "k", build, width=3)
+
+
+DAMAGE = {
+    "no meta": lambda entry: (entry / "meta.json").unlink(),
+    "cut meta": lambda entry: (entry / "meta.json").write_text('{"version": 1'),
+    "another json": lambda entry: (entry / "meta.json").write_text("[]"),
+    "another version": lambda entry: edit(entry, version=0),
+    "another key": lambda entry: edit(entry, key="other"),
+    "no missing": lambda entry: edit(entry, missing=None),
+    "no labels": lambda entry: (entry / "labels.npy").unlink(),
+    "features cut": lambda entry: os.truncate(entry / "features.npy", 300),
+    "features longer": lambda entry: os.truncate(entry / "features.npy", 4000),
+    "a header of noise": lambda entry: overwrite(entry / "offsets.npy", 10, b"\xff{[(" * 20),
+    "another shape": lambda entry: overwrite(entry / "features.npy", 0, header((10, 6))),
+    "another dtype": lambda entry: overwrite(entry / "labels.npy", 0, header((20,), "<i4")),
+    "pickled objects": lambda entry: overwrite(entry / "qids.npy", 0, header((3,), "|O")),
+    "a list of nothing": lambda entry: overwrite(
+        entry / "offsets.npy", 128, np.array([0, 5, 5, 20]).tobytes()
+    ),
+}
+
+
+def edit(entry: Path, **changes) -> None:
+    meta = json.loads((entry / "meta.json").read_text())
+    (entry / "meta.json").write_text(json.dumps({**meta, **changes}))
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+def header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
+    return lists_writer._header(np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize("how", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_entry_is_built_again(tmp_path, caplog, how) -> None:
+    cached_lists(tmp_path, "k", build, width=3)
+    (entry,) = (tmp_path / name for name in entries(tmp_path))
+    how(entry)
+    with caplog.at_level(logging.WARNING):
+        assert_built(cached_lists(tmp_path, "k", build, width=3))
+    assert caplog.messages == [f"the cache entry {entry} is damaged and was made again"]
+    assert_built(cached_lists(tmp_path, "k", never, width=3))
+
+
+def test_another_width_is_not_this_entry(tmp_path) -> None:
+    cached_lists(tmp_path, "k", build, width=3)
+    assert cached_lists(tmp_path, "k", build, width=4).width == 4
+
+
+# Other processes.
+
+WRITER = """
+import sys, time
+import numpy as np
+from pathlib import Path
+from ltr.data.cache import cached_lists
+
+folder, key, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+
+def build(writer):
+    with (folder.parent / "builds").open("a") as log:
+        log.write(key + "\\n")
+    for i in range(20):
+        writer.append(np.full((50, 30), i, np.float32), np.full(50, i, np.float32))
+        time.sleep(pause)
+    qids = np.array([str(i) for i in range(20)])
+    writer.finish(np.arange(0, 1001, 50), qids, digest="d")
+
+print("begin", flush=True)
+lists = cached_lists(folder, key, build, width=30)
+print(float(lists.features.sum()), len(lists), flush=True)
+"""
+WHOLE = f"{sum(range(20)) * 50 * 30.0} 20"
+
+
+def writer(folder: Path, key: str, pause: float) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder), key, str(pause)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+    )
+    assert process.stdout.readline() == "begin\n"
+    return process
+
+
+def finished(process: subprocess.Popen) -> str:
+    output = process.communicate(timeout=60)[0].strip()
+    assert process.returncode == 0
+    return output
+
+
+def test_two_processes_build_one_entry(tmp_path) -> None:
+    cache_dir = tmp_path / "cache"
+    processes = [writer(cache_dir, "k", 0.02) for _ in range(3)]
+    assert [finished(process) for process in processes] == [WHOLE] * 3
+    assert (tmp_path / "builds").read_text() == "k\n"
+    assert len(entries(cache_dir)) == 1
+
+
+def test_killed_writers_leave_a_usable_cache(tmp_path) -> None:
+    cache_dir = tmp_path / "cache"
+    rng = random.Random(0)
+    seen = set()
+    for _ in range(10):
+        process = writer(cache_dir, "k", 0.005)
+        time.sleep(rng.uniform(0, 0.12))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        left = entries(cache_dir) if cache_dir.exists() else []
+        seen |= {Path(name).suffix for name in left}
+        assert len([name for name in left if not name.endswith(".tmp")]) <= 1
+    assert ".tmp" in seen  # else nobody was killed in the middle
+    assert finished(writer(cache_dir, "k", 0)) == WHOLE
+    assert finished(writer(cache_dir, "other", 0)) == WHOLE
+    assert [name for name in entries(cache_dir) if name.endswith(".tmp")] == []
+
+
+def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path) -> None:
+    for name in ("dead", "alive"):
+        (tmp_path / f"{name}.tmp").mkdir(parents=True)
+        (tmp_path / f"{name}.tmp" / "features.npy").write_bytes(b"half")
+    with FileLock(tmp_path / "alive.lock"):
+        cached_lists(tmp_path, "k", build, width=3)
+        assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == ["alive.tmp"]
+        assert (tmp_path / "alive.tmp" / "features.npy").read_bytes() == b"half"
+    cached_lists(tmp_path, "l", build, width=3)
+    assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == []
+
+
+# Digests of files.
+
+
+def settle(path: Path, monkeypatch) -> None:
+    """Let the file's times be long past, as far as ``digests`` can tell."""
+    monkeypatch.setattr(digests.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
+
+
+def count_hashes(monkeypatch) -> list[int]:
+    hashed = []
+    plain = digests.hashlib.file_digest
+
+    def counted(file, name):
+        hashed.append(1)
+        return plain(file, name)
+
+    monkeypatch.setattr(digests.hashlib, "file_digest", counted)
+    return hashed
+
+
+def test_a_file_is_hashed_once(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("abc")
+    hashed = count_hashes(monkeypatch)
+    settle(path, monkeypatch)
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    for _ in range(3):
+        assert file_digest(path, tmp_path / "cache") == known
+    assert len(hashed) == 1
+
+
+def test_a_young_file_is_hashed_again(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("abc")
+    hashed = count_hashes(monkeypatch)
+    for _ in range(2):
+        file_digest(path, tmp_path / "cache")
+    assert len(hashed) == 2
+
+
+def test_a_changed_file_is_hashed_again(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("abc")
+    settle(path, monkeypatch)
+    before = path.stat()
+    first = file_digest(path, tmp_path)
+    time.sleep(0.02)  # the clock of the file system ticks
+    path.write_text("abd")  # the same size, and the old time put back
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    second = file_digest(path, tmp_path)
+    assert second != first
+    other = tmp_path / "other"
+    other.write_text("abe")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+    assert file_digest(path, tmp_path) not in (first, second)
+
+
+def test_a_damaged_note_is_not_believed(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("abc")
+    settle(path, monkeypatch)
+    first = file_digest(path, tmp_path)
+    (note,) = (tmp_path / "digests").iterdir()
+    for content in ("", "{", "[]", '{"digest": "x"}', note.read_text().replace(first, "abc")):
+        note.write_text(content)
+        assert file_digest(path, tmp_path) == first
+
+
+def test_digest_of_what_cannot_be_read(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"vali\.txt: no such file; expected a file of LETOR text"):
+        file_digest(tmp_path / "vali.txt", tmp_path)
+    with pytest.raises(DataError, match=r": a folder; expected a file of LETOR text$"):
+        file_digest(tmp_path, tmp_path)
+
+
+def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("abc")
+    plain = digests.hashlib.file_digest
+
+    def slow(file, name):
+        found = plain(file, name)
+        with path.open("a") as other:
+            other.write("d")
+        return found
+
+    monkeypatch.setattr(digests.hashlib, "file_digest", slow)
+    with pytest.raises(DataError) as error:
+        file_digest(path, tmp_path)
+    assert str(error.value) == f"{path}: changed while it was read; run again when it is complete"
+    assert not (tmp_path / "digests").exists()
+
+
+def test_a_cache_that_cannot_be_written_still_gives_digests(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("abc")
+    settle(path, monkeypatch)
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    assert file_digest(path, tmp_path / "cache").startswith("ba7816bf")
