@@ -57,11 +57,11 @@ def letor_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compose(*overrides: str) -> DictConfig:
-    """The config that ``python train.py <overrides>`` composes."""
+def compose(*overrides: str, config: str = "train") -> DictConfig:
+    """The config that ``python train.py <overrides>`` composes, or another command."""
     register_resolvers()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose("train", list(overrides))
+        return hydra.compose(config, list(overrides))
 
 
 @pytest.fixture

@@ -12,7 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import compose
 from test_trainer import assert_same_run
+
+from ltr.errors import DataError
+from ltr.experiment.apply import predict_kept
+from ltr.experiment.run import run
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -124,6 +129,29 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     best = a.sort_values(["qid", "rank"]).groupby("qid").score
     assert best.apply(lambda s: (s.diff().dropna() <= 0).all()).all()
     assert a.groupby("qid")["rank"].apply(lambda r: sorted(r) == list(range(1, len(r) + 1))).all()
+
+
+def test_predict_can_regroup_and_keeps_the_order_of_the_file(tiny, tmp_path, letor_folder) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    run(compose(*tiny, "epochs=0"), out, {})
+    text = (letor_folder / "mine" / "test.txt").read_text().splitlines(keepends=True)
+    together, mixed = tmp_path / "together.txt", tmp_path / "mixed.txt"
+    together.write_text("".join(text))
+    order = np.random.default_rng(0).permutation(len(text))
+    mixed.write_text("".join(text[i] for i in order))
+    scores = {}
+    for source, regroup in ((together, False), (mixed, True)):
+        args = [f"checkpoint={out}", f"input={source}", f"output={source}.csv"]
+        predict_kept(compose(*args, f"regroup={regroup}", config="predict"))
+        scores[source] = pd.read_csv(f"{source}.csv")
+    a, b = scores[together].iloc[order], scores[mixed]
+    assert b.row.tolist() == list(range(1, len(text) + 1))
+    assert b.qid.tolist() == a.qid.tolist()
+    np.testing.assert_allclose(b.score, a.score, rtol=1e-5)
+    assert b["rank"].tolist() == a["rank"].tolist()
+    with pytest.raises(DataError, match=r"comes back, .*\(or set regroup=true\)"):
+        predict_kept(compose(*args, "regroup=false", config="predict"))
 
 
 def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:

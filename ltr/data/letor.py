@@ -76,7 +76,7 @@ def read_letor(
     >>> lists.labels.tolist(), lists.offsets.tolist(), lists.qids.tolist(), lists.missing
     ([2.0, 0.0, 1.0], [0, 2, 3], ['a', 'b'], 1)
     """
-    memory = _Memory()
+    memory = MemorySink()
     rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
     parse_letor(path, memory, rules=rules, regroup=regroup)
     return memory.lists
@@ -201,8 +201,16 @@ class _Queries:
         return offsets, np.array(list(self.lists)), order
 
 
-class _Memory:
-    """A sink that keeps the arrays in memory, with an eighth to spare at most."""
+class MemorySink:
+    """A sink that keeps the arrays in memory, with an eighth to spare at most.
+
+    Attributes:
+        lists: what was read, when it is finished.
+        order: the row of the file each item of ``lists`` came from; None: they are the same.
+    """
+
+    lists: Lists
+    order: NDArray[np.int64] | None
 
     def __init__(self) -> None:
         self.rows = 0
@@ -236,3 +244,4 @@ class _Memory:
         if order is not None:
             features, labels = features[order], labels[order]
         self.lists = Lists(features, labels, offsets, qids, digest, missing)
+        self.order = order

@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
 from ltr.data.dataset import SPLITS
-from ltr.data.letor import read_letor
-from ltr.errors import ConfigError
+from ltr.data.letor import MemorySink, parse_letor
+from ltr.data.letor_rows import Rules
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.kept import load_kept
 from ltr.experiment.results import metric_table, write_queries
@@ -75,18 +78,19 @@ def predict_kept(cfg: DictConfig) -> str:
     _check_output(output)
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
-    lists = read_letor(Path(cfg.input), width=kept.transform.width, labels="real", labelled=False)
+    lists, rows = _read_input(Path(cfg.input), kept.transform.width, cfg.regroup)
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(kept.model, data, items=cfg.evaluation_items, precision=kept.config.precision)
     table = pd.DataFrame(
         {
             "qid": np.repeat(lists.qids, lists.lengths),
-            "row": np.arange(1, lists.items + 1),
+            "row": rows + 1,
             "score": scores,
         }
     )
     place = table.groupby(np.repeat(np.arange(len(lists)), lists.lengths))["score"]
     table["rank"] = place.rank(method="first", ascending=False).astype(int)
+    table = table.sort_values("row", kind="stable")
     part = output.with_name(f".{output.name}.part")
     if output.suffix == ".parquet":
         table.to_parquet(part, index=False)
@@ -94,6 +98,18 @@ def predict_kept(cfg: DictConfig) -> str:
         table.to_csv(part, index=False)
     part.replace(output)
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
+
+
+def _read_input(path: Path, width: int, regroup: bool) -> tuple[Lists, NDArray[np.int64]]:
+    """The lists of a file that may lack labels, and the 0-based row of the file of each item."""
+    sink = MemorySink()
+    rules = Rules(width=width, labels="real", labelled=False)
+    try:
+        parse_letor(path, sink, rules=rules, regroup=regroup)
+    except DataError as error:  # its remedies name keys of a data set; here they are the command's
+        text = str(error).replace("dataset.regroup", "regroup")
+        raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
+    return sink.lists, np.arange(sink.lists.items) if sink.order is None else sink.order
 
 
 def _check_required(cfg: DictConfig, *keys: str) -> None:
