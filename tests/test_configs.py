@@ -81,6 +81,8 @@ def test_the_paper_s_settings_come_by_themselves() -> None:
     istella = compose("dataset=istella", "loss=listnet")
     assert (istella.batch_size, istella.model.fc_sizes) == (110, [128])
     assert istella.model.output_activation is None
+    assert compose("dataset=mq2007", "loss=rmse").loss.levels == 3
+    assert compose("dataset=istella_s", "loss=rmse").loss.levels == 5
     own = compose("dataset=istella", "batch_size=7", "model.fc_sizes=[5,6]", "transform=none")
     assert (own.batch_size, own.model.fc_sizes) == (7, [5, 6])
     assert own.transform._target_ == "ltr.data.transforms.no_transform"

@@ -33,7 +33,9 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml")
 def read_config(path: Path) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     """The function and the knobs of a loss config."""
     config = OmegaConf.load(path)
-    knobs: Any = OmegaConf.to_container(config.get("loss", config))
+    suggested = OmegaConf.load(path.parents[1] / "train.yaml").suggested
+    root = OmegaConf.create({"suggested": suggested, "loss": config.get("loss", config)})
+    knobs: Any = OmegaConf.to_container(root.loss, resolve=True)
     assert knobs.pop("_partial_") is True
     module, _, function = knobs.pop("_target_").rpartition(".")
     return resolve_name(f"{module}:{function}"), knobs
