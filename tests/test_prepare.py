@@ -5,20 +5,20 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from filelock import FileLock
+from folders import ids, read_folder, refused, write_folder
 
 from ltr.data import prepare as preparing
 from ltr.data.archives import SETS, Known, PublishedSet, how_to_get, published
 from ltr.data.lists import Lists
 from ltr.data.prepare import own_lists, prepare
 from ltr.data.summary import differences, summarise, table
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -36,10 +36,6 @@ KNOWN = tuple(
         Known(SPLITS, fold, rows=6, lists=4, empty=2, labels=(4, 1, 1)),
     )
 )
-
-
-def ids(text: str) -> tuple[str, ...]:
-    return (hashlib.sha256(text.encode()).hexdigest(),)
 
 
 SMALL = PublishedSet(
@@ -60,25 +56,6 @@ def write_zip(path: Path, files: dict[str, str]) -> Path:
         for name, text in files.items():
             file.writestr(name, text)
     return path
-
-
-def write_folder(path: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text)
-    return path
-
-
-def read_folder(path: Path) -> dict[str, str]:
-    files = (file for file in sorted(path.rglob("*")) if file.is_file())
-    return {file.relative_to(path).as_posix(): file.read_text() for file in files}
-
-
-def refused(action: Callable[[], object], kind: type[Exception] = DataError) -> str:
-    with pytest.raises(kind) as error:
-        action()
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def prepared(tmp_path: Path, dataset: PublishedSet = SMALL, **options: object) -> str:

@@ -1,48 +1,24 @@
 """Istella's train file is cut by query, three to one; nothing is lost, whenever it is killed."""
 
-import hashlib
 import json
 import re
 import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from folders import ids, read_folder, refused, write_folder
 
 from ltr.data.archives import Known, PublishedSet
 from ltr.data.prepare import prepare
 from ltr.data.resplit import split_train
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 TEST = "1 qid:3 1:0.5 2:1\n"
-
-
-def ids(text: str) -> tuple[str, ...]:
-    return (hashlib.sha256(text.encode()).hexdigest(),)
-
-
-def write_folder(path: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text)
-    return path
-
-
-def read_folder(path: Path) -> dict[str, str]:
-    files = (file for file in sorted(path.rglob("*")) if file.is_file())
-    return {file.relative_to(path).as_posix(): file.read_text() for file in files}
-
-
-def refused(action: Callable[[], object], kind: type[Exception] = DataError) -> str:
-    with pytest.raises(kind) as error:
-        action()
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def rows_of(qid: int) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from folders import read_folder, refused, write_folder
 
 from ltr.data import unpack as unpacking
 from ltr.data.unpack import check_archive, unpack
-from ltr.errors import DataError
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -38,25 +38,6 @@ def write_tar(path: Path, files: dict[str, str], *extra: tarfile.TarInfo) -> Pat
             member.size = len(text.encode())
             file.addfile(member, io.BytesIO(text.encode()))
     return path
-
-
-def write_folder(path: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text)
-    return path
-
-
-def read_folder(path: Path) -> dict[str, str]:
-    files = (file for file in sorted(path.rglob("*")) if file.is_file())
-    return {file.relative_to(path).as_posix(): file.read_text() for file in files}
-
-
-def refused(action: Callable[[], object]) -> str:
-    with pytest.raises(DataError) as error:
-        action()
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("prefix", ["", "SMALL/", "./", "a/b/"])

@@ -1,0 +1,36 @@
+"""Small folders of text and one-line refusals, for the tests of archives and folders."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ltr.errors import DataError
+
+
+def ids(text: str) -> tuple[str, ...]:
+    """The SHA-256 that a known file may have."""
+    return (hashlib.sha256(text.encode()).hexdigest(),)
+
+
+def write_folder(path: Path, files: dict[str, str]) -> Path:
+    """Make ``path`` a folder that holds ``files``."""
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    return path
+
+
+def read_folder(path: Path) -> dict[str, str]:
+    """All files below ``path``."""
+    files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    return {file.relative_to(path).as_posix(): file.read_text() for file in files}
+
+
+def refused(action: Callable[[], object], kind: type[Exception] = DataError) -> str:
+    """The message with which ``action`` is refused; one line."""
+    with pytest.raises(kind) as error:
+        action()
+    assert "\n" not in str(error.value)
+    return str(error.value)
