@@ -10,8 +10,8 @@ from ltr.experiment.cli import command
 @command("prepare_data")
 def main(cfg: DictConfig) -> None:
     """Prepare the data set that ``cfg`` names and print what it holds."""
-    from ltr.data.archives import published
-    from ltr.data.prepare import own_lists, prepare
+    from ltr.data.published.archives import published
+    from ltr.data.published.prepare import own_lists, prepare
     from ltr.errors import ConfigError
 
     if "dataset" not in cfg:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from folders import ids, read_folder, refused, write_folder
 
-from ltr.data.archives import Known, PublishedSet
-from ltr.data.prepare import prepare
-from ltr.data.resplit import split_train
+from ltr.data.published.archives import Known, PublishedSet
+from ltr.data.published.prepare import prepare
+from ltr.data.published.resplit import split_train
 from ltr.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,8 @@ def test_a_killed_split_is_made_again(tmp_path: Path, steps: int) -> None:
     split_train(whole, vali_share=0.25, seed=1)
     folder = split_folder(tmp_path / "full")
     code = (
-        "import os, sys; from pathlib import Path; from ltr.data.resplit import split_train\n"
+        "import os, sys; from pathlib import Path\n"
+        "from ltr.data.published.resplit import split_train\n"
         "left = [int(sys.argv[2])]\n"
         "def counted(real):\n"
         "    def step(*arguments):\n"

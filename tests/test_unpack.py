@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 from folders import read_folder, refused, write_folder
 
-from ltr.data import unpack as unpacking
-from ltr.data.unpack import check_archive, unpack
+from ltr.data.published import unpack as unpacking
+from ltr.data.published.unpack import check_archive, unpack
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -160,7 +160,7 @@ def test_a_killed_unpacking_leaves_nothing_that_counts(
     archive = write(tmp_path / "archive", FILES)
     target = tmp_path / "SMALL"
     code = (
-        "import os, sys; from pathlib import Path; from ltr.data import unpack\n"
+        "import os, sys; from pathlib import Path; from ltr.data.published import unpack\n"
         "left = [0]\n"
         "def progress(text, size, real=unpack._progress):\n"
         "    left[0] += 1\n"

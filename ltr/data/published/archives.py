@@ -1,7 +1,7 @@
 """The official data sets: where each is published, what its archive holds, what must be counted.
 
-Everything here is data; ``ltr.data.prepare`` acts on it. Widths, folders and folds are the same as
-in ``configs/dataset/``. Counts that are not known are left out, and not checked.
+Everything here is data; ``ltr.data.published.prepare`` acts on it. Widths, folders and folds
+are the same as in ``configs/dataset/``. Counts that are not known are left out, and not checked.
 """
 
 import shlex
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ltr.data.archive_files import ISTELLA, ISTELLA_S, MQ2007, MQ2008, WEB10K, WEB30K
 from ltr.data.dataset import SPLITS
+from ltr.data.published.archive_files import ISTELLA, ISTELLA_S, MQ2007, MQ2008, WEB10K, WEB30K
 from ltr.errors import ConfigError
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ltr.data.unpack import check_space
+from ltr.data.published.unpack import check_space
 from ltr.errors import ConfigError, DataError
 
 ORIGINAL = "train.original.txt"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ltr.data.archives import PublishedSet
 from ltr.data.dataset import SPLITS
 from ltr.data.files import LetorFiles
-from ltr.data.resplit import ORIGINAL, split_train
-from ltr.data.summary import Place, Summary, differences, summarise, table
-from ltr.data.unpack import check_archive, unpack
+from ltr.data.published.archives import PublishedSet
+from ltr.data.published.resplit import ORIGINAL, split_train
+from ltr.data.published.summary import Place, Summary, differences, summarise, table
+from ltr.data.published.unpack import check_archive, unpack
 from ltr.errors import ConfigError, DataError
 
 _CHUNK = 1 << 20

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from ltr.data.archives import Known
 from ltr.data.lists import Lists
+from ltr.data.published.archives import Known
 
 _BLOCK = 1 << 16  # items looked at together
 _FEW = 8  # up to so many different labels, each is counted
