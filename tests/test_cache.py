@@ -273,9 +273,9 @@ def writer(folder: Path, key: str, pause: float) -> subprocess.Popen:
 
 
 def finished(process: subprocess.Popen) -> str:
-    output = process.communicate(timeout=60)[0].strip()
-    assert process.returncode == 0
-    return output
+    output = process.stdout.read()  # not communicate, which misses what readline has buffered
+    assert process.wait(timeout=60) == 0
+    return output.strip()
 
 
 def test_two_processes_build_one_entry(tmp_path) -> None:
