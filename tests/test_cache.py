@@ -273,8 +273,9 @@ def writer(folder: Path, key: str, pause: float) -> subprocess.Popen:
 
 
 def finished(process: subprocess.Popen) -> str:
-    output = process.stdout.read()  # not communicate, which misses what readline has buffered
-    assert process.wait(timeout=60) == 0
+    with process:  # not communicate, which misses what readline has buffered
+        output = process.stdout.read()
+    assert process.returncode == 0
     return output.strip()
 
 
