@@ -9,7 +9,7 @@ import torch
 from conftest import compose
 
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.build import check_targets
+from ltr.experiment.build import trusted
 from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
@@ -108,16 +108,27 @@ GOOD = {
     ],
 )
 def test_a_config_that_names_foreign_code_is_refused(part, node) -> None:
-    check_targets(GOOD, ())
+    trusted(GOOD, list(GOOD))
     with pytest.raises(ConfigError, match=rf"the checkpoint's {part} is .*trust="):
-        check_targets({**GOOD, part: node}, ())
+        trusted({**GOOD, part: node}, list(GOOD))
 
 
-def test_trust_allows_the_modules_it_names() -> None:
-    mine = {**GOOD, "loss": {"_target_": "fractions.gcd_loss"}}
+def test_trust_allows_the_modules_it_names_and_only_what_is_built_is_looked_at() -> None:
+    mine = {**GOOD, "loss": {"_target_": "fractions.Fraction"}}
     with pytest.raises(ConfigError):
-        check_targets(mine, ())
-    check_targets({**GOOD, "loss": {"_target_": "fractions.Fraction"}}, ("fractions",))
+        trusted(mine, ["loss"])
+    for trust in ("fractions", ["fractions"]):
+        assert trusted(mine, ["loss"], trust).loss._target_ == "fractions.Fraction"
+    assert trusted(mine, ["model"]).model._target_ == "ltr.models.MLP"
+
+
+@pytest.mark.parametrize("sizes", ["${evil}", r"\${evil}", ["${evil}"], "${oc.create:${evil}}"])
+def test_an_interpolation_cannot_bring_in_what_was_not_looked_at(sizes, tmp_path) -> None:
+    evil = {"_target_": "os.mkdir", "path": str(tmp_path / "owned")}
+    config = {**GOOD, "evil": evil, "model": {"_target_": "ltr.models.MLP", "hidden_sizes": sizes}}
+    with pytest.raises(ConfigError, match=r"the checkpoint's"):
+        trusted(config, ["model"])
+    assert not (tmp_path / "owned").exists()
 
 
 def test_a_kept_model_whose_config_was_changed_runs_nothing(tiny, tmp_path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from conftest import compose
 from test_trainer import assert_same_run
 
-from ltr.errors import DataError
-from ltr.experiment.apply import predict_kept
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.apply import evaluate_kept, predict_kept
 from ltr.experiment.run import run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -204,6 +204,40 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
         "empty list",
     ):
         assert word in out
-    assert "4 of 8 runs failed" in err
-    runs = [path for path in folder.iterdir() if path.is_dir()]
+    assert out.count("failed") == 4
+    assert len(re.findall(r"^[0-9]_\S+ failed: DataError: .*Fold7", err, re.M)) == 4
+    runs = sorted(path for path in folder.iterdir() if path.is_dir())
     assert sum((run / "results.json").exists() for run in runs) == 4
+
+    # a run of it is resumed and evaluated by its path as it stands there, and the summary follows
+    assert all(re.fullmatch(r"[0-9]_[A-Za-z0-9.+_-]{10,118}", run.name) for run in runs)
+    (folder / "summary.csv").unlink()
+    call(f"resume={runs[0]}")
+    assert len(pd.read_csv(folder / "summary.csv")) == 8
+    odd = tmp_path / "a run, moved: seed=1 (best)"
+    runs[0].rename(odd)
+    out, _ = call(f"checkpoint={odd}", script="scripts/evaluate.py")
+    assert "ndcg@10" in out
+
+
+def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_folder) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    run(compose(*tiny, "epochs=0"), out, {})
+    only = letor_folder / "only"
+    only.mkdir()
+    only.joinpath("test.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:1\n")  # two of five columns
+    args = [f"checkpoint={out}", "dataset=letor", "dataset.folder=only", "threads=1"]
+    table = evaluate_kept(compose(*args, "metrics=ndcg@1", config="evaluate"))
+    assert "on letor, 1 lists" in table
+    assert "ndcg@1" in table
+    for wrong, message in (
+        ("metrics=[]", "metrics=.* asks for nothing"),
+        ("device=gpu", "device=gpu: choose one of auto, cpu, cuda"),
+        ("threads=0", "threads=0: give a whole number >= 1"),
+        (f"output={tmp_path}/none/q.csv", "the folder .*none is not there; create it first"),
+        ("output=q.parquet", "choose a name that ends in .csv"),
+        ("split=dev", "split=dev: choose one of train, vali, test"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            evaluate_kept(compose(*args, wrong, config="evaluate"))

@@ -232,14 +232,12 @@ def test_values_beyond_float32_are_missing(tmp_path) -> None:
 
 
 def test_real_labels_and_rows_without_label(tmp_path) -> None:
-    path = write(tmp_path, "0.25 qid:1 1:1\n qid:1 1:2\nqid:2 1:3 # new\n3 qid:2 1:4\n")
+    path = write(tmp_path, "? qid:1 1:1\n qid:1 1:2\nqid:2 1:3 # new\n-3 qid:2 1:4\n")
     lists = read_letor(path, labels="real", labelled=False)
-    assert lists.labels.tolist() == [0.25, 0, 0, 3]
+    assert lists.labels.tolist() == [0, 0, 0, 0], "whatever stands there is not read"
     assert lists.features[:, 0].tolist() == [1, 2, 3, 4]
     assert lists.qids.tolist() == ["1", "2"]
-    assert message(path, labels="real") == (
-        f"{path}:2: label 'qid:1'; expected a finite number >= 0"
-    )
+    assert message(path, labels="real") == (f"{path}:1: label '?'; expected a finite number >= 0")
 
 
 def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:

@@ -152,6 +152,14 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(name: str) -> None:
     assert torch.equal(model(*data), model(*data))
 
 
+def test_bfloat16_does_not_tie_items() -> None:
+    model = built(partial(small, output_activation="tanh"))
+    features = torch.randn(1, 300, WIDTH, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = model(features, torch.ones(1, 300, dtype=torch.bool))
+    assert len(scores.unique()) > 290, "eight bits would leave a few dozen values"
+
+
 @every_model
 def test_bfloat16_autocast_and_float64(make: Make) -> None:
     features, mask, ranks = batch()

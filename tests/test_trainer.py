@@ -240,6 +240,22 @@ def test_predictions_are_in_the_order_of_the_items() -> None:
         np.testing.assert_allclose(got[rows], alone[0].detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
+    lists = make_lists([3, 4, 2])
+    model = MLP(5)
+    data = ItemTensors(lists, no_transform(lists))
+    data.features[4, 2] = torch.nan
+    skip = Convention(empty="skip")
+    with pytest.raises(TrainingError, match=r"not finite on lists with query id q1: train with"):
+        evaluate(model, data, [parse_metric("ndcg")], skip)
+
+
+@pytest.mark.parametrize("key", ["metrics=ndcg@5", "monitor=train"])
+def test_one_of_a_list_needs_no_brackets(tiny, tmp_path, key) -> None:
+    train(tmp_path / "run", *tiny, "epochs=0", key)
+    assert "vali_ndcg@5" in pd.read_csv(tmp_path / "run" / "history.csv")
+
+
 def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
     with pytest.raises(ConfigError) as error:
         train(

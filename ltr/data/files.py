@@ -60,6 +60,8 @@ class LetorFiles:
             raise ConfigError(
                 f"dataset={name} needs a folder: set dataset.folder=NAME, a folder in {data_dir}"
             )
+        if fold is not None and (isinstance(fold, bool) or not isinstance(fold, int)):
+            raise ConfigError(f"fold={fold}: give a whole number, such as dataset.fold=1")
         if folds and fold not in range(1, folds + 1):
             raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
         if fold is not None and fold < 1:

@@ -60,7 +60,7 @@ def read_letor(
         max_grade: the largest label allowed; None: 31 for grades.
         regroup: accept a query id that comes back later, and move its items to where it first
             stood; otherwise that is an error, and the items keep the file's order.
-        labelled: False: rows may lack the label, which is then 0.
+        labelled: False: rows may lack the label; those that have one, whatever it is, count as 0.
 
     Raises:
         DataError: the file is missing, empty or malformed; ``FILE:LINE: what stands there``.

@@ -31,7 +31,7 @@ def parse_fast(text: bytes, first_line: int, rules: Rules) -> Block | None:
     numbers = [number for number, row in enumerate(rows, first_line) if row]
     try:
         labels, qids, bodies = zip(*filter(None, rows), strict=True)
-        grades = {label: parse_label(label, rules) for label in set(labels)}
+        grades = {x: parse_label(x, rules) if rules.labelled else 0.0 for x in set(labels)}
         runs = runs_of([_qid(token) for token in qids], numbers)
     except (Malformed, ValueError):  # also: no row, a row of fewer than three tokens, not UTF-8
         return None

@@ -31,7 +31,7 @@ class Rules:
         width: the largest index allowed, the number of features; None: whatever stands there.
         labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
         max_grade: the largest label allowed; None: 31 for grades, float32's largest for real.
-        labelled: False: a row may begin with ``qid:``, its label is then 0.
+        labelled: False: labels are not read, 0 stands for them; a row may begin with ``qid:``.
 
     Raises:
         ConfigError: a setting out of its range.
@@ -162,7 +162,7 @@ def parse_row(line: bytes, rules: Rules) -> tuple[float, bytes, dict[int, float]
         return None
     if not rules.labelled and tokens[0].startswith(b"qid:"):
         tokens.insert(0, b"0")
-    label = parse_label(tokens[0], rules)
+    label = parse_label(tokens[0], rules) if rules.labelled else 0.0
     if len(tokens) == 1:
         raise Malformed(f"nothing after the label {show(tokens[0])}", "qid:ID")
     if not tokens[1].startswith(b"qid:") or tokens[1] == b"qid:":

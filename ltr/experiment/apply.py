@@ -14,8 +14,8 @@ from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.build import make_dataset
-from ltr.experiment.kept import load_kept
+from ltr.experiment.build import as_list, make_dataset, trusted
+from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.results import metric_table, write_queries
 from ltr.metrics import Convention, parse_metric
 from ltr.training.device import pick_device
@@ -30,22 +30,21 @@ def evaluate_kept(cfg: DictConfig) -> str:
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
+    _check_required(cfg, "checkpoint")
     if cfg.split not in SPLITS:
         raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
-    _check_required(cfg, "checkpoint")
+    if cfg.output is not None:
+        _check_output(Path(cfg.output), ".csv")
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
     own = kept.config
-    names = own.metrics if cfg.metrics is None else cfg.metrics
-    metrics = [parse_metric(str(name)) for name in names]
-    chosen = {key: value for key, value in cfg.convention.items() if value is not None}
-    convention = Convention(**{**OmegaConf.to_object(own.convention), **chosen})  # type: ignore[dict-item]
-
-    for key in ("data_dir", "cache_dir"):
-        OmegaConf.update(cfg, key, own[key] if cfg[key] is None else cfg[key])
-        OmegaConf.update(own, key, cfg[key])
-    dataset = make_dataset(own.dataset if cfg.get("dataset") is None else cfg.dataset)
-    dataset.check()
+    names = as_list(own["metrics"] if cfg.metrics is None else cfg.metrics)
+    if not names:
+        raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
+    metrics = [parse_metric(name) for name in names]
+    chosen = {str(key): value for key, value in cfg.convention.items() if value is not None}
+    convention = Convention(**{**own["convention"], **chosen})
+    dataset = make_dataset(_dataset_node(cfg, kept))
     lists = dataset.split(cfg.split)
     values = evaluate(
         kept.model,
@@ -53,7 +52,7 @@ def evaluate_kept(cfg: DictConfig) -> str:
         metrics,
         convention,
         items=cfg.evaluation_items,
-        precision=own.precision,
+        precision=own["precision"],
     )
     if cfg.output is not None:
         write_queries(Path(cfg.output), lists, values)
@@ -62,6 +61,18 @@ def evaluate_kept(cfg: DictConfig) -> str:
         f"{cfg.checkpoint} on {dataset.name}{fold}, {len(lists):,} lists\n\n"
         f"{metric_table({cfg.split: means(values, convention)})}\n\n{convention.describe()}"
     )
+
+
+def _dataset_node(cfg: DictConfig, kept: KeptModel) -> DictConfig:
+    """The data set chosen, or the run's own; placed as the command line says, as wide as kept."""
+    places = {key: cfg[key] or kept.config[key] for key in ("data_dir", "cache_dir")}
+    if cfg.get("dataset") is None:
+        node: DictConfig = trusted(kept.config | places, ["dataset"], cfg.trust).dataset
+    else:
+        node = OmegaConf.merge(cfg, places).dataset
+    if "width" in node and node.width is None:
+        OmegaConf.update(node, "width", kept.transform.width)
+    return node
 
 
 def predict_kept(cfg: DictConfig) -> str:
@@ -75,12 +86,14 @@ def predict_kept(cfg: DictConfig) -> str:
     """
     _check_required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
-    _check_output(output)
+    _check_output(output, ".csv", ".parquet")
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
     lists, rows = _read_input(Path(cfg.input), kept.transform.width, cfg.regroup)
     data = ItemTensors(lists, kept.transform, device)
-    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=kept.config.precision)
+    scores = predict(
+        kept.model, data, items=cfg.evaluation_items, precision=kept.config["precision"]
+    )
     table = pd.DataFrame(
         {
             "qid": np.repeat(lists.qids, lists.lengths),
@@ -118,9 +131,9 @@ def _check_required(cfg: DictConfig, *keys: str) -> None:
         raise ConfigError(f"give {' '.join(missing)}; see --help")
 
 
-def _check_output(output: Path) -> None:
-    if output.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"output={output}: choose a name that ends in .csv or .parquet")
+def _check_output(output: Path, *endings: str) -> None:
+    if output.suffix not in endings:
+        raise ConfigError(f"output={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
         raise ConfigError(
             f"output={output}: the folder {output.parent} is not there; create it first"
@@ -135,6 +148,10 @@ def _check_output(output: Path) -> None:
 
 
 def _prepare(cfg: DictConfig) -> torch.device:
+    for key in ("threads", "evaluation_items"):
+        value = cfg[key]
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise ConfigError(f"{key}={value}: give a whole number >= 1")
     if cfg.threads is not None:
         torch.set_num_threads(cfg.threads)
     return pick_device(cfg.device)

@@ -10,6 +10,7 @@ import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from ltr.data.dataset import Dataset
@@ -22,7 +23,7 @@ from ltr.training.settings import Settings
 from ltr.training.trainer import Loss, Schedule
 
 # Each part of a config: the arguments the framework passes, and where a checkpoint's may come from.
-_PARTS: dict[str, tuple[tuple[str, ...], str]] = {
+PARTS: dict[str, tuple[tuple[str, ...], str]] = {
     "model": (("width",), "ltr.models."),
     "loss": (("scores", "labels", "mask"), "ltr.losses."),
     "optimizer": (("parameters",), "torch.optim."),
@@ -89,13 +90,20 @@ def make_settings(cfg: DictConfig) -> Settings:
         name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
         for name in Settings.names()
     }
-    values["monitor"] = tuple(values["monitor"])
+    values["monitor"] = tuple(as_list(values["monitor"]))
     return Settings(**values)
+
+
+def as_list(value: Any) -> list[str]:
+    """The texts of a setting that is a list; one alone may be written without brackets."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(item) for item in value]
 
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
     """The metrics of ``cfg``, ``select_on`` among them."""
-    names = [str(name) for name in cfg.metrics]
+    names = as_list(cfg.metrics)
     if str(cfg.select_on) not in names:
         names.append(str(cfg.select_on))
     metrics = [parse_metric(name) for name in names]
@@ -141,7 +149,7 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     signature = inspect.signature(function)
     unknown = [k for k in knobs if k not in signature.parameters]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-        given = _PARTS[part][0]
+        given = PARTS[part][0]
         known = [name for name in list(signature.parameters)[len(given) :] if name != "self"]
         raise ConfigError(
             f"{part}.{unknown[0]}: {function.__name__} has no such parameter; it has "
@@ -175,28 +183,46 @@ def _tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return scores, labels, torch.ones(1, 2, dtype=torch.bool)
 
 
-def check_targets(config: Mapping[str, Any], trust: Sequence[str]) -> None:
-    """Refuse a config from a checkpoint that names code outside this project's own parts.
+def trusted(
+    config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
+) -> DictConfig:
+    """A checkpoint's config with everything resolved, after a look at the ``parts`` to be built.
 
-    ``trust`` lists modules of the user that it may name besides.
+    What is built from it is what was looked at: nothing that an interpolation could still bring in.
+
+    Args:
+        config: As the checkpoint holds it.
+        parts: Which of model, loss, optimizer, schedule, transform and dataset will be built.
+        trust: Modules of the user that these may name, besides this project's own parts.
 
     Raises:
         ConfigError: naming the part and what it would have called.
     """
-    for part, (_, home) in _PARTS.items():
-        node = dict(config.get(part) or {})
+    try:
+        plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            "the checkpoint's config cannot be resolved, train.py did not write it: use another"
+        ) from error
+    for part in parts:
+        node = dict(plain.get(part) or {})
         target = str(node.pop("_target_", ""))
-        if _mentions_target(node) or not _lives_in(target, (home, *trust)):
+        if _brings_in_more(node) or not _lives_in(target, (PARTS[part][1], *as_list(trust))):
             raise ConfigError(
                 f"the checkpoint's {part} is {target or 'unknown'}, which is not code of this "
                 "project; if you know where the file comes from, allow it with trust=[MODULE]"
             )
+    resolved: Any = OmegaConf.create(plain)
+    return resolved
 
 
-def _mentions_target(value: Any) -> bool:
+def _brings_in_more(value: Any) -> bool:
+    """Whether a target, or what would be read as an interpolation, is anywhere in ``value``."""
     if isinstance(value, Mapping):
-        return "_target_" in value or any(_mentions_target(v) for v in value.values())
-    return isinstance(value, list) and any(_mentions_target(v) for v in value)
+        return "_target_" in value or any(_brings_in_more(v) for v in value.values())
+    if isinstance(value, list):
+        return any(_brings_in_more(v) for v in value)
+    return isinstance(value, str) and "${" in value
 
 
 def _lives_in(target: str, homes: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ Importing this must stay cheap (no torch): ``--help`` and shell completion go th
 import difflib
 import functools
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable
@@ -51,6 +52,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
             full = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
             register_resolvers()
+            sys.argv[1:] = [_quoted(arg) for arg in sys.argv[1:]]
             try:
                 hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)(task)()
             except (_Stop, HydraException, OmegaConfBaseException) as error:
@@ -108,7 +110,24 @@ def register_resolvers() -> None:
         lambda resume: ".hydra" if resume is None else ".hydra/resumed",
         replace=True,
     )
+    OmegaConf.register_new_resolver("job_dir", _job_dir, replace=True)
     OmegaConf.register_new_resolver("keys_of", _keys_of, replace=True)
+
+
+def _job_dir(number: int, overrides: str) -> str:
+    """The folder of a sweep's job: short enough for a file name and easy to type."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{number}_{overrides.replace('=', '-')}")[:120]
+
+
+_PATHS = ("resume", "checkpoint", "input", "output", "archive", "scores", "data")
+
+
+def _quoted(arg: str) -> str:
+    """``KEY=PATH`` so that Hydra takes the path as it is, with ``=``, commas and blanks in it."""
+    key, _, value = arg.partition("=")
+    if key not in _PATHS or not re.search(r"[=,\s(){}\[\]:]", value) or value[0] in "'\"[":
+        return arg
+    return "{}='{}'".format(key, value.replace("\\", "\\\\").replace("'", "\\'"))
 
 
 def _keys_of(config_name: str) -> str:

@@ -1,15 +1,17 @@
 """``train.py``'s job: find the run folder, resume, and keep one failed run from ending a sweep."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.build import check_targets
+from ltr.experiment.build import PARTS, trusted
 from ltr.experiment.cli import run_folder
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
@@ -39,13 +41,18 @@ def train_job(cfg: DictConfig) -> float:
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())  # as the user would type it
     sweep = hydra.mode == RunMode.MULTIRUN
-    choices = {k: str(v) for k, v in hydra.runtime.choices.items() if "hydra" not in str(k)}
+    choices = {
+        str(k): str(v)
+        for k, v in hydra.runtime.choices.items()
+        if v is not None and not str(k).startswith("hydra")
+    }
     if cfg.resume is not None:
         if sweep:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
     try:
-        metrics = run(cfg, folder, choices)
+        with _alone(folder):
+            metrics = run(cfg, folder, choices)
     except Interrupted as stop:
         log.info("stopped by %s; go on with: python train.py resume=%s", stop, folder)
         raise
@@ -56,7 +63,24 @@ def train_job(cfg: DictConfig) -> float:
         # The other runs of the sweep go on; the summary names this one.
         log.error("failed: %s", error, exc_info=not isinstance(error, LTRError))
         return float("nan")
+    (folder / "error.txt").unlink(missing_ok=True)  # of an earlier try
     return metrics[f"vali_{cfg.select_on}"]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the run folder, so that the same run is not resumed twice at once."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(
+            f"{folder} is in use: another process is training it; wait for it or stop it"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str, str]]:
@@ -75,8 +99,5 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
             f"resume goes on with the run's own config, {other[0]} cannot change; leave it out "
             f"(only {', '.join(_MAY_CHANGE[2:])} may differ) or start a new run"
         )
-    check_targets(kept["config"], cfg.trust)
-    own: Any = OmegaConf.create(kept["config"])
-    for key in keys:
-        OmegaConf.update(own, key, cfg[key])
-    return own, dict(kept["choices"])
+    own = kept["config"] | {key: OmegaConf.to_container(cfg)[key] for key in keys}  # type: ignore[call-overload, index]
+    return trusted(own, list(PARTS), cfg.trust), dict(kept["choices"])

@@ -5,27 +5,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError
-from ltr.experiment.build import check_targets, make_model
+from ltr.experiment.build import make_model, trusted
 from ltr.experiment.cli import run_folder
 from ltr.training.checkpoint import load_checkpoint
 
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A model with the transform its features need, and the config it was trained by."""
+    """A model with the transform its features need, and the config it was trained by, unchecked."""
 
     model: nn.Module
     transform: FeatureTransform
-    config: DictConfig
-    choices: dict[str, str]
+    config: dict[str, Any]
 
 
-def load_kept(path: str, device: torch.device, trust: Sequence[str] = ()) -> KeptModel:
+def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) -> KeptModel:
     """Load the model of a run folder (its selected weights) or of one ``.pt`` file.
 
     Raises:
@@ -39,8 +37,7 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] = ()) -> Kep
         last = load_checkpoint(folder / "last.pt", device)
         keep_last = last["config"].get("select") == "last" or not (folder / "best.pt").is_file()
         content = last if keep_last else load_checkpoint(folder / "best.pt", device)
-    check_targets(content["config"], trust)
-    config: Any = OmegaConf.create(content["config"])
+    config = trusted(content["config"], ["model"], trust)
     model = make_model(config.model)(int(content["width"])).to(device)
     try:
         model.load_state_dict(content["model"])
@@ -50,4 +47,4 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] = ()) -> Kep
             "the version that wrote it"
         ) from error
     transform = FeatureTransform.from_state(content["transform"])
-    return KeptModel(model.eval(), transform, config, dict(content["choices"]))
+    return KeptModel(model.eval(), transform, content["config"])

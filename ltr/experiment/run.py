@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -13,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.batches import ItemTensors
 from ltr.data.dataset import SPLITS
 from ltr.data.lists import Lists
+from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.results import (
@@ -53,7 +55,11 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     lists = read_splits(experiment)
-    transform = experiment.fit_transform(lists["train"])
+    transform = (
+        experiment.fit_transform(lists["train"])
+        if cfg.resume is None
+        else FeatureTransform.from_state(load_checkpoint(folder / "last.pt")["transform"])
+    )
 
     torch.manual_seed(settings.seed)
     model = experiment.model(experiment.dataset.width).to(device)
@@ -68,7 +74,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
         convention=experiment.convention,
         folder=folder,
         kept={
-            "config": OmegaConf.to_container(cfg),
+            "config": _placed(cfg),
             "choices": dict(choices),
             "transform": transform.state(),
             "width": experiment.dataset.width,
@@ -140,6 +146,12 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     )
     log.info("kept in %s", folder)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def _placed(cfg: DictConfig) -> dict[str, Any]:
+    """The config as it is kept: where the data lies must hold from any working directory."""
+    config: Any = OmegaConf.to_container(cfg)
+    return config | {key: str(Path(config[key]).absolute()) for key in ("data_dir", "cache_dir")}
 
 
 def read_splits(experiment: Experiment) -> dict[str, Lists]:

@@ -1,36 +1,42 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
+import csv
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean, stdev
+from typing import Any
 
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
 
 class SweepSummary(Callback):
-    """Hydra callback: summarise all runs of a sweep; exit with 1 if one of them failed."""
+    """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Write the summary of the sweep that this run is part of, also when it was resumed."""
+        folder = Path(config.hydra.runtime.output_dir).parent
+        if (folder / "multirun.yaml").is_file():
+            write_summary(folder, read_runs(folder))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Read the folders of the runs, print and write the table."""
+        """Print the table; exit with 1 if a run failed."""
         folder = Path(config.hydra.sweep.dir)
         rows = read_runs(folder)
         if not rows:
             return
-        print(summarise(folder, rows))
-        failed = [row["run"] for row in rows if row["status"] != "done"]
+        write_summary(folder, rows)
+        print(table_of(rows))
+        print(f"\nkept in {folder} (summary.csv)")
+        failed = [row for row in rows if row["status"] != "done"]
+        for row in failed:
+            print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
         if failed:
-            print(
-                f"{len(failed)} of {len(rows)} runs failed; see error.txt and train.log in their "
-                "folders",
-                file=sys.stderr,
-            )
             sys.exit(1)
 
 
@@ -56,14 +62,14 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
 
 def _number(hydra: Path) -> tuple[int, str]:
     name = hydra.parents[1].name
-    head = name.partition("-")[0]
+    head = name.partition("_")[0]
     return (int(head) if head.isdigit() else sys.maxsize, name)
 
 
 def _outcome(run: Path) -> dict[str, Any]:
     if not (run / "results.json").is_file():
         error = run / "error.txt"
-        reason = error.read_text().strip().splitlines()[0] if error.is_file() else "cut off"
+        reason = error.read_text().strip().splitlines()[0] if error.is_file() else "not finished"
         return {"status": reason}
     results = json.loads((run / "results.json").read_text())
     row: dict[str, Any] = {"status": "done"}
@@ -74,27 +80,38 @@ def _outcome(run: Path) -> dict[str, Any]:
     return row
 
 
-def summarise(folder: Path, rows: list[dict[str, Any]]) -> str:
-    """Write ``summary.csv``; return the table, and below it the mean over seeds and folds."""
-    import pandas as pd  # slow to import; only needed at the end
-    from tabulate import tabulate
-
-    table = pd.DataFrame(rows)
-    part = folder / ".summary.csv.part"
-    table.to_csv(part, index=False)
+def write_summary(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Write ``rows`` as ``summary.csv``, atomically."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    part = folder / f".summary.csv.{os.getpid()}.part"
+    with part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
     part.replace(folder / "summary.csv")
 
-    conventions = sorted({row["convention"] for row in rows if "convention" in row})
-    shown = [{k: v for k, v in row.items() if k not in ("run", "convention")} for row in rows]
-    parts = [tabulate(shown, headers="keys", floatfmt=".4f", missingval="")]
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """A line per run, below it the mean over seeds and folds, and the convention of the figures."""
+    from tabulate import tabulate  # only needed at the end
+
+    hidden = ("run", "convention")
+    shown = [{k: _text(k, v) for k, v in row.items() if k not in hidden} for row in rows]
+    parts = [tabulate(shown, headers="keys", disable_numparse=True)]
     varied = list(shown[0])[: list(shown[0]).index("status")]
-    if means := _means(table[table["status"] == "done"], varied):
+    if means := _means([row for row in rows if row["status"] == "done"], varied):
         parts.append(means)
-    parts += ["; ".join(conventions), f"kept in {folder} (summary.csv)"]
+    parts.append("; ".join(sorted({row["convention"] for row in rows if "convention" in row})))
     return "\n\n".join(parts)
 
 
-def _means(done: "pd.DataFrame", varied: list[str]) -> str:
+def _text(name: str, value: Any) -> str:
+    if name == "status":
+        return "done" if value == "done" else "failed"
+    return f"{value:.4f}" if name.startswith(("vali ", "test ")) else str(value)
+
+
+def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
     """Mean and standard deviation over what the sweep repeats, a row per thing it compares."""
     from tabulate import tabulate
 
@@ -102,10 +119,16 @@ def _means(done: "pd.DataFrame", varied: list[str]) -> str:
     compared = [name for name in varied if name not in _REPEATS]
     if not repeated or len(done) < 2:
         return ""
-    metrics = [str(name) for name in done if str(name).startswith(("vali ", "test "))]
-    rows: list[list[Any]] = []
-    for key, group in done.groupby(compared, sort=False) if compared else [((), done)]:
-        values = [f"{group[m].mean():.4f} ± {group[m].std():.4f}" for m in metrics]
-        rows.append([*key, len(group), *values])
+    metrics = [name for name in done[0] if name.startswith(("vali ", "test "))]
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in done:
+        groups.setdefault(tuple(row[name] for name in compared), []).append(row)
+    lines = []
+    for key, group in groups.items():
+        columns = [[row[metric] for row in group] for metric in metrics]
+        spread = [f" ± {stdev(column):.4f}" if len(column) > 1 else "" for column in columns]
+        values = [f"{fmean(c):.4f}{s}" for c, s in zip(columns, spread, strict=True)]
+        lines.append([*key, str(len(group)), *values])
     title = f"mean ± standard deviation over {' and '.join(repeated)}"
-    return f"{title}\n{tabulate(rows, [*compared, 'runs', *metrics])}"
+    table = tabulate(lines, [*compared, "runs", *metrics], disable_numparse=True)
+    return f"{title}\n{table}"

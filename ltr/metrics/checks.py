@@ -20,7 +20,7 @@ def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
 
 def check_empty(empty: float | int | str) -> None:
     """Raise ``ConfigError`` unless ``empty`` is a number from 0 to 1 or ``"skip"``."""
-    if empty != "skip" and (isinstance(empty, str) or not 0 <= empty <= 1):
+    if empty != "skip" and not (isinstance(empty, int | float) and 0 <= empty <= 1):
         raise ConfigError(
             f"empty={empty} is not a value of an empty list: write a number from 0 to 1, or skip"
         )

@@ -14,6 +14,8 @@ def positive_int(setting: str, value: int) -> int:
 
 def sizes_tuple(setting: str, sizes: Iterable[int]) -> tuple[int, ...]:
     """A tuple of the layer sizes, all integers >= 1, else ``ConfigError``; ``sizes`` is kept."""
+    if isinstance(sizes, int | str):
+        raise ConfigError(f"{setting}={sizes} is not a list: write {setting}=[{sizes}]")
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
 
 

@@ -35,8 +35,9 @@ class ScoringHead(nn.Module):
 
     def forward(self, items: Tensor, packing: Packing) -> Scores:
         """Scores ``[batch, list]`` of packed hidden vectors ``[items, size]``."""
-        scores: Tensor = packing.unpack(self.activation(self.linear(items).squeeze(-1)))
-        return scores.masked_fill(~packing.mask, 0)
+        with torch.autocast(items.device.type, enabled=False):  # 8 bits would tie many items
+            scores: Tensor = self.activation(self.linear(items.to(self.linear.weight.dtype)))
+        return packing.unpack(scores.squeeze(-1)).masked_fill(~packing.mask, 0)
 
 
 @torch.no_grad()

@@ -6,13 +6,17 @@ import torch
 
 from ltr.errors import ConfigError
 
+DEVICES = ("auto", "cpu", "cuda")
+
 
 def pick_device(name: str) -> torch.device:
     """``auto`` is the GPU where there is one, else the CPU.
 
     Raises:
-        ConfigError: ``cuda`` was asked for and PyTorch sees no GPU.
+        ConfigError: an unknown name, or ``cuda`` was asked for and PyTorch sees no GPU.
     """
+    if name not in DEVICES:
+        raise ConfigError(f"device={name}: choose one of {', '.join(DEVICES)}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

@@ -9,6 +9,7 @@ from torch import nn
 from tqdm import tqdm
 
 from ltr.data.batches import Batch, ItemTensors, full_batches
+from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.typing import Scores
 
@@ -36,17 +37,32 @@ def evaluate(
 
     Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch and changes
     memory, not values. A list that the convention skips is NaN.
+
+    Raises:
+        TrainingError: the score of an item is not finite.
     """
     out = {str(metric): np.full(len(data), np.nan) for metric in metrics}
     model.eval()
     with tqdm(total=len(data), desc="evaluate", unit="list", leave=False, disable=None) as bar:
         for batch in full_batches(data, items=items):
             scores = score(model, batch, precision).double()
+            _check_finite(scores, batch, data)
             for metric in metrics:
                 values = metric(scores, batch.labels.double(), batch.mask, convention)
                 out[str(metric)][batch.lists] = values.cpu().numpy()
             bar.update(len(batch))
     return out
+
+
+def _check_finite(scores: Scores, batch: Batch, data: ItemTensors) -> None:
+    """A list that the model breaks down on must not look like one that the convention skips."""
+    broken = (~scores.isfinite() & batch.mask).any(-1).cpu().numpy()
+    if broken.any():
+        qids = ", ".join(data.qids[batch.lists[broken]])
+        raise TrainingError(
+            f"the model's scores are not finite on lists with query id {qids}: train with a lower "
+            "optimizer.lr or clip=1, or look at the features of these lists"
+        )
 
 
 @torch.inference_mode()

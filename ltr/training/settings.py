@@ -26,7 +26,6 @@ class Settings:
     clip: float | None
     l1: float
     l2: float
-    device: str
     threads: int | None
     precision: str
     evaluation_items: int
@@ -68,7 +67,7 @@ _WHOLE = {
     "seed": 0,
     "epochs": 0,
     "batch_size": 1,
-    "list_size": 1,
+    "list_size": 2,
     "patience": 1,
     "threads": 1,
     "evaluation_items": 1,
@@ -78,6 +77,5 @@ _OPTIONAL = {"patience", "threads", "clip"}
 _CHOICES = {
     "select": ("best", "last"),
     "empty_lists": ("keep", "skip"),
-    "device": ("auto", "cpu", "cuda"),
     "precision": ("float32", "bfloat16"),
 }

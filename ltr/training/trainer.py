@@ -209,8 +209,7 @@ class Trainer:
         if math.isnan(selected):
             raise TrainingError(
                 f"{settings.select_on} of vali is not a number: no list of vali counts under this "
-                "convention, or the model's scores are not finite; set convention.empty to a "
-                "number or look at vali"
+                "convention; set convention.empty to a number"
             )
         if done.epoch:
             steps = steps_in_epoch(len(data["train"]), settings.batch_size)

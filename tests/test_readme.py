@@ -1,0 +1,63 @@
+"""What the README says is so."""
+
+import re
+import sys
+from pathlib import Path
+
+import torch
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def test_the_loss_of_your_own_works_word_for_word(tmp_path, monkeypatch) -> None:
+    from ltr.experiment.build import bind
+
+    (code,) = [block for block in blocks("python") if "def squared_loss" in block]
+    (tmp_path / "my_losses.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (config,) = blocks("yaml")
+    loss = bind(OmegaConf.create(config), "loss")
+    scores = torch.tensor([[1.0, 3.0, torch.nan]], requires_grad=True)
+    labels, mask = torch.tensor([[0.0, 1.0, torch.nan]]), torch.tensor([[True, True, False]])
+    value = loss(scores, labels, mask)
+    assert value.tolist() == [(1.0**2 + 2.0**2) / 2]
+    value.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[1.0, 2.0, 0.0]]
+    sys.modules.pop("my_losses")
+
+
+def test_a_loss_in_a_strangers_loop_works_word_for_word() -> None:
+    (code,) = [block for block in blocks("python") if "neural_ndcg_loss" in block]
+    scores = torch.randn(2, 5, requires_grad=True)
+    names = {"scores": scores, "labels": torch.ones(2, 5), "mask": torch.ones(2, 5).bool()}
+    exec(code, names)
+    assert names["values"].shape == (2,)
+    assert scores.grad is not None
+
+
+def test_the_two_commands_stand_in_the_first_twenty_lines() -> None:
+    first = README.splitlines()[:20]
+    assert any(line.strip().startswith("make train") for line in first)
+    assert any(line.strip().startswith("make test") for line in first)
+
+
+def test_the_tree_names_every_file() -> None:
+    tree = README.split("## The tree")[1]
+    for path in [*(ROOT / "ltr").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]:
+        if path.name != "__init__.py":
+            assert path.name in tree, f"{path.relative_to(ROOT)} is not in the README's tree"
+
+
+def test_every_choice_it_names_exists() -> None:
+    for group, choice in re.findall(
+        r"\b(dataset|loss|model|experiment|transform)=([a-z0-9_]+)", README
+    ):
+        path = ROOT / "configs" / group / f"{choice}.yaml"
+        assert path.is_file() or choice == "squared", f"{group}={choice}"
