@@ -27,7 +27,7 @@ from ltr.losses import (
 from ltr.losses.reduction import counted_lists
 from ltr.metrics import ndcg
 
-CHOICES = {"variant": ["ndcg1", "ndcg2"], "weight": ["log2"]}
+CHOICES = {"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["ndcg_beta"]}
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))
 
 

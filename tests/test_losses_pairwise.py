@@ -1,4 +1,4 @@
-"""RankNet and LambdaLoss against their formulas, pair by pair."""
+"""The pairwise losses against their formulas, pair by pair."""
 
 import itertools
 import math
@@ -9,7 +9,14 @@ import torch
 from ragged import ragged, value_and_gradient
 
 from ltr.errors import ConfigError
-from ltr.losses import lambda_loss, lambdarank_loss, ranknet_loss
+from ltr.losses import (
+    lambda_loss,
+    lambdarank_loss,
+    rankboost_loss,
+    ranknet_loss,
+    ranksvm_loss,
+)
+from ltr.losses.pair_weight import pair_weights
 
 
 def ranks_of(scores: list[float]) -> dict[int, int]:
@@ -117,3 +124,74 @@ def test_bad_knobs_end_with_the_remedy() -> None:
         lambda_loss(*data, mu=-1.0)
     with pytest.raises(ConfigError, match=r"^k=True is not a cutoff"):
         lambda_loss(*data, k=True)
+
+
+# RankSVM and RankBoost
+
+
+def ndcg_beta(scores: list[float], labels: list[float]) -> float:
+    """Equation 12 of the RankNet report: an item counts its label times the items below it."""
+
+    def dcg_beta(by: list[float]) -> float:
+        order = sorted(range(len(by)), key=lambda i: -by[i])
+        return sum(labels[i] * (len(by) - r) for r, i in enumerate(order, 1))
+
+    return dcg_beta(scores) / dcg_beta(labels)
+
+
+def ideal_dcg_beta(labels: list[float]) -> float:
+    return sum(y * (len(labels) - r) for r, y in enumerate(sorted(labels, reverse=True), 1))
+
+
+COSTS = {
+    "hinge": (ranksvm_loss, lambda d: max(0.0, 1 - d)),
+    "squared": (partial(ranksvm_loss, squared=True), lambda d: max(0.0, 1 - d) ** 2),
+    "exponential": (rankboost_loss, lambda d: math.exp(-d)),
+}
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("pair_weight", [None, "ndcg_beta"])
+def test_ranksvm_and_rankboost_are_sums_over_pairs(cost: str, pair_weight: str | None) -> None:
+    loss, of_difference = COSTS[cost]
+    scores, labels, mask = ragged()
+    found = loss(scores, labels, mask, pair_weight=pair_weight)
+    for n, real in enumerate(mask):
+        s, y = scores[n][real].tolist(), labels[n][real].tolist()
+        expected = 0.0
+        for i, j in itertools.permutations(range(len(s)), 2):
+            if y[i] > y[j]:
+                tau = (y[i] - y[j]) / ideal_dcg_beta(y) if pair_weight else 1
+                expected += tau * of_difference(s[i] - s[j])
+        assert found[n].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_weights_of_the_pairs_in_the_wrong_order_add_up_to_the_lost_ndcg_beta() -> None:
+    scores, labels, mask = ragged()
+    labels = labels.masked_fill(~mask, 0)
+    weights = pair_weights(labels, mask, "ndcg_beta")
+    wrong = scores.unsqueeze(-1) < scores.unsqueeze(-2)
+    for n, real in enumerate(mask):
+        lost = 1 - ndcg_beta(scores[n][real].tolist(), labels[n][real].tolist())
+        assert (weights[n] * wrong[n]).sum().item() == pytest.approx(lost, abs=1e-14)
+        for loss, _ in COSTS.values():
+            bound = loss(scores, labels, mask, pair_weight="ndcg_beta")[n].item()
+            assert bound >= lost
+
+
+@pytest.mark.parametrize("gap", [29.0, 31.0, 1e4])
+def test_rankboost_goes_on_as_its_tangent(gap: float) -> None:
+    labels = torch.tensor([[1.0, 0.0]])
+    wrong = torch.tensor([[-gap, 0.0]], dtype=torch.float64)
+    value, gradient = value_and_gradient(rankboost_loss, wrong, labels, labels >= 0)
+    slope = math.exp(min(gap, 30))
+    assert value.item() == pytest.approx(slope * (1 + max(0, gap - 30)), rel=1e-13)
+    assert gradient.tolist()[0] == pytest.approx([-slope, slope], rel=1e-13)
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_bad_pair_weight_ends_with_the_remedy(cost: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^pair_weight=ndcg is not known: choose one of null, ndcg_beta$"
+    ):
+        COSTS[cost][0](*ragged(), pair_weight="ndcg")

@@ -11,25 +11,35 @@ checkpoints, so that a resumed run draws what it would have drawn.
 """
 
 from ltr.losses.approxndcg import approx_ndcg_loss
+from ltr.losses.bce import bce_loss
 from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_loss
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
+from ltr.losses.mse import mse_loss
 from ltr.losses.neuralndcg import neural_ndcg_loss
+from ltr.losses.ordinal import ordinal_loss
 from ltr.losses.p_listmle import p_listmle_loss
+from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
+from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.reduction import mean_over_lists
 from ltr.losses.rmse import rmse_loss
 
 __all__ = [
     "approx_ndcg_loss",
+    "bce_loss",
     "lambda_loss",
     "lambdarank_loss",
     "listmle_loss",
     "listnet_loss",
     "mean_over_lists",
+    "mse_loss",
     "neural_ndcg_loss",
+    "ordinal_loss",
     "p_listmle_loss",
+    "rankboost_loss",
     "ranknet_loss",
+    "ranksvm_loss",
     "rmse_loss",
 ]
