@@ -27,7 +27,13 @@ from ltr.losses import (
 from ltr.losses.reduction import counted_lists
 from ltr.metrics import ndcg
 
-CHOICES = {"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["ndcg_beta"]}
+CHOICES = {
+    "variant": ["ndcg1", "ndcg2"],
+    "weight": ["log2"],
+    "pair_weight": ["ndcg_beta"],
+    "discount": ["sqrt_log2", "linear"],
+}
+VARIANTS: dict[str, dict[str, Any]] = {"neuralndcg_t": {"transposed": True}}
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))
 
 
@@ -57,9 +63,18 @@ def variants() -> list[Any]:
     return found
 
 
-def draws(loss: Loss) -> bool:
-    """Whether equal labels are put in an order that is drawn: other items get other draws."""
-    return "generator" in inspect.signature(loss).parameters
+def in_any_order(loss: Loss, labels: Tensor) -> tuple[Loss, Tensor]:
+    """Loss and labels such that nothing that is drawn depends on where an item stands.
+
+    What is drawn for an item is another number in another place: noise on scores is turned off, and
+    labels are made distinct where the order of equal ones is drawn.
+    """
+    knobs = inspect.signature(loss).parameters
+    if "stochastic" in knobs:
+        return partial(loss, beta=1e-300), labels
+    if "generator" in knobs:
+        return loss, torch.arange(8, dtype=labels.dtype).expand(3, 8)
+    return loss, labels
 
 
 battery = pytest.mark.parametrize("loss", variants())
@@ -72,12 +87,18 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
     assert title.startswith("# ")
     loss, knobs = read_config(path)
     assert loss.__name__.endswith("_loss")
-    assert path.stem.replace("_", "") in loss.__name__.replace("_", "")
+    name, stem = loss.__name__.replace("_", ""), path.stem
+    if path.stem in VARIANTS:
+        stem = stem.rpartition("_")[0]
+    assert name.removesuffix("loss") == stem.replace("_", "").removesuffix("loss")
     parameters = list(inspect.signature(loss).parameters.values())
     assert [p.name for p in parameters[:3]] == ["scores", "labels", "mask"]
     assert {p.kind for p in parameters[3:]} <= {inspect.Parameter.KEYWORD_ONLY}
     # a generator is no setting: it is made by who calls
-    assert knobs == {p.name: p.default for p in parameters[3:] if p.name != "generator"}
+    defaults = {p.name: p.default for p in parameters[3:] if p.name != "generator"}
+    if path.stem in VARIANTS:
+        defaults |= VARIANTS[path.stem]
+    assert knobs == defaults
 
 
 @battery
@@ -103,9 +124,8 @@ def test_more_padding_and_its_place_change_nothing(loss: Loss) -> None:
         torch.testing.assert_close(found, value, atol=1e-12, rtol=0)
         inner = slope[:, sides[0] : slope.shape[1] - sides[1]]
         torch.testing.assert_close(inner, gradient, atol=1e-12, rtol=0)
-    if draws(loss):
-        labels = torch.arange(8, dtype=labels.dtype).expand(3, 8)
-        value, _ = value_and_gradient(loss, scores, labels, mask)
+    loss, labels = in_any_order(loss, labels)
+    value, _ = value_and_gradient(loss, scores, labels, mask)
     for i, real in enumerate(mask):
         found, _ = value_and_gradient(
             loss, scores[i:][:1, real], labels[i:][:1, real], real[real][None]
@@ -116,8 +136,7 @@ def test_more_padding_and_its_place_change_nothing(loss: Loss) -> None:
 @battery
 def test_order_of_the_items_means_nothing(loss: Loss) -> None:
     scores, labels, mask = ragged()
-    if draws(loss):
-        labels = torch.arange(8, dtype=labels.dtype).expand(3, 8)
+    loss, labels = in_any_order(loss, labels)
     value, gradient = value_and_gradient(loss, scores, labels, mask)
     order = torch.randperm(8, generator=torch.Generator().manual_seed(3))
     found, slope = value_and_gradient(loss, scores[:, order], labels[:, order], mask[:, order])

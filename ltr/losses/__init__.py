@@ -19,12 +19,15 @@ from ltr.losses.listnet import listnet_loss
 from ltr.losses.mse import mse_loss
 from ltr.losses.neuralndcg import neural_ndcg_loss
 from ltr.losses.ordinal import ordinal_loss
+from ltr.losses.otndcg import ot_ndcg_loss
 from ltr.losses.p_listmle import p_listmle_loss
 from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
 from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.reduction import mean_over_lists
 from ltr.losses.rmse import rmse_loss
+from ltr.losses.softndcg import soft_ndcg_loss
+from ltr.losses.softsortndcg import softsort_ndcg_loss
 
 __all__ = [
     "approx_ndcg_loss",
@@ -37,9 +40,12 @@ __all__ = [
     "mse_loss",
     "neural_ndcg_loss",
     "ordinal_loss",
+    "ot_ndcg_loss",
     "p_listmle_loss",
     "rankboost_loss",
     "ranknet_loss",
     "ranksvm_loss",
     "rmse_loss",
+    "soft_ndcg_loss",
+    "softsort_ndcg_loss",
 ]
