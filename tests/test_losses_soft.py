@@ -8,7 +8,16 @@ import torch
 from ragged import ragged, value_and_gradient
 
 from ltr.errors import ConfigError
-from ltr.losses import neural_ndcg_loss, ot_ndcg_loss, soft_ndcg_loss, softsort_ndcg_loss
+from ltr.losses import (
+    neural_err_loss,
+    neural_map_loss,
+    neural_mrr_loss,
+    neural_ndcg_loss,
+    neural_precision_loss,
+    ot_ndcg_loss,
+    soft_ndcg_loss,
+    softsort_ndcg_loss,
+)
 from ltr.metrics import ndcg
 from ltr.relaxations import rank_distribution, sinkhorn
 
@@ -94,3 +103,89 @@ def test_bad_knobs_end_with_the_remedy() -> None:
         ot_ndcg_loss(*data, k=0)
     with pytest.raises(ConfigError, match=r"^n_samples=0 draws nothing: write an integer >= 1$"):
         neural_ndcg_loss(*data, stochastic=True, n_samples=0)
+
+
+# Other metrics. The references are written on one list in its exact order.
+
+
+def top_of(ordered: list[float], k: int | None) -> list[tuple[int, float]]:
+    return list(enumerate(ordered, 1))[:k]
+
+
+def precision(ordered: list[float], k: int | None, relevant_from: float) -> float:
+    return sum(y >= relevant_from for _, y in top_of(ordered, k)) / (k or len(ordered))
+
+
+def reciprocal_rank(ordered: list[float], k: int | None, relevant_from: float) -> float:
+    return next((1 / r for r, y in top_of(ordered, k) if y >= relevant_from), 0.0)
+
+
+def average_precision(ordered: list[float], k: int | None, relevant_from: float) -> float:
+    hits = [r for r, y in top_of(ordered, k) if y >= relevant_from]
+    relevant = sum(y >= relevant_from for y in ordered)
+    return sum(n / r for n, r in enumerate(hits, 1)) / max(1, relevant)
+
+
+def expected_reciprocal_rank(ordered: list[float], k: int | None, levels: float) -> float:
+    found, unsatisfied = 0.0, 1.0
+    for r, y in top_of(ordered, k):
+        satisfied = (2**y - 1) / 2 ** (levels - 1)
+        found += unsatisfied * satisfied / r
+        unsatisfied *= 1 - satisfied
+    return found
+
+
+METRICS = {
+    "precision": (neural_precision_loss, precision, {"relevant_from": [1, 2, 3]}),
+    "mrr": (neural_mrr_loss, reciprocal_rank, {"relevant_from": [1, 2, 3]}),
+    "map": (neural_map_loss, average_precision, {"relevant_from": [1, 2, 3]}),
+    "err": (neural_err_loss, expected_reciprocal_rank, {"levels": [5, 7]}),
+}
+
+
+@pytest.mark.parametrize("k", [None, 1, 2, 3, 5, 99])
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_limit_is_the_metric(metric: str, k: int | None) -> None:
+    loss, exact, knobs = METRICS[metric]
+    scores, labels, mask = ragged()
+    labels = labels * torch.tensor([[1.0], [1.0], [0.0]])  # the last list is empty
+    (knob, values), *_ = knobs.items()
+    for value in values:
+        found = loss(scores, labels, mask, k=k, temperature=1e-4, **{knob: value})
+        for n, real in enumerate(mask):
+            order = scores[n][real].argsort(descending=True)
+            expected = exact(labels[n][real][order].tolist(), k, value)
+            assert found[n].item() == pytest.approx(-expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_list_without_a_relevant_item_has_no_gradient(metric: str) -> None:
+    scores, _, mask = ragged()
+    value, gradient = value_and_gradient(METRICS[metric][0], scores, torch.zeros(3, 8), mask)
+    assert value.tolist() == [0, 0, 0]
+    assert (gradient == 0).all()
+
+
+def test_the_formulas_at_a_high_temperature() -> None:
+    """Every rank holds 2 of 4 relevant items, or the mean chance."""
+    scores, mask = torch.randn(1, 4, dtype=torch.float64), torch.ones(1, 4, dtype=torch.bool)
+    labels = torch.tensor([[1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
+    found = {
+        metric: -loss(scores, labels, mask, k=3, temperature=1e9).item()
+        for metric, (loss, _, _) in METRICS.items()
+    }
+    c = (1 / 2**4) / 2
+    assert found["precision"] == pytest.approx(3 * 0.5 / 3)
+    assert found["mrr"] == pytest.approx(0.5 + 0.5**2 / 2 + 0.5**3 / 3)
+    assert found["map"] == pytest.approx((0.5 * 1 + 0.5 * 1.5 / 2 + 0.5 * 2 / 3) / 2)
+    assert found["err"] == pytest.approx(c + c * (1 - c) / 2 + c * (1 - c) ** 2 / 3)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_bad_knobs_of_the_metrics_end_with_the_remedy(metric: str) -> None:
+    loss, _, knobs = METRICS[metric]
+    with pytest.raises(ConfigError, match=r"^k=0 is not a cutoff: write an integer k >= 1"):
+        loss(*ragged(), k=0)
+    (knob, _), *_ = knobs.items()
+    with pytest.raises(ConfigError, match=rf"^{knob}=0 is out of range: write a finite"):
+        loss(*ragged(), **{knob: 0})

@@ -17,7 +17,11 @@ from ltr.losses.lambdarank import lambdarank_loss
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
 from ltr.losses.mse import mse_loss
+from ltr.losses.neuralerr import neural_err_loss
+from ltr.losses.neuralmap import neural_map_loss
+from ltr.losses.neuralmrr import neural_mrr_loss
 from ltr.losses.neuralndcg import neural_ndcg_loss
+from ltr.losses.neuralprecision import neural_precision_loss
 from ltr.losses.ordinal import ordinal_loss
 from ltr.losses.otndcg import ot_ndcg_loss
 from ltr.losses.p_listmle import p_listmle_loss
@@ -38,7 +42,11 @@ __all__ = [
     "listnet_loss",
     "mean_over_lists",
     "mse_loss",
+    "neural_err_loss",
+    "neural_map_loss",
+    "neural_mrr_loss",
     "neural_ndcg_loss",
+    "neural_precision_loss",
     "ordinal_loss",
     "ot_ndcg_loss",
     "p_listmle_loss",
