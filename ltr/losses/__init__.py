@@ -4,18 +4,56 @@ The file of a loss is named as its config: ``loss=lambdarank`` is ``configs/loss
 is ``ltr/losses/lambdarank.py``. All return float64 for float64 scores, else float32, never read
 padding, and give 0 without gradient for a list of no items. How the lists of a batch become one
 number is ``ltr.losses.reduction``.
+
+A loss that draws has a ``generator``. None is torch's own generator of the device, which
+``torch.manual_seed`` seeds: the trainer seeds it from ``seed`` and keeps its state in the
+checkpoints, so that a resumed run draws what it would have drawn.
 """
 
+from ltr.losses.approxndcg import approx_ndcg_loss
+from ltr.losses.bce import bce_loss
+from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_loss
+from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
+from ltr.losses.mse import mse_loss
+from ltr.losses.neuralerr import neural_err_loss
+from ltr.losses.neuralmap import neural_map_loss
+from ltr.losses.neuralmrr import neural_mrr_loss
 from ltr.losses.neuralndcg import neural_ndcg_loss
+from ltr.losses.neuralprecision import neural_precision_loss
+from ltr.losses.ordinal import ordinal_loss
+from ltr.losses.otndcg import ot_ndcg_loss
+from ltr.losses.p_listmle import p_listmle_loss
+from ltr.losses.rankboost import rankboost_loss
+from ltr.losses.ranknet import ranknet_loss
+from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.reduction import mean_over_lists
 from ltr.losses.rmse import rmse_loss
+from ltr.losses.softndcg import soft_ndcg_loss
+from ltr.losses.softsortndcg import softsort_ndcg_loss
 
 __all__ = [
+    "approx_ndcg_loss",
+    "bce_loss",
+    "lambda_loss",
     "lambdarank_loss",
+    "listmle_loss",
     "listnet_loss",
     "mean_over_lists",
+    "mse_loss",
+    "neural_err_loss",
+    "neural_map_loss",
+    "neural_mrr_loss",
     "neural_ndcg_loss",
+    "neural_precision_loss",
+    "ordinal_loss",
+    "ot_ndcg_loss",
+    "p_listmle_loss",
+    "rankboost_loss",
+    "ranknet_loss",
+    "ranksvm_loss",
     "rmse_loss",
+    "soft_ndcg_loss",
+    "softsort_ndcg_loss",
 ]

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from ltr.losses.inputs import without_padding
-from ltr.losses.pairwise import pairwise_logistic
-from ltr.metrics.checks import check_choice
+from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.cumulative_gain import dcg
 from ltr.metrics.gains import discounts, gains
 from ltr.metrics.ordering import rank_of_item
@@ -51,15 +50,13 @@ def lambdarank_loss(
     >>> lambdarank_loss(scores, labels, mask, k=1, pairs="both")  # no pair
     tensor([0.])
     """
-    check_choice("pairs", pairs, ["any", "both"])
     scores, labels = without_padding(scores, labels, mask)
-    weights = _ndcg_changes(scores, labels, mask, k=k, both=pairs == "both")
+    weights = ndcg_changes(scores, labels, mask, k=k)
+    weights *= pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
     return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
 
 
-def _ndcg_changes(
-    scores: Scores, labels: Labels, mask: Mask, *, k: int | None, both: bool
-) -> Tensor:
+def ndcg_changes(scores: Scores, labels: Labels, mask: Mask, *, k: int | None) -> Tensor:
     """|delta NDCG@k| of swapping each two items, ``[batch, list, list]``.
 
     The scores enter through the ranks alone, so that no gradient flows.
@@ -71,7 +68,4 @@ def _ndcg_changes(
     gain = gain / ideal.masked_fill(ideal <= 0, 1)
     changes = (gain.unsqueeze(-1) - gain.unsqueeze(-2)).abs()
     changes *= (discount.unsqueeze(-1) - discount.unsqueeze(-2)).abs()
-    if both and k is not None:
-        top = ranks <= k
-        changes *= top.unsqueeze(-1) & top.unsqueeze(-2)
     return changes

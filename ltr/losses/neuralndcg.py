@@ -1,9 +1,10 @@
 """NeuralNDCG: NDCG with NeuralSort in the place of sorting."""
 
+import torch
+
 from ltr.losses.inputs import without_padding
-from ltr.metrics.cumulative_gain import dcg
-from ltr.metrics.gains import discounts, gains
-from ltr.relaxations import neural_sort, sinkhorn
+from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -15,6 +16,10 @@ def neural_ndcg_loss(
     k: int | None = None,
     temperature: float = 1.0,
     transposed: bool = False,
+    stochastic: bool = False,
+    n_samples: int = 8,
+    beta: float = 1.0,
+    generator: torch.Generator | None = None,
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
@@ -35,13 +40,19 @@ def neural_ndcg_loss(
         k: cutoff rank >= 1, None for the whole list.
         temperature: of NeuralSort, > 0, in units of the scores; smaller is closer to NDCG.
         transposed: sum over items (eq. 6) instead of over ranks (eq. 5).
+        stochastic: the mean of the value over draws of ``stochastic_neural_sort``, which sorts
+            log(1 + s - lowest s of the list) + beta * Gumbel noise; the temperature is then in
+            units of these. The papers leave open how scores are made positive.
+        n_samples: >= 1, draws, if stochastic; time and memory grow with it.
+        beta: > 0, scale of the noise, if stochastic.
+        generator: what draws, if stochastic. None is torch's own generator of the device, which
+            ``torch.manual_seed`` seeds and the trainer keeps in its checkpoints.
         max_iter: the most iterations of the Sinkhorn scaling.
         tol: deviation of row and column sums from one at which the scaling stops.
 
     Raises:
         ConfigError: a knob is out of range.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
     >>> mask = torch.tensor([[True, True, True]])
     >>> neural_ndcg_loss(scores, labels, mask, k=1, temperature=0.01).tolist()  # -(2 - 1) / (4 - 1)
@@ -50,17 +61,17 @@ def neural_ndcg_loss(
     tensor([-0.7824])
     """
     scores, labels = without_padding(scores, labels, mask)
-    soft = neural_sort(scores, mask, temperature=temperature)
-    of_item = gains(labels, mask)
-    of_rank = discounts(scores.shape[-1], scores, k=k)
-    ideal = dcg(labels, labels, mask, k=k)
-    if transposed:
-        soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first="rows")
-        soft_discounts = (soft * of_rank.unsqueeze(-1)).sum(-2)
-        found = (of_item * soft_discounts).sum(-1)
+    copies = 1
+    if stochastic:
+        soft = stochastic_neural_sort(
+            scores, mask,
+            temperature=temperature, n_samples=n_samples, beta=beta, generator=generator,
+        ).flatten(0, 1)  # fmt: skip
+        copies = n_samples
     else:
-        soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
-        sorted_gains = (soft * of_item.unsqueeze(-2)).sum(-1)
-        found = (sorted_gains * of_rank).sum(-1)
-    relevant = ideal > 0
-    return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
+        soft = neural_sort(scores, mask, temperature=temperature)
+    masks = mask.repeat(copies, 1)
+    first = "rows" if transposed else "columns"
+    soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
+    values = minus_soft_ndcg(soft, labels.repeat(copies, 1), masks, k=k)
+    return values.unflatten(0, (copies, len(mask))).mean(0)

@@ -1,11 +1,16 @@
-"""The weighted pairwise logistic loss that RankNet and LambdaRank are made of."""
+"""Pairs of items, and the weighted pairwise logistic loss of RankNet, LambdaRank and LambdaLoss."""
 
+import torch
+from jaxtyping import Bool
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ltr.losses.inputs import without_padding
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
+
+Pairs = Bool[Tensor, "batch list list"]
 
 
 def pairwise_logistic(
@@ -30,7 +35,28 @@ def pairwise_logistic(
     """
     check_positive("sigma", sigma)
     scores, labels = without_padding(scores, labels, mask)
-    pairs = labels.unsqueeze(-1) > labels.unsqueeze(-2)
-    pairs &= mask.unsqueeze(-1) & mask.unsqueeze(-2)
     costs = -logsigmoid(sigma * (scores.unsqueeze(-1) - scores.unsqueeze(-2)))
-    return (weights.masked_fill(~pairs, 0) * costs).sum((-2, -1))
+    return (weights.masked_fill(~ordered_pairs(labels, mask), 0) * costs).sum((-2, -1))
+
+
+def ordered_pairs(labels: Labels, mask: Mask) -> Pairs:
+    """Where item i is more relevant than item j, both of them real, ``[batch, i, j]``."""
+    pairs = labels.unsqueeze(-1) > labels.unsqueeze(-2)
+    return pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+
+
+def pairs_at_cutoff(scores: Scores, mask: Mask, *, k: int | None, pairs: str) -> Pairs:
+    """Which pairs count at the cutoff ``k`` of the current ranking, ``[batch, i, j]``.
+
+    ``"any"``: at least one item of the pair in the top k, ``"both"``: both. All, if k is None.
+
+    Raises:
+        ConfigError: ``k`` < 1, or ``pairs`` is neither.
+    """
+    check_choice("pairs", pairs, ["any", "both"])
+    check_k(k)
+    if k is None:
+        return torch.ones_like(mask).unsqueeze(-1).expand(-1, -1, mask.shape[-1])
+    top = rank_of_item(scores, mask) <= k
+    first, second = top.unsqueeze(-1), top.unsqueeze(-2)
+    return first | second if pairs == "any" else first & second

@@ -1,0 +1,41 @@
+"""BCE: each item by itself, relevant or not."""
+
+from torch.nn.functional import logsigmoid
+
+from ltr.losses.inputs import without_padding
+from ltr.metrics.checks import check_positive
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def bce_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, relevant_from: float | int = 1
+) -> PerList:
+    """Binary cross entropy of each list, ``[batch]``, >= 0.
+
+    Mean over items of log(1 + exp(-s_j)) for relevant ones and log(1 + exp(s_j)) for the others:
+    minus the log likelihood under P(relevant) = sigmoid(s_j) (the pointwise baseline of the RankNet
+    report). Natural logarithm, exact at any score. An empty list pulls its scores down as any other
+    irrelevant items; the reduction can leave it out. A list of no items gives 0.
+
+    Args:
+        scores: ``[batch, list]``; the sigmoid is applied here.
+        labels: ``[batch, list]``, graded relevance.
+        mask: ``[batch, list]``, True where an item exists.
+        relevant_from: > 0, the lowest label that counts as relevant.
+
+    Raises:
+        ConfigError: ``relevant_from`` is not above 0.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])
+    >>> mask = torch.tensor([[True, True]])
+    >>> bce_loss(scores, labels, mask)  # (log 2 + log(1 + exp(-2))) / 2
+    tensor([0.4100])
+    >>> bce_loss(scores, labels, mask, relevant_from=2)  # (log 2 + log(1 + exp(2))) / 2
+    tensor([1.4100])
+    """
+    check_positive("relevant_from", relevant_from)
+    scores, labels = without_padding(scores, labels, mask)
+    signed = scores.where(labels >= relevant_from, -scores)
+    costs = -logsigmoid(signed).masked_fill(~mask, 0)
+    return costs.sum(-1) / mask.sum(-1).clamp(min=1)

@@ -1,0 +1,52 @@
+"""ListMLE: the likelihood of the ideal ordering under the Plackett-Luce model."""
+
+import torch
+from torch import Tensor
+
+from ltr.losses.inputs import without_padding
+from ltr.relaxations.noise import uniform_noise
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def listmle_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, generator: torch.Generator | None = None
+) -> PerList:
+    """ListMLE of each list, ``[batch]``, >= 0.
+
+    - sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), s_r the score of the item at
+    rank r when the items stand in descending order of label: minus the log likelihood of that order
+    under the Plackett-Luce model (Xia et al., 2008, section 4.3). Items of equal labels have no
+    order of their own: one is drawn at every call, as the paper draws one of the orders that are
+    consistent with the labels. So an empty list trains towards an order drawn at random, on average
+    towards equal scores; the reduction can leave it out. A list of one item or none gives 0.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance; only their order matters.
+        mask: ``[batch, list]``, True where an item exists.
+        generator: draws the order of ties. None is torch's own generator of the device, which
+            ``torch.manual_seed`` seeds and the trainer keeps in its checkpoints.
+
+    >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
+    >>> listmle_loss(scores, labels, torch.tensor([[True, True, True]]))  # log 3 + log 2 + log 1
+    tensor([1.7918])
+    """
+    return order_costs(scores, labels, mask, generator).sum(-1)
+
+
+def order_costs(
+    scores: Scores, labels: Labels, mask: Mask, generator: torch.Generator | None
+) -> Tensor:
+    """-log probability that the item of each rank is drawn from those left, ``[batch, rank]``.
+
+    The ranks are those of the labels, ties drawn by ``generator``. 0 at ranks beyond the items.
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    draws = uniform_noise(mask, 1, scores, generator)[0].argsort(-1)
+    keys = labels.masked_fill(~mask, -torch.inf).gather(-1, draws)
+    order = draws.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
+    real = mask.gather(-1, order)
+    # far below every score, but finite: -inf would make the gradient NaN
+    ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
+    left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+    return (left - ranked).masked_fill(~real, 0)

@@ -1,0 +1,58 @@
+"""NeuralMRR: the reciprocal rank with NeuralSort in the place of sorting."""
+
+from ltr.losses.inputs import without_padding
+from ltr.losses.neural_metrics import first_stop, minus_where, softly_sorted, within
+from ltr.metrics.checks import check_positive
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def neural_mrr_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 1.0,
+    relevant_from: float | int = 1,
+    max_iter: int = 30,
+    tol: float = 1e-6,
+) -> PerList:
+    """Minus NeuralMRR@k of each list, ``[batch]``, from about -1 (best) to 0.
+
+    NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q): b_r =
+    (S rel)_r is the softly sorted relevance, from 0 to 1, S = sinkhorn(neural_sort(s)), and the
+    product is the chance that no rank before r was relevant; NeuralNDCG's construction for another
+    metric, which its paper (Pobrotyn and Bialobrzeski, 2021) leaves as future work. It goes to the
+    exact reciprocal rank of the first relevant item, 0 beyond k, as the temperature goes to 0. A
+    list without a relevant item gives 0 without gradient.
+
+    Args:
+        scores: ``[batch, list]``, higher is better. Items scored equal share their ranks.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: of NeuralSort, > 0, in units of the scores; smaller is closer to MRR.
+        relevant_from: > 0, the lowest label that counts as relevant.
+        max_iter: the most iterations of the Sinkhorn scaling.
+        tol: deviation of row and column sums from one at which the scaling stops.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> neural_mrr_loss(scores, labels, mask, temperature=0.01)  # -1 / 2
+    tensor([-0.5000])
+    >>> neural_mrr_loss(scores, labels, mask, temperature=0.01, relevant_from=2)  # -1 / 3
+    tensor([-0.3333])
+    """
+    check_positive("relevant_from", relevant_from)
+    scores, labels = without_padding(scores, labels, mask)
+    relevant = mask & (labels >= relevant_from)
+    chances = softly_sorted(
+        scores, relevant.to(scores.dtype), mask,
+        temperature=temperature, max_iter=max_iter, tol=tol,
+    )  # fmt: skip
+    ranks, top = within(mask.shape[-1], scores, k)
+    return minus_where(relevant, (first_stop(chances) * top / ranks).sum(-1))

@@ -1,0 +1,46 @@
+"""Ordinal regression: one threshold between each two neighbouring grades."""
+
+import torch
+from torch.nn.functional import logsigmoid
+
+from ltr.errors import ConfigError
+from ltr.losses.inputs import without_padding
+from ltr.metrics.checks import check_positive
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def ordinal_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, levels: int = 5, sigma: float = 1.0
+) -> PerList:
+    """Ordinal regression of each list, ``[batch]``, >= 0.
+
+    Mean over items of the sum over grades l from 1 to levels - 1 of log(1 + exp(-z)), z =
+    sigma (s_j - l + 1/2) if y_j >= l and -z otherwise: the all-threshold logistic loss (Rennie and
+    Srebro, 2005, section 4.2), each threshold a binary cross entropy of P(y >= l). The thresholds
+    stand fixed half way between the grades, so that scores are in units of the labels; with sigma
+    free in the model this is what learned thresholds at equal distances are. An empty list pulls
+    its scores below the first threshold. A list of no items gives 0.
+
+    Args:
+        scores: ``[batch, list]``, in units of the labels.
+        labels: ``[batch, list]``, from 0 to ``levels`` - 1.
+        mask: ``[batch, list]``, True where an item exists.
+        levels: >= 2, the number of grades (5 for labels 0 to 4).
+        sigma: > 0, slope of the logistic, in units of 1 / score.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
+    >>> ordinal_loss(scores, labels, torch.tensor([[True]]), levels=3)  # log 2 + log(1 + exp(-1))
+    tensor([1.0064])
+    """
+    check_positive("sigma", sigma)
+    if levels < 2:
+        raise ConfigError(f"levels={levels} leaves no threshold: write the number of grades, >= 2")
+    scores, labels = without_padding(scores, labels, mask)
+    grades = torch.arange(1, levels, dtype=scores.dtype, device=scores.device)
+    margins = sigma * (scores.unsqueeze(-1) - grades + 0.5)
+    signed = margins.where(labels.unsqueeze(-1) >= grades, -margins)
+    costs = -logsigmoid(signed).sum(-1).masked_fill(~mask, 0)
+    return costs.sum(-1) / mask.sum(-1).clamp(min=1)

@@ -1,0 +1,49 @@
+"""OT-NDCG: NDCG with optimal-transport sorting in the place of sorting."""
+
+from ltr.losses.inputs import without_padding
+from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.relaxations import ot_sort
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def ot_ndcg_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 0.01,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+) -> PerList:
+    """Minus NDCG@k of the transport plan of each list, ``[batch]``, from about -1 (best) to 0.
+
+    sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, negated, with S = ot_sort(s) (Cuturi et al.,
+    2019), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction over optimal transport,
+    which its paper leaves as future work. Scores are standardised list by list, so that their unit
+    does not matter. It goes to the exact NDCG@k as the temperature goes to 0. A list without a
+    relevant item gives 0 without gradient.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        temperature: weight of the entropy, > 0, in units of the list's length squared.
+        max_iter: the most iterations of the Sinkhorn scaling.
+        tol: deviation of row and column sums from one at which the scaling stops.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> ot_ndcg_loss(scores, labels, mask, k=1, temperature=1e-3)  # -(2 - 1) / (4 - 1)
+    tensor([-0.3333])
+    >>> ot_ndcg_loss(scores, labels, mask, temperature=1e3).round(decimals=4)  # (3 + 1) / 3 at each
+    tensor([-0.7825])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    soft = ot_sort(scores, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+    return minus_soft_ndcg(soft, labels, mask, k=k)

@@ -1,0 +1,47 @@
+"""RankNet: the pairwise logistic loss, every pair with the same weight."""
+
+from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def ranknet_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    sigma: float = 1.0,
+    pairs: str = "any",
+) -> PerList:
+    """RankNet of each list, ``[batch]``, >= 0.
+
+    Sum over the pairs y_i > y_j of log(1 + exp(-sigma (s_i - s_j))): the cross entropy of the
+    modelled probability 1 / (1 + exp(-sigma (s_i - s_j))) that i stands above j against 1 (Burges
+    et al., 2005, eq. 3; the RankNet note, whose slope alpha is sigma). Natural logarithm, summed,
+    not divided by the number of pairs. A list without pairs, such as an empty one, gives 0 without
+    gradient. Pairs of equal labels, which the paper gives a target of 1/2, do not count.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance; only their order matters.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for all pairs.
+        sigma: > 0, slope of the logistic, in units of 1 / score.
+        pairs: which pairs count at a cutoff: ``"any"``, at least one item in the current top k, or
+            ``"both"``, both. ``"any"`` is the default because only pairs across the cutoff can lift
+            a relevant item into the top k; ``"both"`` is how the NeuralNDCG paper's figures at a
+            cutoff were made. Ranks of ties follow the order in which the items are given.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> ranknet_loss(scores, labels, mask)  # log(1 + exp(2)) + log(1 + exp(1))
+    tensor([3.4402])
+    >>> ranknet_loss(scores, labels, mask, k=1)  # log(1 + exp(2))
+    tensor([2.1269])
+    """
+    weights = pairs_at_cutoff(scores, mask, k=k, pairs=pairs).to(scores.dtype)
+    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)

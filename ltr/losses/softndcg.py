@@ -1,0 +1,75 @@
+"""SoftNDCG: the NDCG expected under SoftRank's rank distribution."""
+
+import torch
+from torch import Tensor
+
+from ltr.losses.inputs import without_padding
+from ltr.metrics.checks import check_choice
+from ltr.metrics.gains import discounts, gains
+from ltr.relaxations import rank_distribution, sinkhorn
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def soft_ndcg_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    sigma: float = 1.0,
+    k: int | None = None,
+    discount: str = "log2",
+    normalise: bool = False,
+) -> PerList:
+    """Minus SoftNDCG@k of each list, ``[batch]``, from -1 (best) to 0.
+
+    SoftNDCG@k = sum over items j of g_j sum over ranks r <= k of d(r) p_j(r) / maxDCG@k, p_j the
+    Rank-Binomial distribution of the rank of an item whose score is Gaussian (Taylor et al., 2008,
+    section 4; the SoftNDCG review, eq. 2.7), g = 2^y - 1 (2^y in the slides). It goes to the exact
+    NDCG@k as sigma goes to 0. A list without a relevant item gives 0 without gradient. O(n^3).
+
+    Args:
+        scores: ``[batch, list]``, the means; higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        sigma: > 0, standard deviation of every score, in units of the scores.
+        k: cutoff rank >= 1, None for the whole list.
+        discount: d: ``log2`` is 1/log2(1 + r); the shallower ones, as the slides' study tries to
+            give the lower ranks a say, are ``sqrt_log2``, its square root, and ``linear``,
+            1 - (r - 1)/n. The same d is in maxDCG.
+        normalise: scale rows and columns to one first (the slides' improvement of the
+            approximation): ``sinkhorn`` with its defaults.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
+    >>> mask = torch.tensor([[True, True]])
+    >>> soft_ndcg_loss(scores, labels, mask, sigma=0.1)  # -1 / log2(1 + 2)
+    tensor([-0.6309])
+    >>> soft_ndcg_loss(scores, labels, mask, sigma=1e9, discount="linear")  # -(1 + 1/2) / 2
+    tensor([-0.7500])
+    """
+    check_choice("discount", discount, ["log2", "sqrt_log2", "linear"])
+    scores, labels = without_padding(scores, labels, mask)
+    soft = rank_distribution(scores, mask, sigma=sigma)
+    if normalise:
+        soft = sinkhorn(soft, mask)
+    of_rank = _discounts(mask, soft, k=k, discount=discount)
+    gain = gains(labels, mask)
+    expected = (soft * of_rank.unsqueeze(-1)).sum(-2)
+    ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1)
+    relevant = ideal > 0
+    found = (gain * expected).sum(-1)
+    return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
+
+
+def _discounts(mask: Mask, like: Tensor, *, k: int | None, discount: str) -> Tensor:
+    """d of the ranks of each list, 0 beyond k, ``[batch, rank]``."""
+    of_rank = discounts(mask.shape[-1], like, k=k).expand(mask.shape)
+    if discount == "log2":
+        return of_rank
+    if discount == "sqrt_log2":
+        return of_rank.sqrt()
+    ranks = torch.arange(1, mask.shape[-1] + 1, dtype=like.dtype, device=like.device)
+    linear = 1 - (ranks - 1) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return linear.clamp(min=0).masked_fill(of_rank == 0, 0)

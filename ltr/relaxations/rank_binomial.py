@@ -1,0 +1,110 @@
+"""SoftRank's rank distribution: the Rank-Binomial recursion, and the exact one by sampling."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ltr.errors import ConfigError
+from ltr.metrics.checks import check_positive
+from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.noise import uniform_noise
+from ltr.typing import Mask, Matrix, Scores
+
+
+def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matrix:
+    """Probability of each rank for each item whose score is Gaussian, ``[batch, rank, item]``.
+
+    An item i beats j with probability pi_ij = Phi((s_i - s_j) / (sigma sqrt 2)); as if the contests
+    were independent, the rank of j is 1 plus the number of items that beat it. Adding them one by
+    one, p_j(r) <- p_j(r - 1) pi_ij + p_j(r) (1 - pi_ij) (Taylor et al., 2008, section 3; the
+    SoftNDCG review, eq. 2.4). Exact for two items. Each real column sums to one; rows do not in
+    general, which ``sinkhorn`` mends. As sigma goes to 0 it becomes the permutation matrix.
+
+    O(n^3) time. Long lists keep about 2 sqrt(n) matrices of the recursion for the gradient and
+    compute the others again.
+
+    Args:
+        scores: ``[batch, list]``, the means; higher is better.
+        mask: ``[batch, list]``, True where an item exists, padding anywhere.
+        sigma: > 0, standard deviation of every score, in units of the scores.
+
+    Returns:
+        float64 for float64 scores, else float32; 0 beyond the n ranks and on padding.
+
+    Raises:
+        ConfigError: ``sigma`` is not above 0.
+
+    >>> scores, mask = torch.zeros(1, 3), torch.tensor([[True, True, True]])
+    >>> rank_distribution(scores, mask)[0, :, 0]  # of two fair coins
+    tensor([0.2500, 0.5000, 0.2500])
+    """
+    check_positive("sigma", sigma)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    beats = torch.special.ndtr(
+        (scores.unsqueeze(-1) - scores.unsqueeze(-2)) / (sigma * math.sqrt(2))
+    )
+    size = mask.shape[-1]
+    itself = torch.eye(size, dtype=torch.bool, device=mask.device)
+    beats = beats.masked_fill(itself | ~mask.unsqueeze(-1), 0)
+    # [batch, item, rank]: before any contest every item is first. Zeros of the scores' graph, so
+    # that a list of no places has a gradient as well.
+    found = beats * 0
+    found[..., :1] = 1
+    length = math.isqrt(size) + 1 if size > 32 else max(size, 1)
+    for part in beats.split(length, dim=-2):
+        if length < size and part.requires_grad:
+            found = checkpoint(_add_contests, found, part, use_reentrant=False)
+        else:
+            found = _add_contests(found, part)
+    return found.masked_fill(~mask.unsqueeze(-1), 0).mT
+
+
+def _add_contests(found: Tensor, beats: Tensor) -> Tensor:
+    """The distributions ``[batch, item, rank]`` after contests with the items of ``beats``."""
+    for pi in beats.unbind(-2):
+        pi = pi.unsqueeze(-1)
+        shifted = torch.nn.functional.pad(found, (1, 0))[..., :-1]
+        found = shifted * pi + found * (1 - pi)
+    return found
+
+
+def sampled_rank_distribution(
+    scores: Scores,
+    mask: Mask,
+    *,
+    sigma: float = 1.0,
+    n_samples: int = 1000,
+    generator: torch.Generator | None = None,
+) -> Matrix:
+    """What ``rank_distribution`` approximates, by sampling scores and sorting them; no gradient.
+
+    Counts of the ranks in ``n_samples`` draws, over their number (the SoftNDCG review, 2.1): the
+    result, ``[batch, rank, item]``, goes to the exact rank distribution and is doubly stochastic.
+
+    Args:
+        scores: ``[batch, list]``, the means; higher is better.
+        mask: ``[batch, list]``, True where an item exists, padding anywhere.
+        sigma: > 0, standard deviation of every score, in units of the scores.
+        n_samples: >= 1, draws.
+        generator: what draws; None is torch's own generator of the device, see ``uniform_noise``.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> scores, mask = torch.zeros(1, 3), torch.tensor([[True, True, True]])
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> sampled_rank_distribution(scores, mask, generator=generator)[0, :, 0]  # each 1 / 3
+    tensor([0.3390, 0.3340, 0.3270])
+    """
+    check_positive("sigma", sigma)
+    if n_samples < 1:
+        raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
+    scores = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+    counts = scores.new_zeros((*scores.shape, scores.shape[-1]))  # [batch, item, rank]
+    for _ in range(n_samples):
+        noise = torch.special.ndtri(uniform_noise(mask, 1, scores, generator)[0])
+        ranks = rank_of_item((scores + sigma * noise).masked_fill(~mask, 0), mask)
+        counts.scatter_add_(-1, (ranks - 1).unsqueeze(-1), torch.ones_like(counts[..., :1]))
+    return (counts / n_samples).masked_fill(~mask.unsqueeze(-1), 0).mT
