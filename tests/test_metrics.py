@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +185,9 @@ def test_bad_knobs_end_with_the_remedy() -> None:
     data = row(1.0), row(1.0), all_items(row(1.0))
     with pytest.raises(ConfigError, match=r"^k=0 is not a cutoff: write an integer k >= 1"):
         ndcg(*data, k=0)
-    with pytest.raises(ConfigError, match=r"^gain=exp is not known: choose one of exp2, linear$"):
+    with pytest.raises(
+        ConfigError, match=r"^gain=exp is not known: choose one of exp2, linear, or"
+    ):
         dcg(*data, gain="exp")
     with pytest.raises(ConfigError, match=r"^discount=ln is not known: choose one of log2, letor$"):
         dcg(*data, discount="ln")
@@ -193,7 +196,7 @@ def test_bad_knobs_end_with_the_remedy() -> None:
             ndcg(*data, empty=empty)
 
 
-@pytest.mark.parametrize("text", ["ndcg", "ndcg@5", "dcg@100"])
+@pytest.mark.parametrize("text", ["ndcg", "ndcg@5", "dcg@100", "mean_ndcg", "map@3", "ndcg_beta"])
 def test_metric_names_round_trip(text: str) -> None:
     assert str(parse_metric(text)) == text
     assert parse_metric(str(parse_metric(text))) == parse_metric(text)
@@ -208,15 +211,16 @@ MISSPELT = [
 @pytest.mark.parametrize("text", MISSPELT)
 def test_misspelt_metric_says_how_to_write_it(text: str) -> None:
     expected = (
-        f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of dcg, ndcg"
+        f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of dcg, "
+        "ndcg, mean_ndcg, ndcg_beta, map, mrr, precision, recall, err"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         parse_metric(text)
 
 
 def test_metric_checks_what_it_is_made_of() -> None:
-    with pytest.raises(ConfigError, match="'map' is not a metric"):
-        Metric("map")
+    with pytest.raises(ConfigError, match="'auc' is not a metric"):
+        Metric("auc")
     with pytest.raises(ConfigError, match="k=0 is not a cutoff"):
         Metric("ndcg", 0)
 
@@ -236,18 +240,56 @@ def test_metric_applies_cutoff_and_convention() -> None:
 
 def test_convention_describes_itself() -> None:
     assert Convention().describe() == (
-        "empty list = 1, gain 2^y-1, discount 1/log2(1+rank), ties in file order"
+        "empty list = 1, gain 2^y-1, discount 1/log2(1+rank), ties in file order, short lists "
+        "scored, relevant from label 1, map@k over all relevant items, 5 grades"
     )
-    assert Convention("skip", "linear", "letor").describe() == (
-        "empty lists left out, gain y, discount 1 at ranks 1 and 2, then 1/log2(rank), "
-        "ties in file order"
+    other = Convention("skip", [0, 1, 2.5], "letor", "averaged", "zero", 2, "reachable", 3)
+    assert other.describe() == (
+        "empty lists left out, gains [0, 1, 2.5], discount 1 at ranks 1 and 2, then 1/log2(rank), "
+        "ties averaged over their orders, ndcg@k of fewer than k items = 0, relevant from label 2, "
+        "map@k over at most k relevant items, 3 grades"
     )
-    with pytest.raises(ConfigError, match=r"^gain=2 is not known: choose one of exp2, linear$"):
-        Convention(gain="2")
-    with pytest.raises(ConfigError, match=r"^discount=2 is not known"):
-        Convention(discount="2")
-    with pytest.raises(ConfigError, match=r"^empty=one is not a value of an empty list"):
-        Convention(empty="one")
+    assert hash(other) == hash(replace(other, gain=(0, 1, 2.5)))
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "message"),
+    [
+        ("gain", "2", r"^gain=2 is not known: choose one of exp2, linear, or write a list of"),
+        ("gain", [0], r"^gain=\[0\] is not a table of gains: write a list of gains such as"),
+        ("gain", [0, 2, 1], r"^gain=\[0, 2, 1\] is not a table of gains"),
+        ("gain", [-1, 2], r"^gain=\[-1, 2\] is not a table of gains"),
+        ("discount", "2", r"^discount=2 is not known: choose one of log2, letor$"),
+        ("ties", "random", r"^ties=random is not known: choose one of file, averaged$"),
+        ("short", "0", r"^short=0 is not known: choose one of scored, zero$"),
+        ("relevant", 0, r"^relevant=0 is out of range: write a finite number above 0$"),
+        ("map_over", "k", r"^map_over=k is not known: choose one of relevant, reachable$"),
+        ("levels", 1, r"^levels=1 is not a number of grades: write an integer >= 2"),
+        ("empty", "one", r"^empty=one is not a value of an empty list: write a number from 0 to"),
+    ],
+)
+def test_a_convention_checks_its_values(knob: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Convention(**{knob: value})  # type: ignore[arg-type]
+
+
+def test_a_convention_checks_the_types_of_its_values() -> None:
+    """In a process of its own, where no test tool checks them first."""
+    wrong = [
+        ("gain", ["a", "b"]),
+        ("gain", None),
+        ("gain", 2),
+        ("relevant", "one"),
+        ("empty", None),
+    ]
+    code = (
+        "from ltr.errors import ConfigError; from ltr.metrics import Convention\n"
+        f"for knob, value in {[*wrong, ('short', 0), ('levels', '5'), ('discount', None)]!r}:\n"
+        "    try: Convention(**{knob: value})\n"
+        "    except ConfigError as error: assert str(error).startswith(f'{knob}={value} is ')\n"
+        "    else: raise AssertionError((knob, value))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
 
 
 def test_a_config_can_be_checked_without_torch() -> None:
@@ -283,19 +325,26 @@ def read_official(prediction: Path) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return values[0], values[1], mask
 
 
+LETOR4 = Convention(empty=0, discount="letor", short="zero", levels=3)
+OFFICIAL_NAMES = {"NDCG": "ndcg", "P": "precision", "MeanNDCG": "mean_ndcg", "MAP": "map"}
+
+
 @official
 def test_official_letor_figures() -> None:
     predictions = sorted(OFFICIAL.glob("MQ2008.*.pred.txt"))
     assert predictions
     for prediction in predictions:
-        scores, labels, mask = read_official(prediction)
+        data = read_official(prediction)
         figures = prediction.with_name(prediction.name.replace(".pred.", ".perf.")).read_text()
-        head, average = (line.split("\t") for line in figures.split("\n\n")[1].splitlines()[:2])
-        printed = dict(zip(head, average, strict=True))
-        for k in range(1, 11):
-            values = ndcg(scores, labels, mask, k=k, empty=0.0, discount="letor")
-            values[mask.sum(-1) < k] = 0  # the official script's rule for short lists
-            assert f"{mean_over_lists(values):.4f}" == printed[f"NDCG@{k}"], (prediction.name, k)
+        printed: dict[str, str] = {}
+        for table in figures.strip().split("\n\n"):
+            head, average = (line.split() for line in table.splitlines()[:2])
+            printed |= dict(zip(head[1:], average[1:], strict=True))
+        assert len(printed) == 22
+        for name, figure in printed.items():
+            ours = "@".join([OFFICIAL_NAMES[name.partition("@")[0]], *name.split("@")[1:]])
+            found = mean_over_lists(parse_metric(ours)(*data, LETOR4), empty=0)
+            assert f"{found:.4f}" == figure, (prediction.name, name)
 
 
 @official

@@ -4,22 +4,38 @@ The names that need torch are looked up when they are first used, so that a conf
 (``parse_metric``, ``Convention``) before torch is imported.
 """
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ltr.metrics.convention import Convention
-from ltr.metrics.spec import Metric, parse_metric
+from ltr.metrics.spec import METRICS, Metric, parse_metric
 
 if TYPE_CHECKING:
+    from ltr.metrics.cascade import err
     from ltr.metrics.cumulative_gain import dcg, ndcg
     from ltr.metrics.mean import mean_over_lists
+    from ltr.metrics.other_gains import mean_ndcg, ndcg_beta
+    from ltr.metrics.relevant_items import precision, recall
+    from ltr.metrics.relevant_ranks import map, mrr
 
-__all__ = ["Convention", "Metric", "dcg", "mean_over_lists", "ndcg", "parse_metric"]
+__all__ = [
+    "Convention",
+    "Metric",
+    "dcg",
+    "err",
+    "map",
+    "mean_ndcg",
+    "mean_over_lists",
+    "mrr",
+    "ndcg",
+    "ndcg_beta",
+    "parse_metric",
+    "precision",
+    "recall",
+]
 
-_WITH_TORCH = {
-    "dcg": "ltr.metrics.cumulative_gain",
-    "ndcg": "ltr.metrics.cumulative_gain",
-    "mean_over_lists": "ltr.metrics.mean",
+_WITH_TORCH = {"mean_over_lists": "ltr.metrics.mean:mean_over_lists"} | {
+    name: where for name, (where, _) in METRICS.items()
 }
 
 
@@ -27,4 +43,4 @@ def __getattr__(name: str) -> Any:
     """Import the module behind a name of ``_WITH_TORCH`` (PEP 562)."""
     if name not in _WITH_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WITH_TORCH[name]), name)
+    return resolve_name(_WITH_TORCH[name])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ltr.errors import ConfigError
 
@@ -20,13 +21,44 @@ def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
 
 def check_empty(empty: float | int | str) -> None:
     """Raise ``ConfigError`` unless ``empty`` is a number from 0 to 1 or ``"skip"``."""
-    if empty != "skip" and not (isinstance(empty, int | float) and 0 <= empty <= 1):
+    if empty != "skip" and (not _is_number(empty) or not 0 <= float(empty) <= 1):
         raise ConfigError(
             f"empty={empty} is not a value of an empty list: write a number from 0 to 1, or skip"
         )
 
 
+def check_gain(gain: str | Sequence[float | int], choices: Sequence[str]) -> None:
+    """Raise ``ConfigError`` unless ``gain`` is one of ``choices`` or a table of gains.
+
+    A table is the gain of grade 0, 1, 2, ...: finite, from 0 on, and never falling, so that the
+    order of the labels is the order of the gains.
+    """
+    table = "a list of gains such as [0,1,3]: that of grade 0, of grade 1, ..., none below the last"
+    if isinstance(gain, str):
+        if gain not in choices:
+            raise ConfigError(
+                f"gain={gain} is not known: choose one of {', '.join(choices)}, or write {table}"
+            )
+        return
+    good = isinstance(gain, Sequence) and len(gain) > 1 and all(map(_is_number, gain))
+    if not good or gain[0] < 0 or any(a > b for a, b in pairwise(gain)):
+        raise ConfigError(f"gain={gain} is not a table of gains: write {table}")
+
+
 def check_positive(knob: str, value: float | int) -> None:
     """Raise ``ConfigError`` unless ``value`` is a finite number above 0."""
-    if not (value > 0 and math.isfinite(value)):
+    if not (_is_number(value) and value > 0):
         raise ConfigError(f"{knob}={value} is out of range: write a finite number above 0")
+
+
+def check_levels(levels: int) -> None:
+    """Raise ``ConfigError`` unless ``levels`` is a number of grades."""
+    if isinstance(levels, bool) or not isinstance(levels, int) or levels < 2:
+        raise ConfigError(
+            f"levels={levels} is not a number of grades: write an integer >= 2, such as 5 for the "
+            "labels 0 to 4"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,7 +1,10 @@
-"""Items in descending order of score; the tie rule of the whole project is here."""
+"""Items in descending order of score; the tie rules of the whole project are here."""
 
 import torch
+from torch import Tensor
 
+from ltr.metrics.checks import check_choice
+from ltr.metrics.convention import TIES
 from ltr.typing import Mask, Ranks, Scores
 
 
@@ -12,9 +15,7 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     comes last. An item scored -inf counts as scored with the lowest finite number, so that it
     stays in front of the padding; the place of an item scored NaN is not defined.
     """
-    lowest = torch.finfo(scores.dtype).min
-    keys = scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)
-    return keys.argsort(dim=-1, descending=True, stable=True)
+    return _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
@@ -26,3 +27,49 @@ def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
     order = order_by_score(scores, mask)
     ranks = torch.arange(1, scores.shape[-1] + 1, device=scores.device).expand_as(order)
     return torch.empty_like(order).scatter(-1, order, ranks)
+
+
+def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") -> Scores:
+    """The value of the item at each rank, ``[batch, rank]``.
+
+    With ``ties="averaged"`` it is the expected value over all orders of the items with equal
+    scores: their mean (McSherry and Najork, 2008, section 2). A metric that is a weighted sum over
+    ranks then is its expected value too.
+
+    Raises:
+        ConfigError: another ``ties``.
+
+    >>> scores, mask = torch.tensor([[0.5, 0.9, 0.5]]), torch.tensor([[True, True, True]])
+    >>> at_ranks(torch.tensor([[4.0, 1.0, 2.0]]), scores, mask)
+    tensor([[1., 4., 2.]])
+    >>> at_ranks(torch.tensor([[4.0, 1.0, 2.0]]), scores, mask, ties="averaged")
+    tensor([[1., 3., 3.]])
+    """
+    check_choice("ties", ties, list(TIES))
+    ordered = values.gather(-1, order_by_score(scores, mask))
+    if ties == "file":
+        return ordered
+    groups = tie_groups(scores, mask)
+    return sum_of_group(ordered, groups) / sum_of_group(torch.ones_like(ordered), groups)
+
+
+def tie_groups(scores: Scores, mask: Mask) -> Ranks:
+    """The number of the run of equal scores at each rank, from 0, ``[batch, rank]``.
+
+    >>> tie_groups(torch.tensor([[0.5, 0.9, 0.5, 0.1]]), torch.ones(1, 4, dtype=torch.bool))
+    tensor([[0, 1, 1, 2]])
+    """
+    keys = _keys(scores, mask).sort(dim=-1, descending=True, stable=True).values
+    differ = torch.zeros_like(keys, dtype=torch.long)
+    differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
+    return differ.cumsum(-1)
+
+
+def sum_of_group(values: Tensor, groups: Ranks) -> Tensor:
+    """At each rank the sum of ``values`` over the ranks of its group, ``[batch, rank]``."""
+    return torch.zeros_like(values).scatter_add(-1, groups, values).gather(-1, groups)
+
+
+def _keys(scores: Scores, mask: Mask) -> Scores:
+    lowest = torch.finfo(scores.dtype).min
+    return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

@@ -16,8 +16,18 @@ else:  # ltr.typing imports torch
 
 # name: (where its function is, the parts of a convention that the function takes)
 METRICS = {
-    "dcg": ("ltr.metrics.cumulative_gain:dcg", ("gain", "discount")),
-    "ndcg": ("ltr.metrics.cumulative_gain:ndcg", ("empty", "gain", "discount")),
+    "dcg": ("ltr.metrics.cumulative_gain:dcg", ("gain", "discount", "ties")),
+    "ndcg": (
+        "ltr.metrics.cumulative_gain:ndcg",
+        ("empty", "gain", "discount", "ties", "short"),
+    ),
+    "mean_ndcg": ("ltr.metrics.other_gains:mean_ndcg", ("empty", "gain", "discount", "ties")),
+    "ndcg_beta": ("ltr.metrics.other_gains:ndcg_beta", ("empty", "ties")),
+    "map": ("ltr.metrics.relevant_ranks:map", ("empty", "relevant", "map_over", "ties")),
+    "mrr": ("ltr.metrics.relevant_ranks:mrr", ("empty", "relevant", "ties")),
+    "precision": ("ltr.metrics.relevant_items:precision", ("empty", "relevant", "ties")),
+    "recall": ("ltr.metrics.relevant_items:recall", ("empty", "relevant", "ties")),
+    "err": ("ltr.metrics.cascade:err", ("empty", "levels", "ties")),
 }
 
 _FORM = re.compile(r"(?P<name>[a-z_]+)(?:@(?P<k>[1-9][0-9]*))?")
