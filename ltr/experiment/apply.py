@@ -1,6 +1,7 @@
 """A kept model at work: metrics on any split, scores for new lists."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,15 +16,16 @@ from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
+from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.kept import load_kept
-from ltr.experiment.results import metric_table, write_queries
-from ltr.metrics import Convention, parse_metric
+from ltr.experiment.side_by_side import report
+from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
-from ltr.training.evaluation import evaluate, means, predict
+from ltr.training.evaluation import evaluate, predict
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
-    """Evaluate the model ``cfg.checkpoint`` on ``cfg.split``; return the table with its convention.
+    """Evaluate the model ``cfg.checkpoint`` on ``cfg.split``; return its table and conventions.
 
     The data set is ``cfg.dataset``, or the run's own where none was chosen.
 
@@ -32,14 +34,17 @@ def evaluate_kept(cfg: DictConfig) -> str:
     """
     if cfg.split not in SPLITS:
         raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
-    _check_required(cfg, "checkpoint")
+    if OmegaConf.is_missing(cfg, "checkpoint"):
+        raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
     own = kept.config
     names = own.metrics if cfg.metrics is None else cfg.metrics
     metrics = [parse_metric(str(name)) for name in names]
-    chosen = {key: value for key, value in cfg.convention.items() if value is not None}
-    convention = Convention(**{**OmegaConf.to_object(own.convention), **chosen})  # type: ignore[dict-item]
+    settings: Any = OmegaConf.to_object(own.convention)
+    if cfg.suggested.get("levels") is not None:  # the chosen data set's
+        settings["levels"] = cfg.suggested.levels
+    conventions = chosen_conventions(cfg, settings)
 
     for key in ("data_dir", "cache_dir"):
         OmegaConf.update(cfg, key, own[key] if cfg[key] is None else cfg[key])
@@ -47,21 +52,21 @@ def evaluate_kept(cfg: DictConfig) -> str:
     dataset = make_dataset(own.dataset if cfg.get("dataset") is None else cfg.dataset)
     dataset.check()
     lists = dataset.split(cfg.split)
-    values = evaluate(
-        kept.model,
-        ItemTensors(lists, kept.transform, device),
-        metrics,
-        convention,
-        items=cfg.evaluation_items,
-        precision=own.precision,
-    )
-    if cfg.output is not None:
-        write_queries(Path(cfg.output), lists, values)
+    data = ItemTensors(lists, kept.transform, device)
+    values = {
+        name: evaluate(
+            kept.model,
+            data,
+            metrics,
+            convention,
+            items=cfg.evaluation_items,
+            precision=own.precision,
+        )
+        for name, convention in conventions.items()
+    }
     fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
-    return (
-        f"{cfg.checkpoint} on {dataset.name}{fold}, {len(lists):,} lists\n\n"
-        f"{metric_table({cfg.split: means(values, convention)})}\n\n{convention.describe()}"
-    )
+    title = f"{cfg.checkpoint} on {dataset.name}{fold}"
+    return report(title, lists, values, conventions, alone=cfg.split, output=cfg.output)
 
 
 def predict_kept(cfg: DictConfig) -> str:
