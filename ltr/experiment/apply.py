@@ -1,6 +1,7 @@
 """A kept model at work: metrics on any split, scores for new lists."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,64 +16,75 @@ from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import as_list, make_dataset, trusted
+from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.kept import KeptModel, load_kept
-from ltr.experiment.results import metric_table, write_queries
-from ltr.metrics import Convention, parse_metric
+from ltr.experiment.side_by_side import report
+from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
-from ltr.training.evaluation import evaluate, means, predict
+from ltr.training.evaluation import evaluate, predict
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
-    """Evaluate the model ``cfg.checkpoint`` on ``cfg.split``; return the table with its convention.
+    """Evaluate the model ``cfg.checkpoint`` on ``cfg.split``; return its table and conventions.
 
     The data set is ``cfg.dataset``, or the run's own where none was chosen.
 
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
-    _check_required(cfg, "checkpoint")
+    if OmegaConf.is_missing(cfg, "checkpoint"):
+        raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
     if cfg.split not in SPLITS:
         raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
     if cfg.output is not None:
         _check_output(Path(cfg.output), ".csv")
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
-    own = kept.config
-    names = as_list(own["metrics"] if cfg.metrics is None else cfg.metrics)
+    own = _own_config(cfg, kept)
+    names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
         raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
     metrics = [parse_metric(name) for name in names]
-    chosen = {str(key): value for key, value in cfg.convention.items() if value is not None}
-    convention = Convention(**{**own["convention"], **chosen})
-    dataset = make_dataset(_dataset_node(cfg, kept))
-    lists = dataset.split(cfg.split)
-    values = evaluate(
-        kept.model,
-        ItemTensors(lists, kept.transform, device),
-        metrics,
-        convention,
-        items=cfg.evaluation_items,
-        precision=own["precision"],
-    )
-    if cfg.output is not None:
-        write_queries(Path(cfg.output), lists, values)
-    fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
-    return (
-        f"{cfg.checkpoint} on {dataset.name}{fold}, {len(lists):,} lists\n\n"
-        f"{metric_table({cfg.split: means(values, convention)})}\n\n{convention.describe()}"
-    )
+    settings: Any = OmegaConf.to_object(own.convention)
+    if cfg.suggested.get("levels") is not None:  # the chosen data set's
+        settings["levels"] = cfg.suggested.levels
+    conventions = chosen_conventions(cfg, settings)
 
-
-def _dataset_node(cfg: DictConfig, kept: KeptModel) -> DictConfig:
-    """The data set chosen, or the run's own; placed as the command line says, as wide as kept."""
-    places = {key: cfg[key] or kept.config[key] for key in ("data_dir", "cache_dir")}
-    if cfg.get("dataset") is None:
-        node: DictConfig = trusted(kept.config | places, ["dataset"], cfg.trust).dataset
-    else:
-        node = OmegaConf.merge(cfg, places).dataset
+    node = OmegaConf.merge(cfg, _places(cfg, kept)).dataset if _chosen(cfg) else own.dataset
     if "width" in node and node.width is None:
         OmegaConf.update(node, "width", kept.transform.width)
-    return node
+    dataset = make_dataset(node)
+    lists = dataset.split(cfg.split)
+    data = ItemTensors(lists, kept.transform, device)
+    values = {
+        name: evaluate(
+            kept.model,
+            data,
+            metrics,
+            convention,
+            items=cfg.evaluation_items,
+            precision=own.precision,
+        )
+        for name, convention in conventions.items()
+    }
+    fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
+    title = f"{cfg.checkpoint} on {dataset.name}{fold}"
+    return report(title, lists, values, conventions, alone=cfg.split, output=cfg.output)
+
+
+def _chosen(cfg: DictConfig) -> bool:
+    return cfg.get("dataset") is not None
+
+
+def _places(cfg: DictConfig, kept: KeptModel) -> dict[str, str]:
+    """Where the data lies: as the command line says, else as the run had it."""
+    return {key: cfg[key] or kept.config[key] for key in ("data_dir", "cache_dir")}
+
+
+def _own_config(cfg: DictConfig, kept: KeptModel) -> DictConfig:
+    """The run's config, its data set looked at where that will be built."""
+    built = [] if _chosen(cfg) else ["dataset"]
+    return trusted(kept.config | _places(cfg, kept), built, cfg.trust)
 
 
 def predict_kept(cfg: DictConfig) -> str:

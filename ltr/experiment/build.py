@@ -10,13 +10,14 @@ import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from torch import nn
 
 from ltr.data.dataset import Dataset
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
+from ltr.experiment.cli import user_error
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
@@ -79,6 +80,9 @@ def build(cfg: DictConfig) -> Experiment:
         ),
         "schedule": attempt(lambda: _tried(bind(cfg.schedule, "schedule"), "schedule", 0.5, 1)),
     }
+    if parts["metrics"] and parts["convention"]:
+        for metric in parts["metrics"]:  # one may not be defined under this convention
+            attempt(functools.partial(metric, *_tiny_lists(), parts["convention"]))
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
     return Experiment(settings=settings, **parts)
@@ -116,7 +120,11 @@ def make_convention(cfg: DictConfig) -> Convention:
     for name in cfg.convention:
         if name not in known:
             raise ConfigError(f"convention.{name}: no such key; convention has {', '.join(known)}")
-    return Convention(**OmegaConf.to_container(cfg.convention))  # type: ignore[arg-type]
+    try:
+        values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
+    except InterpolationResolutionError as error:
+        raise user_error(error) or error from None
+    return Convention(**values)
 
 
 def make_dataset(node: DictConfig) -> Dataset:

@@ -20,7 +20,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.errors import CheckpointError, LTRError
+from ltr.errors import CheckpointError, ConfigError, LTRError
 from ltr.training.interruption import Interrupted
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -112,6 +112,19 @@ def register_resolvers() -> None:
     )
     OmegaConf.register_new_resolver("job_dir", _job_dir, replace=True)
     OmegaConf.register_new_resolver("keys_of", _keys_of, replace=True)
+    OmegaConf.register_new_resolver("preset", _preset, replace=True)
+
+
+def _preset(key: str, *, _root_: DictConfig) -> Any:
+    """The value of ``key`` in the convention that ``metrics_as`` names (its node has the name)."""
+    chosen = _root_.get("metrics_as") or {}
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"metrics_as=[{','.join(chosen)}]: training takes one convention; "
+            "scripts/evaluate.py compares several"
+        )
+    (convention,) = chosen.values()
+    return convention[key]
 
 
 def _job_dir(number: int, overrides: str) -> str:
@@ -139,17 +152,17 @@ def _keys_of(config_name: str) -> str:
 
 def explain(error: BaseException, config_name: str) -> str:
     """One line that says what is wrong and what to do, for an error of Hydra or of this project."""
-    if isinstance(error, MissingConfigException) and error.options is not None:
+    if isinstance(error, MissingConfigException):
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
-        options = sorted(error.options)
-        return f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}" + _hint(
-            choice, options
-        )
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, LTRError):
-            return str(below)
-        below = below.__cause__ or below.__context__
+        options = sorted(error.options or (path.stem for path in (CONFIGS / group).glob("*.yaml")))
+        if group and options:
+            return (
+                f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}"
+                + _hint(choice, options)
+            )
+    mistake = user_error(error)
+    if mistake is not None:
+        return str(mistake)
     text = " ".join(str(error).split())
     cause = error.__cause__
     if text.startswith("Could not override '"):
@@ -158,6 +171,14 @@ def explain(error: BaseException, config_name: str) -> str:
     if cause is not None:
         text = f"{text} {' '.join(str(cause).split())}"
     return text
+
+
+def user_error(error: BaseException) -> LTRError | None:
+    """The error of this project behind one of Hydra or OmegaConf, if there is one."""
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, LTRError):
+        below = below.__cause__ or below.__context__
+    return below
 
 
 def _explain_key(key: str, config_name: str) -> str:

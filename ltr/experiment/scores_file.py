@@ -1,0 +1,104 @@
+"""Read scores that any tool wrote: one a line, or a table with a column ``score``."""
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.errors import DataError
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:
+    """The score of each row of the data file, in the file's order.
+
+    ``path`` holds a number a line, or is a CSV whose first line names its columns: ``score``, and
+    perhaps ``qid``, which is then compared row by row, and ``row`` (1-based), the row of the data
+    that it scores; without ``row`` the rows are those of the data, in their order. The output of
+    ``scripts/predict.py`` is such a CSV.
+
+    Args:
+        path: the file of scores.
+        qids: the query id of each row of the data.
+        data: the name of the data file, for messages.
+
+    Returns:
+        ``[rows]``, float64: scores that differ in the last digit stay different.
+
+    Raises:
+        DataError: ``FILE:LINE: what stands there; what is expected``.
+    """
+    scores = np.full(len(qids), np.nan)
+    count, line = 0, 0
+    for line, text, qid, place in _entries(path):
+        row = count if place is None else _row(path, line, place, len(qids), data)
+        if row >= len(qids):
+            raise DataError(
+                f"{path}:{line}: a score more than the {len(qids):,} rows of {data}; give one "
+                "score for each row of the data"
+            )
+        if qid is not None and qid != qids[row]:
+            raise DataError(
+                f"{path}:{line}: qid {qid!r}, but row {row + 1} of {data} has {qids[row]!r}; put "
+                "the scores in the order of the data, or name their rows in a column row"
+            )
+        if not np.isnan(scores[row]):
+            raise DataError(f"{path}:{line}: row {row + 1} again; score each row of the data once")
+        if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+            shown = repr(text if len(text) <= 40 else text[:37] + "...")
+            raise DataError(f"{path}:{line}: score {shown}; expected a finite number")
+        scores[row] = float(text)
+        count += 1
+    if count < len(qids):
+        raise DataError(
+            f"{path}:{max(line, 1)}: ends after {count:,} scores, but {data} has "
+            f"{len(qids):,} rows; give one score for each row of the data"
+        )
+    return scores
+
+
+def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
+    """Line number, score, qid and row of each entry, as text; None where there is no such column.
+
+    Blank lines at the end are left out; one in the middle is a score that is missing.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = file.read().rstrip().splitlines()
+    except OSError as error:
+        raise DataError(
+            f"{path}: {error.strerror or error}; set scores to a readable file"
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path}: bytes that are not text; write the scores as text or CSV"
+        ) from None
+    head = [name.strip() for name in next(csv.reader(lines[:1]), [])]
+    if "score" not in head:
+        for number, line in enumerate(lines, 1):
+            yield number, line.strip(), None, None
+        return
+    for number, line in enumerate(lines[1:], 2):
+        cells = [cell.strip() for cell in next(csv.reader([line]), [])]
+        if len(cells) != len(head):
+            raise DataError(
+                f"{path}:{number}: {len(cells)} columns; expected the {len(head)} of line 1: "
+                f"{','.join(head)}"
+            )
+        entry = dict(zip(head, cells, strict=True))
+        yield number, entry["score"], entry.get("qid"), entry.get("row")
+
+
+def _row(path: Path, line: int, text: str, rows: int, data: str) -> int:
+    """The 0-based row that ``text`` names."""
+    if not re.fullmatch(r"[0-9]{1,15}", text) or not 1 <= int(text) <= rows:
+        raise DataError(
+            f"{path}:{line}: row {text[:40]!r}; expected a row of {data}, a whole number from 1 to "
+            f"{rows}"
+        )
+    return int(text) - 1

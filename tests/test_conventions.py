@@ -1,0 +1,89 @@
+"""The named conventions, in configs and on the command line."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import compose
+
+from ltr.errors import ConfigError
+from ltr.experiment.apply import evaluate_kept
+from ltr.experiment.build import build, make_convention
+from ltr.experiment.cli import CONFIGS
+from ltr.experiment.conventions import chosen_conventions
+from ltr.experiment.run import run
+from ltr.metrics import Convention
+
+NAMED = {
+    "paper": Convention(),
+    "lightgbm": Convention(map_over="reachable"),
+    "letor4": Convention(empty=0, discount="letor", short="zero"),
+    "trec": Convention(empty=0, gain="linear"),
+    "sklearn": Convention(empty=0, gain="linear", ties="averaged"),
+}
+
+
+def test_every_named_convention_is_known_here() -> None:
+    assert sorted(path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")) == sorted(NAMED)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
+    cfg = compose(f"metrics_as={name}")
+    assert set(cfg.metrics_as[name]) == set(vars(Convention())) - {"levels"}
+    assert make_convention(cfg) == NAMED[name]
+    assert chosen_conventions(compose(f"metrics_as={name}", config="evaluate"), {}) == {
+        name: NAMED[name]
+    }
+
+
+def test_single_keys_go_over_the_name() -> None:
+    cfg = compose("metrics_as=letor4", "convention.empty=skip", "convention.gain=[0,1,4]")
+    assert make_convention(cfg) == Convention("skip", [0, 1, 4], "letor", short="zero")
+    assert make_convention(compose()) == Convention()
+    assert make_convention(compose("dataset=mq2008")).levels == 3
+    cfg = compose("metrics_as=[letor4,trec]", "convention.empty=0.5", config="evaluate")
+    assert chosen_conventions(cfg, {"levels": 3}) == {
+        "letor4": Convention(empty=0.5, discount="letor", short="zero", levels=3),
+        "trec": Convention(empty=0.5, gain="linear", levels=3),
+    }
+    cfg = compose("convention.gain=[0,1]", config="evaluate")
+    assert chosen_conventions(cfg, {"empty": 0}) == {"own": Convention(0, [0, 1])}
+
+
+@pytest.mark.parametrize("given", ["[letor4,paper]", "[]"])
+def test_training_takes_one_name(given: str) -> None:
+    message = (
+        f"metrics_as={given}: training takes one convention; scripts/evaluate.py compares seve"
+    )
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        build(compose(f"metrics_as={given}"))
+
+
+def test_a_metric_that_a_convention_lacks_is_refused_before_data_is_read() -> None:
+    with pytest.raises(ConfigError, match=r"^err has no averaged ties: leave err out"):
+        build(compose("metrics=[ndcg@5,err@5]", "metrics_as=sklearn"))
+
+
+def test_a_run_stores_its_convention_and_others_can_be_asked_for(
+    tiny: list[str], tmp_path: Path
+) -> None:
+    cfg = compose(*tiny, "epochs=1", "metrics_as=letor4", "metrics=[ndcg@5,map,mean_ndcg,err]")
+    got = run(cfg, tmp_path, {})
+    assert '"short": "zero"' in (tmp_path / "results.json").read_text()
+    same = compose(f"checkpoint={tmp_path}", config="evaluate")
+    text = evaluate_kept(same)
+    assert f"{got['test_mean_ndcg']:.4f}" in text
+    assert text.endswith(Convention(0, discount="letor", short="zero").describe())
+
+    both = compose(
+        *(f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"),
+        f"output={tmp_path / 'queries.csv'}",
+        config="evaluate",
+    )
+    table, described = evaluate_kept(both).split("\n\n")[1:]
+    assert table.split()[:3] == ["metric", "letor4", "paper"]
+    assert table.split()[-2] == f"{got['test_ndcg@5']:.4f}"
+    assert described.splitlines()[1] == f"paper: {Convention().describe()}"
+    head = (tmp_path / "queries.csv").read_text().splitlines()[0]
+    assert head == "qid,items,empty,letor4 ndcg@5,paper ndcg@5"

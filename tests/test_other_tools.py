@@ -1,0 +1,103 @@
+"""The named conventions against the tools themselves, run here; skipped where one is not installed.
+
+scikit-learn and the LETOR script's figures are in test_metric_family.py and test_scores_file.py.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose
+
+from ltr.experiment.conventions import chosen_conventions
+from ltr.metrics import Convention, mean_over_lists, parse_metric
+
+CUTOFFS = (1, 3, 5, 10)
+
+
+def named(name: str) -> Convention:
+    return chosen_conventions(compose(f"metrics_as={name}", config="evaluate"), {})[name]
+
+
+def lists(ties: bool) -> list[tuple[Any, Any]]:
+    """Scores and labels of 120 lists of 2 to 39 items, every tenth empty."""
+    rng = np.random.default_rng(0)
+    made = []
+    for i, n in enumerate(rng.integers(2, 40, 120)):
+        labels = rng.choice([0, 0, 0, 1, 2, 3, 4], n) * (i % 10 > 0)
+        made.append((rng.integers(0, 4, n) / 2 if ties else rng.permutation(n) / 7 - 2, labels))
+    return made
+
+
+def padded(made: list[tuple[Any, Any]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    width = max(len(labels) for _, labels in made)
+    values = torch.zeros(2, len(made), width, dtype=torch.float64)
+    mask = torch.zeros(len(made), width, dtype=torch.bool)
+    for i, pair in enumerate(made):
+        values[:, i, : len(pair[0])] = torch.tensor(np.stack(pair))
+        mask[i, : len(pair[0])] = True
+    return values[0], values[1], mask
+
+
+def test_trec_is_trec_eval() -> None:
+    """Without equal scores: trec_eval breaks ties by document number."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    made = lists(ties=False)
+    judged = {
+        str(i): {f"d{j}": int(y) for j, y in enumerate(labels)}
+        for i, (_, labels) in enumerate(made)
+    }
+    ranked = {
+        str(i): {f"d{j}": float(s) for j, s in enumerate(scores)}
+        for i, (scores, _) in enumerate(made)
+    }
+    names = {"map": "map", "recip_rank": "mrr", "ndcg": "ndcg"}
+    for theirs, ours in (
+        ("ndcg_cut", "ndcg"),
+        ("P", "precision"),
+        ("recall", "recall"),
+        ("map_cut", "map"),
+    ):
+        names |= {f"{theirs}_{k}": f"{ours}@{k}" for k in CUTOFFS}
+    asked = {"map", "recip_rank", "ndcg"} | {
+        f"{name}.{','.join(map(str, CUTOFFS))}" for name in ("ndcg_cut", "P", "recall", "map_cut")
+    }
+    printed = pytrec_eval.RelevanceEvaluator(judged, asked).evaluate(ranked)
+    for theirs, ours in names.items():
+        found = parse_metric(ours)(*padded(made), named("trec"))
+        expected = [printed[str(i)][theirs] for i in range(len(made))]
+        np.testing.assert_allclose(found, expected, atol=1e-12, rtol=0, err_msg=theirs)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_lightgbm_is_lightgbm(ties: bool) -> None:
+    """A tree that cannot split, so that LightGBM evaluates the scores it is given."""
+    lightgbm = pytest.importorskip("lightgbm")
+    made = lists(ties)
+    scores, labels = (np.concatenate(part) for part in zip(*made, strict=True))
+    data = lightgbm.Dataset(
+        np.arange(len(scores), dtype=float)[:, None],
+        labels,
+        group=[len(one) for one, _ in made],
+        init_score=scores,
+    )
+    printed: dict[str, dict[str, list[float]]] = {}
+    lightgbm.train(
+        {
+            "objective": "lambdarank",
+            "metric": ["ndcg", "map"],
+            "eval_at": list(CUTOFFS),
+            "min_data_in_leaf": len(scores),
+            "verbose": -1,
+            "num_threads": 1,
+        },
+        data,
+        1,
+        valid_sets=[data],
+        callbacks=[lightgbm.record_evaluation(printed)],
+    )
+    assert len(printed["training"]) == 2 * len(CUTOFFS)
+    for name, (expected,) in printed["training"].items():
+        found = mean_over_lists(parse_metric(name)(*padded(made), named("lightgbm")), empty=1)
+        assert found == pytest.approx(expected, abs=1e-12), name

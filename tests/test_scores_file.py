@@ -1,0 +1,229 @@
+"""Scores of any tool: reading them, their errors, the table under several conventions."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import compose, make_lists, write_letor
+
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.evaluate_scores import evaluate_scores, metrics_of_scores
+from ltr.experiment.scores_file import read_scores
+from ltr.metrics import Convention, parse_metric
+
+QIDS = ["a", "a", "b"]
+
+
+def read(path: Path, text: str, qids: list[str] = QIDS) -> list[float]:
+    path.write_text(text)
+    return read_scores(path, qids, "test.txt").tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.1\n-2e3\n+.5\n",
+        "0.1\r\n-2e3\r\n 0.5 \r\n\r\n",
+        "0.1\n-2e3\n0.5",
+        "score\n0.1\n-2e3\n0.5\n",
+        "\N{BYTE ORDER MARK}qid,score\na,0.1\na,-2e3\nb,0.5\n",
+        'rank,score,"qid"\n2,0.1,"a"\n1, -2e3 ,a\n1,0.5,b\n',
+        "qid,row,score,rank\nb,3,0.5,1\na,1,0.1,1\na,2,-2e3,2\n",
+    ],
+)
+def test_every_form_is_read(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path / "scores", text) == [0.1, -2000, 0.5]
+
+
+def test_scores_are_read_in_float64(tmp_path: Path) -> None:
+    assert read(tmp_path / "scores", "1.00000000000001\n1\n0\n")[0] > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0.1\n0.2\n", "2: ends after 2 scores, but test.txt has 3 rows; give one score for each"),
+        ("", "1: ends after 0 scores, but test.txt has 3 rows"),
+        ("score\n", "1: ends after 0 scores"),
+        ("1\n2\n3\n4\n", "4: a score more than the 3 rows of test.txt; give one score for each"),
+        ("0.1\nbest\n0.3\n", "2: score 'best'; expected a finite number"),
+        ("0.1\n\n0.3\n", "2: score ''; expected a finite number"),
+        ("0.1\n0.2\nnan\n", "3: score 'nan'; expected a finite number"),
+        ("0.1\n0.2\n-inf\n", "3: score '-inf'; expected a finite number"),
+        ("0.1\n0.2\n1e999\n", "3: score '1e999'; expected a finite number"),
+        ("0.1\n1_0\n3\n", "2: score '1_0'; expected a finite number"),
+        ("0.1 a\n0.2\n3\n", "1: score '0.1 a'; expected a finite number"),
+        ("qid,scores\na,1\n", "1: score 'qid,scores'; expected a finite number"),
+        ("x" * 99 + "\n", f"1: score '{'x' * 37}...'; expected a finite number"),
+        ("qid,score\na,1\nb,2\n", "3: qid 'b', but row 2 of test.txt has 'a'; put the scores in"),
+        ("qid,score\na,1\na\n", "3: 1 columns; expected the 2 of line 1: qid,score"),
+        ("row,score\n1,1\n1,2\n", "3: row 1 again; score each row of the data once"),
+        ("row,score\n4,1\n", "2: row '4'; expected a row of test.txt, a whole number from 1 to 3"),
+        ("row,score\n1.0,1\n", "2: row '1.0'; expected a row of test.txt"),
+        ("row,score\n2,1\n3,1\n", "3: ends after 2 scores, but test.txt has 3 rows"),
+    ],
+)
+def test_a_malformed_file_is_an_error_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=f"^{re.escape(f'{tmp_path}/scores:{message}')}.*$"):
+        read(tmp_path / "scores", text)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none: No such file or directory; set scores to a read"):
+        read_scores(tmp_path / "none", QIDS, "test.txt")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"binary: bytes that are not text; write the scores as"):
+        read_scores(tmp_path / "binary", QIDS, "test.txt")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A LETOR file of 30 lists, 3 of them empty, and scores of its rows with ties."""
+    rng = np.random.default_rng(0)
+    lists = make_lists(rng.integers(1, 14, 30).tolist(), empty=(0, 7, 20))
+    write_letor(tmp_path / "test.txt", lists)
+    scores = tmp_path / "scores.txt"
+    scores.write_text("".join(f"{s / 4}\n" for s in rng.integers(0, 8, lists.items)))
+    return scores, tmp_path / "test.txt"
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    """The rows of the table by metric."""
+    rows = [line.split() for line in text.split("\n\n")[1].splitlines()]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_the_same_scores_under_every_convention(files: tuple[Path, Path]) -> None:
+    scores, data = files
+    cfg = compose(f"scores={scores}", f"data={data}", config="evaluate")
+    title, table, described = evaluate_scores(cfg).split("\n\n")
+    assert title == f"{scores} on {data}, 30 lists"
+    assert table.split()[:6] == ["metric", "letor4", "lightgbm", "paper", "sklearn", "trec"]
+    assert [line.partition(":")[0] for line in described.splitlines()] == table.split()[1:6]
+    assert "paper: empty list = 1, gain 2^y-1" in described
+    assert described.count("3 grades") == 5
+    row = cells(evaluate_scores(cfg))["ndcg@10"]
+    assert row[1] == row[2]  # LightGBM counts as the paper
+    assert len(set(row)) == 4
+
+
+def test_keys_go_over_every_name_and_queries_are_written(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    scores, data = files
+    given = f"scores={scores}", f"data={data}", "metrics=[ndcg@5,err]"
+    names = "metrics_as=[letor4,paper]", "convention.empty=skip", "convention.levels=5"
+    out = f"output={tmp_path / 'queries.csv'}"
+    text = evaluate_scores(compose(*given, *names, out, config="evaluate"))
+    assert text.count("empty lists left out") == 2
+    assert text.count("5 grades") == 2
+    queries = pd.read_csv(tmp_path / "queries.csv")
+    assert queries["paper ndcg@5"].isna().tolist() == queries["empty"].tolist()
+    assert f"{queries['letor4 ndcg@5'].mean():.4f}" == cells(text)["ndcg@5"][0]
+    alone = evaluate_scores(compose(*given, "metrics_as=paper", config="evaluate"))
+    assert cells(alone)["metric"] == ["paper"]
+    assert alone.endswith(Convention(levels=3).describe())
+
+
+def test_batches_and_the_order_of_the_file_change_nothing(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    scores, data = files
+    given = "metrics_as=[letor4,sklearn]", "regroup=true"
+    whole = evaluate_scores(compose(f"scores={scores}", f"data={data}", *given, config="evaluate"))
+    small = compose(
+        f"scores={scores}", f"data={data}", *given, "evaluation_items=1", config="evaluate"
+    )
+    assert evaluate_scores(small) == whole
+
+    # queries that do not stand together: the items of each keep their order, ties too
+    rows, values = data.read_text().splitlines(), scores.read_text().splitlines()
+    lists = [[i for i, row in enumerate(rows) if f"qid:q{q} " in row] for q in range(30)]
+    order = [one[k] for k in range(14) for one in lists if k < len(one)]
+    mixed, theirs = tmp_path / "mixed.txt", tmp_path / "theirs.csv"
+    mixed.write_text("".join(f"{rows[i]}\n" for i in order))
+    theirs.write_text(
+        "qid,score\n" + "".join(f"{rows[i].split()[1][4:]},{values[i]}\n" for i in order)
+    )
+    cfg = compose(f"scores={theirs}", f"data={mixed}", *given, config="evaluate")
+    assert cells(evaluate_scores(cfg)) == cells(whole)
+    with pytest.raises(DataError, match=r"comes back, .*\(or set regroup=true\)"):
+        evaluate_scores(
+            compose(f"scores={theirs}", f"data={mixed}", "regroup=false", config="evaluate")
+        )
+
+
+def test_values_stand_in_the_order_of_the_lists() -> None:
+    lists = make_lists([3, 9, 1, 5])
+    found = metrics_of_scores(
+        lists, lists.labels.astype(float), [parse_metric("dcg")], Convention(), items=10
+    )["dcg"]
+    for value, (_, _, labels) in zip(found, lists, strict=True):
+        best = np.sort(labels.astype(float))[::-1]
+        assert value == pytest.approx(
+            ((2**best - 1) / np.log2(2 + np.arange(len(best)))).sum(), abs=1e-12
+        )
+
+
+@pytest.mark.parametrize("more", [["checkpoint=run", "data=test.txt"], [], ["dataset=mq2008"]])
+def test_scores_stand_alone_with_their_data(more: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"^scores=s.txt: give data=FILE, the LETOR file whose"):
+        evaluate_scores(compose("scores=s.txt", *more, config="evaluate"))
+
+
+def command(*args: str) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[1]
+    return subprocess.run(
+        [sys.executable, str(root / "scripts" / "evaluate.py"), *args],
+        cwd=root,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_command_takes_names_with_and_without_brackets(files: tuple[Path, Path]) -> None:
+    scores, data = files
+    got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=[map]")
+    assert got.returncode == 0, got.stderr
+    assert cells(got.stdout)["metric"] == ["trec", "paper"]
+    got = command(f"scores={scores}", f"data={data}", "metrics_as=[trec,papre]")
+    assert got.returncode == 2
+    assert re.fullmatch(r"error: metrics_as=papre: no such choice; .*mean paper\?\)\n", got.stderr)
+
+
+DATA = Path(os.environ.get("LTR_DATA_DIR", ""))
+OFFICIAL = DATA.parent / "reference" / "letor4_eval"
+
+
+@pytest.mark.skipif(
+    "LTR_DATA_DIR" not in os.environ or not OFFICIAL.is_dir() or not (DATA / "MQ2008").is_dir(),
+    reason="LTR_DATA_DIR does not name MQ2008 with the official evaluation beside it",
+)
+def test_official_files_give_the_official_figures() -> None:
+    wanted = {"NDCG@{}": "ndcg@{}", "P@{}": "precision@{}"}
+    names = {a.format(k): b.format(k) for a, b in wanted.items() for k in range(1, 11)}
+    names |= {"MeanNDCG": "mean_ndcg", "MAP": "map"}
+    predictions = sorted(OFFICIAL.glob("MQ2008.*.pred.txt"))
+    assert predictions
+    for prediction in predictions:
+        figures = prediction.with_name(prediction.name.replace(".pred.", ".perf.")).read_text()
+        printed: dict[str, str] = {}
+        for table in figures.strip().split("\n\n"):
+            head, average = (line.split() for line in table.splitlines()[:2])
+            printed |= dict(zip(head[1:], average[1:], strict=True))
+        fold = prediction.name.split(".")[1]
+        cfg = compose(
+            *(f"scores={prediction}", f"data={DATA / 'MQ2008' / fold / 'test.txt'}"),
+            *("metrics_as=letor4", f"metrics=[{','.join(names.values())}]"),
+            config="evaluate",
+        )
+        found = cells(evaluate_scores(cfg))
+        assert {name: found[ours][0] for name, ours in names.items()} == printed
