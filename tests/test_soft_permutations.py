@@ -123,9 +123,7 @@ def test_rank_distribution_is_near_the_sampled_one_and_exact_for_two_items() -> 
     scores = torch.tensor([[0.5, 0.1, -0.3, 0.4, 1.2]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True, True, True], [True, False, False, True, False]])
     scores = scores.expand(2, 5)
-    sampled = sampled_rank_distribution(
-        scores, mask, sigma=0.5, n_samples=4000, generator=seeded()
-    )
+    sampled = sampled_rank_distribution(scores, mask, sigma=0.5, n_samples=4000, generator=seeded())
     soft = rank_distribution(scores, mask, sigma=0.5)
     noise = 4 * math.sqrt(0.25 / 4000)
     assert (sampled[1] - soft[1]).abs().max() < noise
