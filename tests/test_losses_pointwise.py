@@ -19,13 +19,13 @@ def one_list() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return scores, labels, torch.tensor([[True, True, True, False]])
 
 
-@pytest.mark.parametrize("relevant_from", [1, 2, 0.5])
-def test_bce_by_hand(relevant_from: float) -> None:
-    found = bce_loss(*one_list(), relevant_from=relevant_from)
+@pytest.mark.parametrize("relevant", [1, 2, 0.5])
+def test_bce_by_hand(relevant: float) -> None:
+    found = bce_loss(*one_list(), relevant=relevant)
     expected = 0.0
     for s, y in zip(SCORES, LABELS, strict=True):
         p = 1 / (1 + math.exp(-s))
-        expected -= math.log(p if y >= relevant_from else 1 - p) / 3
+        expected -= math.log(p if y >= relevant else 1 - p) / 3
     assert found.item() == pytest.approx(expected, abs=1e-14)
 
 
@@ -66,8 +66,8 @@ def test_ordinal_is_least_near_the_label(grade: int) -> None:
 
 def test_bad_knobs_end_with_the_remedy() -> None:
     data = ragged()
-    with pytest.raises(ConfigError, match=r"^relevant_from=0 is out of range: write a finite"):
-        bce_loss(*data, relevant_from=0)
+    with pytest.raises(ConfigError, match=r"^relevant=0 is out of range: write a finite"):
+        bce_loss(*data, relevant=0)
     with pytest.raises(ConfigError, match=r"^levels=1 leaves no threshold: write the number of"):
         ordinal_loss(*data, levels=1)
     with pytest.raises(ConfigError, match=r"^sigma=0.0 is out of range: write a finite number"):

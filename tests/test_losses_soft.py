@@ -112,18 +112,18 @@ def top_of(ordered: list[float], k: int | None) -> list[tuple[int, float]]:
     return list(enumerate(ordered, 1))[:k]
 
 
-def precision(ordered: list[float], k: int | None, relevant_from: float) -> float:
-    return sum(y >= relevant_from for _, y in top_of(ordered, k)) / (k or len(ordered))
+def precision(ordered: list[float], k: int | None, relevant: float) -> float:
+    return sum(y >= relevant for _, y in top_of(ordered, k)) / (k or len(ordered))
 
 
-def reciprocal_rank(ordered: list[float], k: int | None, relevant_from: float) -> float:
-    return next((1 / r for r, y in top_of(ordered, k) if y >= relevant_from), 0.0)
+def reciprocal_rank(ordered: list[float], k: int | None, relevant: float) -> float:
+    return next((1 / r for r, y in top_of(ordered, k) if y >= relevant), 0.0)
 
 
-def average_precision(ordered: list[float], k: int | None, relevant_from: float) -> float:
-    hits = [r for r, y in top_of(ordered, k) if y >= relevant_from]
-    relevant = sum(y >= relevant_from for y in ordered)
-    return sum(n / r for n, r in enumerate(hits, 1)) / max(1, relevant)
+def average_precision(ordered: list[float], k: int | None, relevant: float) -> float:
+    hits = [r for r, y in top_of(ordered, k) if y >= relevant]
+    all_hits = sum(y >= relevant for y in ordered)
+    return sum(n / r for n, r in enumerate(hits, 1)) / max(1, all_hits)
 
 
 def expected_reciprocal_rank(ordered: list[float], k: int | None, levels: float) -> float:
@@ -136,9 +136,9 @@ def expected_reciprocal_rank(ordered: list[float], k: int | None, levels: float)
 
 
 METRICS = {
-    "precision": (neural_precision_loss, precision, {"relevant_from": [1, 2, 3]}),
-    "mrr": (neural_mrr_loss, reciprocal_rank, {"relevant_from": [1, 2, 3]}),
-    "map": (neural_map_loss, average_precision, {"relevant_from": [1, 2, 3]}),
+    "precision": (neural_precision_loss, precision, {"relevant": [1, 2, 3]}),
+    "mrr": (neural_mrr_loss, reciprocal_rank, {"relevant": [1, 2, 3]}),
+    "map": (neural_map_loss, average_precision, {"relevant": [1, 2, 3]}),
     "err": (neural_err_loss, expected_reciprocal_rank, {"levels": [5, 7]}),
 }
 

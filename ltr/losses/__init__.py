@@ -14,6 +14,7 @@ from ltr.losses.approxndcg import approx_ndcg_loss
 from ltr.losses.bce import bce_loss
 from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_loss
+from ltr.losses.lambdas import lambdarank_lambdas
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
 from ltr.losses.mse import mse_loss
@@ -37,6 +38,7 @@ __all__ = [
     "approx_ndcg_loss",
     "bce_loss",
     "lambda_loss",
+    "lambdarank_lambdas",
     "lambdarank_loss",
     "listmle_loss",
     "listnet_loss",

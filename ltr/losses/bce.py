@@ -7,9 +7,7 @@ from ltr.metrics.checks import check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-def bce_loss(
-    scores: Scores, labels: Labels, mask: Mask, *, relevant_from: float | int = 1
-) -> PerList:
+def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1) -> PerList:
     """Binary cross entropy of each list, ``[batch]``, >= 0.
 
     Mean over items of log(1 + exp(-s_j)) for relevant ones and log(1 + exp(s_j)) for the others:
@@ -21,21 +19,21 @@ def bce_loss(
         scores: ``[batch, list]``; the sigmoid is applied here.
         labels: ``[batch, list]``, graded relevance.
         mask: ``[batch, list]``, True where an item exists.
-        relevant_from: > 0, the lowest label that counts as relevant.
+        relevant: > 0, the lowest label that counts as relevant.
 
     Raises:
-        ConfigError: ``relevant_from`` is not above 0.
+        ConfigError: ``relevant`` is not above 0.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])
     >>> mask = torch.tensor([[True, True]])
     >>> bce_loss(scores, labels, mask)  # (log 2 + log(1 + exp(-2))) / 2
     tensor([0.4100])
-    >>> bce_loss(scores, labels, mask, relevant_from=2)  # (log 2 + log(1 + exp(2))) / 2
+    >>> bce_loss(scores, labels, mask, relevant=2)  # (log 2 + log(1 + exp(2))) / 2
     tensor([1.4100])
     """
-    check_positive("relevant_from", relevant_from)
+    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    signed = scores.where(labels >= relevant_from, -scores)
+    signed = scores.where(labels >= relevant, -scores)
     costs = -logsigmoid(signed).masked_fill(~mask, 0)
     return costs.sum(-1) / mask.sum(-1).clamp(min=1)

@@ -61,11 +61,16 @@ def ndcg_changes(scores: Scores, labels: Labels, mask: Mask, *, k: int | None) -
 
     The scores enter through the ranks alone, so that no gradient flows.
     """
-    ranks = rank_of_item(scores, mask)
-    discount = discounts(scores.shape[-1], scores, k=k)[ranks - 1]
-    gain = gains(labels, mask)
-    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
-    gain = gain / ideal.masked_fill(ideal <= 0, 1)
+    gain, discount = ndcg_parts(scores, labels, mask, k=k)
     changes = (gain.unsqueeze(-1) - gain.unsqueeze(-2)).abs()
     changes *= (discount.unsqueeze(-1) - discount.unsqueeze(-2)).abs()
     return changes
+
+
+def ndcg_parts(
+    scores: Scores, labels: Labels, mask: Mask, *, k: int | None
+) -> tuple[Scores, Scores]:
+    """g_j / maxDCG@k and d(r_j) of each item: NDCG@k is the sum of their products, ``[batch]``."""
+    discount = discounts(scores.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
+    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
+    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1), discount

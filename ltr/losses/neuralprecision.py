@@ -13,7 +13,7 @@ def neural_precision_loss(
     *,
     k: int | None = 5,
     temperature: float = 1.0,
-    relevant_from: float | int = 1,
+    relevant: float | int = 1,
     max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
@@ -32,7 +32,7 @@ def neural_precision_loss(
         mask: ``[batch, list]``, True where an item exists.
         k: cutoff rank >= 1, None for the whole list, which leaves nothing to learn.
         temperature: of NeuralSort, > 0, in units of the scores; smaller is closer to precision.
-        relevant_from: > 0, the lowest label that counts as relevant.
+        relevant: > 0, the lowest label that counts as relevant.
         max_iter: the most iterations of the Sinkhorn scaling.
         tol: deviation of row and column sums from one at which the scaling stops.
 
@@ -44,16 +44,16 @@ def neural_precision_loss(
     >>> mask = torch.tensor([[True, True, True]])
     >>> neural_precision_loss(scores, labels, mask, k=2, temperature=0.01)  # -1 / 2
     tensor([-0.5000])
-    >>> neural_precision_loss(scores, labels, mask, k=3, temperature=0.01, relevant_from=2)  # -1/3
+    >>> neural_precision_loss(scores, labels, mask, k=3, temperature=0.01, relevant=2)  # -1/3
     tensor([-0.3333])
     """
-    check_positive("relevant_from", relevant_from)
+    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    relevant = mask & (labels >= relevant_from)
+    is_relevant = mask & (labels >= relevant)
     chances = softly_sorted(
-        scores, relevant.to(scores.dtype), mask,
+        scores, is_relevant.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
     _, top = within(mask.shape[-1], scores, k)
     depth = mask.sum(-1).clamp(min=1) if k is None else k
-    return minus_where(relevant, (chances * top).sum(-1) / depth)
+    return minus_where(is_relevant, (chances * top).sum(-1) / depth)

@@ -13,7 +13,7 @@ def ot_ndcg_loss(
     *,
     k: int | None = None,
     temperature: float = 0.01,
-    max_iter: int = 100,
+    max_iter: int = 30,
     tol: float = 1e-6,
 ) -> PerList:
     """Minus NDCG@k of the transport plan of each list, ``[batch]``, from about -1 (best) to 0.
@@ -30,7 +30,8 @@ def ot_ndcg_loss(
         mask: ``[batch, list]``, True where an item exists.
         k: cutoff rank >= 1, None for the whole list.
         temperature: weight of the entropy, > 0, in units of the list's length squared.
-        max_iter: the most iterations of the Sinkhorn scaling.
+        max_iter: the most iterations of the Sinkhorn scaling. After 30, at the default temperature,
+            rows sum to one and columns to one within about 3e-3; after 100 within 1e-4.
         tol: deviation of row and column sums from one at which the scaling stops.
 
     Raises:
