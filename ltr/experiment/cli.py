@@ -112,6 +112,7 @@ def register_resolvers() -> None:
     )
     OmegaConf.register_new_resolver("job_dir", _job_dir, replace=True)
     OmegaConf.register_new_resolver("keys_of", _keys_of, replace=True)
+    OmegaConf.register_new_resolver("choices", _choices, replace=True)
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
 
 
@@ -200,8 +201,22 @@ def _explain_key(key: str, config_name: str) -> str:
 
 
 def _group_choices() -> list[str]:
-    groups = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
-    return [arg for arg in sys.argv[1:] if arg.split("=")[0] in groups and "," not in arg]
+    return [arg for arg in sys.argv[1:] if arg.split("=")[0] in _groups() and "," not in arg]
+
+
+def _groups() -> list[str]:
+    """The groups that a run is composed from; ``table`` is data of scripts/table.py."""
+    folders = sorted(path.name for path in CONFIGS.iterdir() if path.is_dir())
+    return [name for name in folders if name not in ("hydra", "table")]
+
+
+def _choices() -> str:
+    """A line per group with its choices, for ``--help``."""
+    lines = (
+        f"{group}: {', '.join(sorted(path.stem for path in (CONFIGS / group).glob('*.yaml')))}\n"
+        for group in _groups()
+    )
+    return "".join(lines)
 
 
 def _hint(word: str, known: list[str]) -> str:

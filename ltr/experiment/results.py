@@ -36,6 +36,18 @@ def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
     part.replace(path)
 
 
+def write_scores(path: Path, lists: Lists, scores: NDArray[np.float32]) -> None:
+    """Write query id and score of every item, in the order of ``lists``, as CSV.
+
+    ``scripts/evaluate.py scores=FILE data=TEST`` and other tools read it; no digit is lost.
+    """
+    # as text of float32: pandas would write the digits of a float64
+    table = pd.DataFrame({"qid": np.repeat(lists.qids, lists.lengths), "score": scores.astype(str)})
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    table.to_csv(part, index=False)
+    part.replace(path)
+
+
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
     """A table with a row per metric and a column per split."""
     metrics = list(dict.fromkeys(name for column in columns.values() for name in column))

@@ -24,10 +24,11 @@ from ltr.experiment.results import (
     versions,
     write_queries,
     write_results,
+    write_scores,
 )
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
-from ltr.training.evaluation import evaluate, means
+from ltr.training.evaluation import evaluate, means, predict
 from ltr.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,11 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     }
     table = {split: means(values[split], experiment.convention) for split in values}
     tested = done.best_epoch if settings.select == "best" else done.epoch
+    scores = predict(
+        model, data["test"], items=settings.evaluation_items, precision=settings.precision
+    )
     write_queries(folder / "queries.csv", lists["test"], values["test"])
+    write_scores(folder / "scores.csv", lists["test"], scores)
     write_results(
         folder / "results.json",
         {
