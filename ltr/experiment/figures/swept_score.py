@@ -193,11 +193,11 @@ def _finish(axes: Axes, data: pd.DataFrame) -> None:
     axes.set_xlim(data.x.iloc[0], data.x.iloc[-1])
     axes.set_xlabel("x, the score of the last item")
     axes.set_ylabel("value (1 = the best order)")
-    # above the axes, where no curve can run under it
-    curves = len(data.columns) - 1
+    # above the axes, where no curve can run under it; four names stand in a line if they are short
+    names = axes.get_legend_handles_labels()[1]
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.01, 1), handlelength=2.8,
-        ncols=curves if curves <= 4 else 3,
+        loc="lower left", bbox_to_anchor=(-0.01, 1), handlelength=2.4, columnspacing=1.4,
+        ncols=4 if len("".join(names)) <= 50 and len(names) <= 4 else 3,
     )  # fmt: skip
 
 

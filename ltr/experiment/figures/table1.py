@@ -89,7 +89,7 @@ def about_sum(temperature: float, data: pd.DataFrame) -> str | None:
     row = data[(data.temperature == temperature) & (data["rank"] == "sum")].iloc[0]
     if row.agrees:
         return None
-    start = f"Its sum at temperature {temperature:g}, {paper}, "
+    start = f"The paper's sum at temperature {temperature:g}, {paper}, "
     total = sum(entries, Decimal(0))
     if total == paper:
         return f"{start}adds up the rounded entries."
