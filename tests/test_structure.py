@@ -15,7 +15,16 @@ MAY_IMPORT = {
     "models": {"errors", "typing"},
     "data": {"errors", "typing"},
     "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
-    "experiment": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
+    "experiment": {
+        "errors",
+        "typing",
+        "metrics",
+        "relaxations",
+        "losses",
+        "models",
+        "data",
+        "training",
+    },
 }
 
 
