@@ -109,8 +109,9 @@ def test_padding_is_never_read(junk: float) -> None:
         assert (gradient.masked_select(~mask) == 0).all()
 
 
-# The NeuralNDCG paper, Table 1: y sorted by NeuralSort of s (no Sinkhorn scaling), as printed. The
-# sums of the rows 0.01 and 1 are left out: the paper's are not the sums of its own entries.
+# The NeuralNDCG paper, Table 1: y sorted by NeuralSort of s (no Sinkhorn scaling), as printed. Its
+# printed sums are left out: those of rows 0.01 and 0.1 are of rounded entries, that of row 1 lacks
+# its first entry.
 TABLE_1 = {
     0.01: ["4", "4", "3", "2", "0.99992", "0.00012339"],
     0.1: ["3.9995", "3.8909", "2.8239", "1.9730", "0.9989", "0.3136"],
