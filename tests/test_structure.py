@@ -12,10 +12,20 @@ MAY_IMPORT = {
     "metrics": {"errors", "typing"},
     "relaxations": {"errors", "typing", "metrics"},
     "losses": {"errors", "typing", "metrics", "relaxations"},
+    "battery": {"errors", "typing", "metrics", "losses"},
     "models": {"errors", "typing"},
     "data": {"errors", "typing"},
     "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
-    "experiment": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
+    "experiment": {
+        "errors",
+        "typing",
+        "metrics",
+        "losses",
+        "battery",
+        "models",
+        "data",
+        "training",
+    },
 }
 
 

@@ -1,0 +1,333 @@
+"""Faults planted in right losses: the property that is named catches each, and passes the right."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from ltr.battery import (
+    FAILS,
+    GOES_TO,
+    HOLDS,
+    PROPERTIES,
+    Subject,
+    judge,
+)
+from ltr.losses import (
+    approx_ndcg_loss,
+    lambdarank_loss,
+    listmle_loss,
+    listnet_loss,
+    mse_loss,
+    neural_ndcg_loss,
+    ranknet_loss,
+)
+from ltr.metrics import dcg
+
+Plant = Callable[[pytest.MonkeyPatch], Callable[..., Tensor]]
+
+BY_NAME = {prop.__name__: prop for prop in PROPERTIES}
+
+
+# Each plant makes a piece inside a real loss wrong, and gives the loss that uses it.
+
+
+def padding_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ListNet whose softmax runs over padding too."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return -(labels.softmax(-1) * scores.log_softmax(-1)).masked_fill(~mask, 0).sum(-1)
+
+    return loss
+
+
+def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """NeuralNDCG that drops k on the way to the metric."""
+    monkeypatch.setattr(
+        "ltr.losses.neuralndcg.minus_soft_ndcg",
+        lambda soft, labels, mask, k: minus_soft_ndcg(soft, labels, mask, k=None),
+    )
+    from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+
+    return neural_ndcg_loss
+
+
+def ideal_not_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """NeuralNDCG@k over the ideal DCG of the whole list."""
+    monkeypatch.setattr(
+        "ltr.losses.soft_ndcg_value.dcg",
+        lambda scores, labels, mask, k: dcg(scores, labels, mask, k=None),
+    )
+    return neural_ndcg_loss
+
+
+def lists_coupled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ApproxNDCG of scores divided by the largest of the batch."""
+
+    def loss(
+        scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None,
+        temperature: float = 1.0,
+    ) -> Tensor:  # fmt: skip
+        scale = scores.masked_fill(~mask, 0).abs().amax().detach().clamp(min=1e-6)
+        return approx_ndcg_loss(scores / scale, labels, mask, k=k, temperature=temperature)
+
+    return loss
+
+
+def ties_reversed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """LambdaRank whose tied items rank from the last to the first."""
+    monkeypatch.setattr(
+        "ltr.losses.lambdarank.rank_of_item",
+        lambda scores, mask: rank_of_item(scores.flip(-1), mask.flip(-1)).flip(-1),
+    )
+    from ltr.metrics.ordering import rank_of_item
+
+    return lambdarank_loss
+
+
+def label_ties_in_file_order(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ListMLE that takes the order of equal labels from the file."""
+    monkeypatch.setattr(
+        "ltr.losses.listmle.uniform_noise",
+        lambda mask, samples, like, generator: torch.arange(mask.shape[-1]).expand(1, *mask.shape),
+    )
+    return listmle_loss
+
+
+def temperature_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """NeuralNDCG that does not sharpen."""
+
+    def loss(
+        scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None,
+        temperature: float = 1.0,
+    ) -> Tensor:  # fmt: skip
+        return neural_ndcg_loss(scores, labels, mask, k=k, temperature=100 * temperature**0.01)
+
+    return loss
+
+
+def input_changed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """MSE that clears padding in the caller's labels."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        labels.masked_fill_(~mask, 0)
+        return mse_loss(scores, labels, mask)
+
+    return loss
+
+
+def nan_at_ties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ListNet of scores that are divided by their deviation, 0 where all are tied."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        scores = scores.masked_fill(~mask, 0)
+        mean = scores.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+        away = (scores - mean).masked_fill(~mask, 0)
+        return listnet_loss(away / away.square().sum(-1, keepdim=True).sqrt(), labels, mask)
+
+    return loss
+
+
+def global_generator(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ListMLE that draws from torch's own generator whatever is given."""
+
+    def loss(
+        scores: Tensor, labels: Tensor, mask: Tensor, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        return listmle_loss(scores, labels, mask)
+
+    return loss
+
+
+def generator_without_a_knob(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ListMLE without a generator to give."""
+    return lambda scores, labels, mask: listmle_loss(scores, labels, mask)
+
+
+def one_number(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """MSE that is reduced to one number."""
+    return lambda scores, labels, mask: mse_loss(scores, labels, mask).mean()
+
+
+def no_float64(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """MSE in float32 inside, float64 outside."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        return mse_loss(scores.float(), labels, mask).to(wide)
+
+    return loss
+
+
+def detached(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """MSE without a graph."""
+    return lambda scores, labels, mask: mse_loss(scores.detach(), labels, mask)
+
+
+def gradient_not_of_the_value(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A clamp that kills the gradient of a pair that is far wrong, added back to the value."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        value = ranknet_loss(scores, labels, mask)
+        return value.detach() + ranknet_loss(scores.clamp(-0.3, 0.3), labels, mask) * 0.1
+
+    return loss
+
+
+def nothing_to_learn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A constant with a graph."""
+    return lambda scores, labels, mask: scores.masked_fill(~mask, 0).sum(-1) * 0 + 1.0
+
+
+def nan_on_no_items(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A mean over items that divides by 0."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return (scores - labels).masked_fill(~mask, 0).square().sum(-1) / mask.sum(-1)
+
+    return loss
+
+
+def rises(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A sign lost in the backward pass."""
+
+    class Lost(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return -grad
+
+    return lambda scores, labels, mask: listnet_loss(Lost.apply(scores), labels, mask)
+
+
+def any_k_taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """k = 0 means the whole list."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None) -> Tensor:
+        return neural_ndcg_loss(scores, labels, mask, k=k if k and k > 0 else None)
+
+    return loss
+
+
+def k_beyond_the_list_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """The k best items are looked up, of which there may be fewer."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None) -> Tensor:
+        scores.masked_fill(~mask, -math.inf).topk(k or 1)
+        return neural_ndcg_loss(scores, labels, mask, k=k)
+
+    return loss
+
+
+def views_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A view of what may not be contiguous."""
+    return lambda scores, labels, mask: mse_loss(scores.view(-1).view_as(scores), labels, mask)
+
+
+# the fault: the right version, the property that catches it, and a part of what it says
+FIVE = {
+    padding_read: (listnet_loss, "padding_is_never_read", "padding is read"),
+    k_ignored: (neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored"),
+    ideal_not_cut: (
+        neural_ndcg_loss,
+        "the_best_order_is_the_bound_at_every_cutoff",
+        "the ideal is not that of k",
+    ),
+    lists_coupled: (
+        approx_ndcg_loss,
+        "lists_do_not_see_each_other",
+        "when the scores of the lists beside it became",
+    ),
+    ties_reversed: (
+        lambdarank_loss,
+        "tied_scores_stand_in_file_order_or_share_ranks",
+        "wrong tie rule",
+    ),
+}
+MORE = {
+    label_ties_in_file_order: (
+        listmle_loss,
+        "the_order_of_the_items_means_nothing",
+        "when the items were given in another order",
+    ),
+    temperature_in_the_wrong_place: (
+        neural_ndcg_loss,
+        "the_sharp_limit_is_minus_the_metric",
+        "from minus ndcg at k=None",
+    ),
+    input_changed: (mse_loss, "inputs_are_left_as_they_are", "the labels were changed in place"),
+    nan_at_ties: (
+        listnet_loss,
+        "degenerate_lists_are_defined_in_float64",
+        "the value is nan for a list all tied in float64",
+    ),
+    global_generator: (
+        listmle_loss,
+        "what_is_drawn_comes_from_the_generator",
+        "torch's own generator was used although another was given",
+    ),
+    generator_without_a_knob: (
+        listmle_loss,
+        "what_is_drawn_comes_from_the_generator",
+        "it draws from global state",
+    ),
+    one_number: (
+        mse_loss,
+        "there_is_one_value_per_list",
+        "returned shape [] on 3 lists of 8 places, not one value per list, [3]",
+    ),
+    no_float64: (
+        mse_loss,
+        "float64_stays_float64_and_the_rest_becomes_float32",
+        "digits are lost inside",
+    ),
+    detached: (mse_loss, "there_is_something_to_learn", "the values have no graph"),
+    gradient_not_of_the_value: (
+        ranknet_loss,
+        "the_gradient_agrees_with_finite_differences",
+        "Jacobian mismatch",
+    ),
+    nothing_to_learn: (mse_loss, "there_is_something_to_learn", "the gradient is 0 everywhere"),
+    nan_on_no_items: (
+        mse_loss,
+        "a_list_of_no_items_is_worth_0",
+        "a list of no items has the value nan",
+    ),
+    rises: (
+        listnet_loss,
+        "following_the_gradient_lowers_the_loss",
+        "a step against the gradient raised a value by",
+    ),
+    any_k_taken: (neural_ndcg_loss, "a_cutoff_below_1_is_refused", "k=0 was taken"),
+    k_beyond_the_list_is_an_error: (
+        neural_ndcg_loss,
+        "a_cutoff_beyond_the_list_is_none",
+        "crashed on 3 lists of 8 places: RuntimeError: selected index k out of range",
+    ),
+    views_only: (
+        mse_loss,
+        "the_layout_in_memory_means_nothing",
+        "crashed on 3 lists of 8 places: RuntimeError: view size is not compatible",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "fault", FIVE | MORE, ids=lambda fault: f"{fault.__name__}-by-{(FIVE | MORE)[fault][1]}"
+)
+def test_planted_fault_is_caught(fault: Plant) -> None:
+    right, prop, seen = (FIVE | MORE)[fault]
+    metric = GOES_TO.get(right.__name__)
+    verdict = judge(BY_NAME[prop], Subject(right, metric=metric))
+    assert verdict.outcome == HOLDS, verdict.seen
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        wrong = fault(monkeypatch)
+        verdict = judge(BY_NAME[prop], Subject(wrong, metric=metric))
+    assert verdict.outcome == FAILS
+    assert seen in verdict.seen
+    assert "\n" not in verdict.seen
