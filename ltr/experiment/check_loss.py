@@ -55,11 +55,13 @@ def imported(name: str) -> Callable[..., Any]:
         ConfigError: it cannot be imported.
     """
     module_name, _, function_name = name.rpartition(".")
+    if not module_name.strip(".") or not function_name:
+        raise ConfigError(f"{name}: write module.function, such as my.module.my_loss")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or module_name
-        if not module_name or f"{module_name}.".startswith(f"{missing}."):
+        if f"{module_name}.".startswith(f"{missing}."):
             raise ConfigError(
                 f"{name}: there is no module {missing}; start in the folder that holds it, or name "
                 "that folder with PYTHONPATH=FOLDER"

@@ -16,6 +16,7 @@ def table(*, markdown: bool = False) -> str:
         rows.append([config.name, config.function, config.title, " ".join(knobs) or "-"])
     headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
     if markdown:
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
         return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
     return tabulate(
         rows, headers, disable_numparse=True, maxcolwidths=[None, None, 50, 40], tablefmt="simple"
@@ -32,10 +33,12 @@ def details(name: str) -> str:
     rows = [[f"loss.{knob.name}", knob.value, knob.comment] for knob in config.knobs]
     knobs = tabulate(rows, tablefmt="plain", disable_numparse=True) if rows else "none"
     function = imported(config.target)
-    signature = f"{config.target}{inspect.signature(function)}"
+    signature = inspect.signature(function)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    plain = signature.replace(parameters=bare, return_annotation=signature.empty)
     parts = [
         f"{name}: {config.title}",
-        signature,
+        f"{config.target}{plain}",
         inspect.getdoc(function) or "It has no docstring.",
         f"Knobs and their defaults\n{knobs}",
         f"For example\n  {_example(config)}",
