@@ -229,6 +229,73 @@ def views_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     return lambda scores, labels, mask: mse_loss(scores.view(-1).view_as(scores), labels, mask)
 
 
+def drawn_but_in_file_order(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """ListMLE whose draws are too small to change the order of the file."""
+    monkeypatch.setattr(
+        "ltr.losses.listmle.uniform_noise",
+        lambda *given: uniform_noise(*given) / 2 + torch.arange(given[0].shape[-1]),
+    )
+    from ltr.relaxations.noise import uniform_noise
+
+    return listmle_loss
+
+
+def mean_over_places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A mean that counts padding as items."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        return (scores - labels).masked_fill(~mask, 0).square().sum(-1) / max(1, mask.shape[-1])
+
+    return loss
+
+
+def mean_over_the_batch_too(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """Values that are divided by the number of lists."""
+    return lambda scores, labels, mask: mse_loss(scores, labels, mask) / len(mask)
+
+
+def ideal_of_0(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """Gains over the ideal DCG, 0 / 0 for an empty list."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        shares = scores.masked_fill(~mask, -1e30).softmax(-1) * (labels.exp2() - 1)
+        return -shares.masked_fill(~mask, 0).sum(-1) / dcg(labels, labels, mask)
+
+    return loss
+
+
+def epsilon_of_float64(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A guard against 0 / 0 that float32 rounds to 0."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        squares = (scores - labels).masked_fill(~mask, 0).square()
+        return squares.sum(-1) / (mask.sum(-1).to(squares.dtype) + 1e-300)
+
+    return loss
+
+
+def largest_of_none(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """The largest score of a list of no places."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        scores = scores.masked_fill(~mask, 0)
+        return listnet_loss(scores - scores.amax(-1, keepdim=True), labels, mask)
+
+    return loss
+
+
+def memory_of_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """A running mean of the values."""
+    seen: list[float] = []
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        value = mse_loss(scores, labels, mask)
+        seen.append(value.mean().item())
+        return value - sum(seen) / len(seen)
+
+    return loss
+
+
 # the fault: the right version, the property that catches it, and a part of what it says
 FIVE = {
     padding_read: (listnet_loss, "padding_is_never_read", "padding is read"),
@@ -308,6 +375,41 @@ MORE = {
         neural_ndcg_loss,
         "a_cutoff_beyond_the_list_is_none",
         "crashed on 3 lists of 8 places: RuntimeError: selected index k out of range",
+    ),
+    drawn_but_in_file_order: (
+        listmle_loss,
+        "the_order_of_the_items_means_nothing_on_average_over_draws",
+        "the mean of 400 draws",
+    ),
+    mean_over_places: (
+        mse_loss,
+        "more_padding_and_its_place_change_nothing",
+        "with 0 more places of padding in front and 9 behind",
+    ),
+    mean_over_the_batch_too: (
+        mse_loss,
+        "a_list_alone_is_worth_what_it_is_in_a_batch",
+        "when list 0 stood alone",
+    ),
+    ideal_of_0: (
+        neural_ndcg_loss,
+        "a_batch_without_lists_to_count_can_be_trained_on",
+        "the gradient is nan of a batch without lists to count",
+    ),
+    epsilon_of_float64: (
+        mse_loss,
+        "degenerate_lists_are_defined_in_float32",
+        "the value is nan for a list of no items in float32",
+    ),
+    largest_of_none: (
+        listnet_loss,
+        "lists_of_any_size_are_defined",
+        "crashed on 2 lists of 0 places: IndexError",
+    ),
+    memory_of_calls: (
+        mse_loss,
+        "the_same_call_gives_the_same_value",
+        "at a second call with the same seed",
     ),
     views_only: (
         mse_loss,

@@ -18,7 +18,7 @@ from ltr.metrics import ndcg
 SETTINGS = [
     "model=mlp",
     "model.hidden_sizes=[16]",
-    "dataset.queries=90",
+    "dataset.queries=60",
     "list_size=24",
     "batch_size=10",
     "epochs=8",
