@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from ragged import ragged, value_and_gradient
 from torch import Tensor
 
 from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, PROPERTIES, Subject, judge
 from ltr.battery.findings import Property
 from ltr.errors import ConfigError
+from ltr.experiment.check_loss import imported
+from ltr.experiment.loss_configs import loss_config
 from ltr.losses import (
     lambdarank_loss,
     listnet_loss,
@@ -33,6 +33,7 @@ CHOICES = {
     "weight": ["log2"],
     "pair_weight": ["ndcg_beta"],
     "discount": ["sqrt_log2", "linear"],
+    "pairs": ["both"],
 }
 VARIANTS: dict[str, dict[str, Any]] = {"neuralndcg_t": {"transposed": True}}
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))
@@ -40,32 +41,24 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml")
 
 def read_config(path: Path) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     """The function and the knobs of a loss config."""
-    config = OmegaConf.load(path)
-    suggested = OmegaConf.load(path.parents[1] / "train.yaml").suggested
-    root = OmegaConf.create({"suggested": suggested, "loss": config.get("loss", config)})
-    knobs: Any = OmegaConf.to_container(root.loss, resolve=True)
-    assert knobs.pop("_partial_") is True
-    module, _, function = knobs.pop("_target_").rpartition(".")
-    return resolve_name(f"{module}:{function}"), knobs
+    config = loss_config(path.stem)
+    return imported(config.target), config.values()
 
 
 def variants() -> list[Any]:
     """Every loss as configured, and with a cutoff and each switch turned where it has them."""
     found = []
-    seen: set[tuple[Any, str]] = set()
-    for path in CONFIGS:
-        loss, knobs = read_config(path)
+    as_configured = [read_config(path) for path in CONFIGS]
+    for path, (loss, knobs) in zip(CONFIGS, as_configured, strict=True):
         changes: list[dict[str, Any]] = [{}]
         changes += [{"k": 3}] if "k" in knobs else []
         changes += [{knob: not on} for knob, on in knobs.items() if isinstance(on, bool)]
         changes += [{knob: value} for knob in knobs for value in CHOICES.get(knob, [])]
         for change in changes:
             name = "-".join([path.stem, *(f"{knob}={value}" for knob, value in change.items())])
-            same = (loss, repr({**knobs, **change}))
-            if same in seen:  # a switch of one config can be another config
-                continue
-            seen.add(same)
-            found.append(pytest.param(partial(loss, **{**knobs, **change}), id=name))
+            changed = {**knobs, **change}
+            if not change or (loss, changed) not in as_configured:  # another config may be that
+                found.append(pytest.param(partial(loss, **changed), id=name))
     return found
 
 
@@ -77,6 +70,7 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
     lines = path.read_text().splitlines()
     title = lines[1] if lines[0] == "# @package _global_" else lines[0]
     assert title.startswith("# ")
+    assert "_partial_: true" in [line.strip() for line in lines]
     loss, knobs = read_config(path)
     assert loss.__name__.endswith("_loss")
     name, stem = loss.__name__.replace("_", ""), path.stem
