@@ -126,7 +126,8 @@ def report(verdicts: Sequence["Verdict"]) -> str:
     rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
     text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])
     outcomes = [verdict.outcome for verdict in verdicts]
-    counts = [f"{outcomes.count(o)} {o}" for o in ("holds", "FAILS", "does not apply")]
+    words = {"holds": "hold", "FAILS": "fail", "does not apply": "do not apply"}
+    counts = [f"{outcomes.count(outcome)} {word}" for outcome, word in words.items()]
     return f"{text}\n\n{len(verdicts)} properties: {', '.join(counts)}"
 
 
