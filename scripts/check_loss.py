@@ -1,6 +1,7 @@
 """Which properties hold for a loss, yours too: ``python scripts/check_loss.py --help``."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -48,7 +49,11 @@ def main() -> int:
     from ltr.battery import FAILS, PROPERTIES, judge
 
     verdicts = [judge(prop, subject) for prop in PROPERTIES]
-    print(report(verdicts))
+    try:
+        print(report(verdicts), flush=True)
+    except BrokenPipeError:  # | head has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return int(any(verdict.outcome == FAILS for verdict in verdicts))
 
 

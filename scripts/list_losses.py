@@ -1,6 +1,7 @@
 """Every loss with its paper and its knobs: ``python scripts/list_losses.py --help``."""
 
 import argparse
+import os
 import sys
 
 from ltr.errors import LTRError
@@ -16,10 +17,13 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="the table in Markdown")
     given = parser.parse_args()
     try:
-        print(details(given.loss) if given.loss else table(markdown=given.markdown))
+        print(details(given.loss) if given.loss else table(markdown=given.markdown), flush=True)
     except LTRError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # | head has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return 0
 
 
