@@ -159,7 +159,7 @@ def explain(error: BaseException, config_name: str) -> str:
         if group and options:
             return (
                 f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}"
-                + _hint(choice, options)
+                + hint(choice, options)
             )
     mistake = user_error(error)
     if mistake is not None:
@@ -197,7 +197,7 @@ def _explain_key(key: str, config_name: str) -> str:
     names = [name for name in names if not name.startswith("_")]
     place = f"{parent} has" if parent else "the keys are"
     known = f"; {place} {', '.join(sorted(names))}" if names else ""
-    return f"{key}: no such key{known}" + _hint(last, names)
+    return f"{key}: no such key{known}" + hint(last, names)
 
 
 def _group_choices() -> list[str]:
@@ -219,6 +219,6 @@ def _choices() -> str:
     return "".join(lines)
 
 
-def _hint(word: str, known: list[str]) -> str:
+def hint(word: str, known: list[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,96 @@
+"""Properties of a call: a pure function of what it is given."""
+
+import torch
+
+from ltr.battery.findings import Broken, DoesNotApply, expect_close
+from ltr.battery.lists import ragged
+from ltr.battery.subject import Subject
+
+
+def there_is_one_value_per_list(loss: Subject) -> None:
+    """Three lists of eight places give three values, [batch], with a graph behind them."""
+    loss.measure(*ragged())
+
+
+def inputs_are_left_as_they_are(loss: Subject) -> None:
+    """The scores, labels and mask that were given are the same after a call."""
+    scores, labels, mask = ragged()
+    given = {"scores": scores, "labels": labels.clamp(max=loss.grades - 1), "mask": mask}
+    kept = {name: x.clone() for name, x in given.items()}
+    with torch.random.fork_rng(devices=[]):
+        loss.value(given["scores"], given["labels"], given["mask"])
+    for name, x in given.items():
+        if not torch.equal(x, kept[name]):
+            raise Broken(f"the {name} were changed in place: work on a copy")
+
+
+def the_same_call_gives_the_same_value(loss: Subject) -> None:
+    """Two calls, with torch's generator seeded alike, give the same values and gradients."""
+    scores, labels, mask = ragged()
+    first = loss.measure(scores, labels, mask)
+    loss.measure(2 * scores + 1, labels, mask)  # of which nothing may be left
+    second = loss.measure(scores, labels, mask)
+    for found, expected, what in zip(second, first, ("value", "gradient"), strict=True):
+        expect_close(found, expected, what, "at a second call with the same seed")
+
+
+def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
+    """A generator that is given draws everything; without one torch's own does, once seeded."""
+    data = ragged()
+    if not loss.draws(*data):
+        raise DoesNotApply("it draws nothing")
+    if "generator" not in loss.knobs:
+        raise Broken("it draws from global state: give it a knob generator, a torch.Generator")
+
+    def drawn(seed: int) -> torch.Tensor:
+        return loss.value(*data, generator=torch.Generator().manual_seed(seed))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        before = torch.get_rng_state()
+        first = drawn(0)
+        if not torch.equal(before, torch.get_rng_state()):
+            raise Broken("torch's own generator was used although another was given")
+        expect_close(drawn(0), first, "value", "with an equal generator")
+        if all(torch.equal(drawn(seed), first) for seed in range(1, 9)):
+            raise Broken("eight other seeds of the generator gave the same value: it is not used")
+        torch.manual_seed(0)
+        when = "with torch's own generator at the same seed"
+        expect_close(loss.value(*data), first, "value", when)
+
+
+def the_layout_in_memory_means_nothing(loss: Subject) -> None:
+    """Transposed, strided and expanded tensors give what contiguous ones give."""
+    scores, labels, mask = ragged()
+    value, gradient = loss.measure(scores, labels, mask)
+    apart = scores.T.contiguous().T, labels.repeat_interleave(2, -1)[:, ::2], mask.T.contiguous().T
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        strided = apart[0].detach().requires_grad_()
+        found = loss.value(strided, *apart[1:])
+        weights = torch.arange(1, 4, dtype=found.dtype)
+        (slope,) = torch.autograd.grad((found * weights).sum(), strided)
+    when = "when the tensors were not contiguous"
+    expect_close(found.detach(), value, "value", when, tolerance=1e-13)
+    expect_close(slope, gradient, "gradient", when, tolerance=1e-13)
+    row = labels[:1].expand(3, 8)
+    expected = loss.measure(scores, row.clone(), mask).value
+    found = loss.measure(scores, row, mask).value
+    expect_close(found, expected, "value", "when the labels were one expanded row")
+
+
+def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
+    """Values are float64 for float64 scores, else float32; a gradient has the scores' dtype."""
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        scores, labels, mask = ragged(dtype)
+        labels = labels if dtype == torch.float64 else labels.float()
+        value, gradient = loss.measure(scores, labels, mask)
+        wanted = torch.float64 if dtype == torch.float64 else torch.float32
+        if value.dtype != wanted or gradient.dtype != dtype:
+            raise Broken(f"scores of {dtype} gave values of {value.dtype}, not {wanted}")
+    # too coarse a digit on the way would show here
+    scores, labels, mask = ragged()
+    exact = loss.measure(scores, labels, mask).value
+    nudged = loss.measure(scores + 1e-10 * scores.sin(), labels, mask).value
+    if torch.equal(exact, nudged):
+        raise Broken("a change of 1e-10 in float64 scores changed nothing: digits are lost inside")

@@ -1,0 +1,145 @@
+"""The loss under test: how the battery calls it, and what it can tell from its signature."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ltr.battery.findings import Broken, DoesNotApply
+
+Loss = Callable[..., Tensor]
+
+
+class Measured(NamedTuple):
+    """One value per list, ``[batch]``, and the gradient of their weighted sum, as the scores."""
+
+    value: Tensor
+    gradient: Tensor
+
+
+class Subject:
+    """A loss and its knobs.
+
+    Attributes:
+        loss: the function with knobs bound.
+        knobs: every knob of its signature with the value in force.
+        metric: name of the metric that the loss, negated, goes to as it gets sharp, or None.
+        grades: labels given to it are from 0 to ``grades`` - 1.
+    """
+
+    def __init__(self, loss: Loss, *, metric: str | None = None, grades: int = 5) -> None:
+        """Look at the signature; the loss is not called yet."""
+        self.loss, self.metric, self.grades = loss, metric, grades
+        parameters = list(inspect.signature(loss).parameters.values())[3:]
+        self.knobs: dict[str, Any] = {
+            p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD
+        }
+
+    def with_knobs(self, **knobs: Any) -> "Subject":
+        """The same loss with some knobs changed."""
+        return Subject(partial(self.loss, **knobs), metric=self.metric, grades=self.grades)
+
+    def at(self, k: int | None) -> "Subject":
+        """The same loss at a cutoff.
+
+        Raises:
+            DoesNotApply: it has none.
+        """
+        if "k" not in self.knobs:
+            raise DoesNotApply("it has no knob k")
+        return self.with_knobs(k=k)
+
+    def sharp(self) -> "Subject":
+        """The same loss with the knobs that make a relaxation soft turned down, where it has any.
+
+        These are known by their names: ``temperature``, ``cut_slope``, and ``beta`` of the noise.
+        Slopes of other kinds (``sigma``) are met by scores that are far apart.
+        """
+        turned = {"temperature": 1e-4, "cut_slope": 100.0, "beta": 1e-300}
+        return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
+
+    def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
+        """Value and gradient; what is drawn comes from torch's generator, seeded by ``seed``.
+
+        Raises:
+            Broken: the loss crashed, or did not return one value per list.
+        """
+        scores = scores.detach().clone().requires_grad_()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            value = self.value(scores, labels, mask)
+            if not value.requires_grad:
+                raise Broken(f"the values have no graph, so backward fails{_where(mask)}")
+            weights = torch.arange(1, len(mask) + 1, dtype=value.dtype)
+            try:
+                (gradient,) = torch.autograd.grad((value * weights).sum(), scores)
+            except Exception as error:
+                raise Broken(f"backward crashed{_where(mask)}: {_told(error)}") from error
+        return Measured(value.detach(), gradient)
+
+    def value(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
+        """What the loss returns, as it is.
+
+        Raises:
+            Broken: it crashed, or did not return one value per list.
+        """
+        if (labels[mask] >= self.grades).any():  # else they are given as they are, strides and all
+            labels = labels.where(~mask, labels.clamp(max=self.grades - 1))
+        try:
+            value = self.loss(scores, labels, mask, **knobs)
+        except Exception as error:
+            raise Broken(f"crashed{_where(mask)}: {_told(error)}") from error
+        if not isinstance(value, Tensor):
+            raise Broken(
+                f"returned {type(value).__name__}, not one value per list, a tensor [batch]"
+            )
+        if value.shape != mask.shape[:1]:
+            raise Broken(
+                f"returned shape {list(value.shape)}{_where(mask)}, not one value per list, "
+                f"{list(mask.shape[:1])}"
+            )
+        return value
+
+    def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
+        """Whether the loss draws from torch's generator, or gives another value at each call."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            before = torch.get_rng_state()
+            first = self.value(scores, labels, mask)
+            moved = not torch.equal(before, torch.get_rng_state())
+            return moved or not torch.equal(first, self.value(scores, labels, mask))
+
+    def silenced(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple["Subject", Tensor]:
+        """Loss and labels such that nothing depends on what is drawn.
+
+        What is drawn for an item is another number in another place. Labels are made distinct, in
+        case the order of equal ones is drawn; failing that, noise of scale ``beta`` is turned off.
+
+        Raises:
+            DoesNotApply: neither helps.
+        """
+        if not self.draws(scores, labels, mask):
+            return self, labels
+        distinct = torch.arange(labels.shape[-1], dtype=labels.dtype).expand_as(labels)
+        quiet = Subject(self.loss, metric=self.metric, grades=max(self.grades, labels.shape[-1]))
+        attempts = [(quiet, distinct)]
+        if "beta" in self.knobs:
+            attempts.append((self.with_knobs(beta=1e-300), labels))
+        for subject, given in attempts:
+            values = [subject.measure(scores, given, mask, seed=seed).value for seed in range(3)]
+            if all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
+                return subject, given
+        raise DoesNotApply("its value depends on what it draws, and nothing turns that off")
+
+
+def _where(mask: Tensor) -> str:
+    return f" on {mask.shape[0]} lists of {mask.shape[1]} places"
+
+
+def _told(error: Exception) -> str:
+    """Name and message of an error in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}{'...' if len(text) > 160 else ''}"

@@ -1,0 +1,169 @@
+"""The battery on any loss that can be imported, as a table."""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from tabulate import tabulate
+
+from ltr.errors import ConfigError, LTRError
+from ltr.experiment.cli import hint
+from ltr.experiment.loss_configs import loss_config, loss_names
+from ltr.metrics.spec import METRICS
+
+if TYPE_CHECKING:  # both import torch
+    from ltr.battery import Subject, Verdict
+
+
+def named_loss(name: str, knobs: dict[str, Any]) -> "Subject":
+    """The loss of a config, or the function ``module.function``, with ``knobs`` set.
+
+    Raises:
+        ConfigError: there is no such loss, module, function or knob, or a value is out of range.
+    """
+    values: dict[str, Any] = {}
+    if "." in name:
+        function = imported(name)
+    elif name in loss_names():
+        config = loss_config(name)
+        function, values = imported(config.target), config.values()
+    else:
+        raise ConfigError(
+            f"{name}: no such loss; write module.function, or one of {', '.join(loss_names())}"
+            + hint(name, loss_names())
+        )
+    _check_signature(name, function, knobs)
+
+    from ltr.battery import GOES_TO, Subject
+
+    own = function.__module__.startswith("ltr.losses.")
+    metric = GOES_TO.get(function.__name__) if own else None
+    subject = Subject(partial(function, **{**values, **knobs}), metric=metric)
+    _check_values(subject)
+    return subject
+
+
+def imported(name: str) -> Callable[..., Any]:
+    """The function ``module.function``.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    module_name, _, function_name = name.rpartition(".")
+    if not module_name.strip(".") or not function_name:
+        raise ConfigError(f"{name}: write module.function, such as my.module.my_loss")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if f"{module_name}.".startswith(f"{missing}."):
+            raise ConfigError(
+                f"{name}: there is no module {missing}; start in the folder that holds it, or name "
+                "that folder with PYTHONPATH=FOLDER"
+            ) from error
+        raise ConfigError(f"{module_name} needs {missing}, which is not installed") from error
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise ConfigError(
+            f"{module_name} cannot be imported, mend it first: {type(error).__name__}: {text}"
+        ) from error
+    function = getattr(module, function_name, None)
+    if function is None:
+        functions = [key for key, value in vars(module).items() if callable(value)]
+        functions = [key for key in functions if not key.startswith("_")]
+        close = difflib.get_close_matches(function_name, functions, n=3, cutoff=0.5)
+        there = ", ".join(close or functions[:20]) or "no function"
+        raise ConfigError(f"{module_name} has no {function_name}; it has {there}")
+    if not callable(function):
+        raise ConfigError(f"{name} is no function: a loss is (scores, labels, mask) -> [batch]")
+    return function
+
+
+def read_knobs(arguments: Sequence[str]) -> dict[str, Any]:
+    """``knob=value`` as on the command line of ``train.py``, values in YAML.
+
+    Raises:
+        ConfigError: an argument is not of this form.
+
+    >>> read_knobs(["k=5", "tol=1e-3", "pairs=both", "temperature=null"])
+    {'k': 5, 'tol': 0.001, 'pairs': 'both', 'temperature': None}
+    """
+    knobs: dict[str, Any] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        try:
+            read: Any = OmegaConf.to_container(OmegaConf.create(f"value: {value}"), resolve=True)
+        except (OmegaConfBaseException, ValueError) as error:
+            raise ConfigError(f"{argument}: write knob=value, such as k=5") from error
+        except Exception as error:  # a YAML error, whose class is of a library we do not name
+            raise ConfigError(f"{argument}: {value} is not a value in YAML") from error
+        if not equals or not name:
+            raise ConfigError(f"{argument}: write knob=value, such as k=5")
+        knobs[name] = read["value"]
+    return knobs
+
+
+def set_metric(subject: "Subject", metric: str | None, grades: int) -> None:
+    """Set which metric the loss goes to, if one is given, and the number of grades it takes.
+
+    Raises:
+        ConfigError: there is no such metric, or fewer than two grades.
+    """
+    if metric is not None and metric not in METRICS:
+        raise ConfigError(f"--metric {metric}: choose one of {', '.join(METRICS)}")
+    if grades < 2:
+        raise ConfigError(f"--grades {grades}: write the number of grades, >= 2")
+    subject.metric, subject.grades = metric or subject.metric, grades
+
+
+def report(verdicts: Sequence["Verdict"]) -> str:
+    """The verdicts as a table, and how many of each there are."""
+    rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
+    text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])
+    outcomes = [verdict.outcome for verdict in verdicts]
+    words = {"holds": "hold", "FAILS": "fail", "does not apply": "do not apply"}
+    counts = [f"{outcomes.count(outcome)} {word}" for outcome, word in words.items()]
+    return f"{text}\n\n{len(verdicts)} properties: {', '.join(counts)}"
+
+
+def _check_signature(name: str, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise ConfigError(f"{name} has no signature: write a function in Python") from error
+    parameters = list(signature.parameters.values())
+    data = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:3]
+    if len(data) < 3:
+        raise ConfigError(
+            f"{name}{signature}: a loss takes (scores, labels, mask, *, knobs) and gives one value "
+            "per list; wrap yours in such a function"
+        )
+    known = [p.name for p in parameters[3:] if p.kind is not p.VAR_KEYWORD]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for knob in knobs:
+        if knob not in known and not takes_any:
+            raise ConfigError(
+                f"{knob}: {name} has no such knob; it has {', '.join(known) or 'none'}"
+                + hint(knob, known)
+            )
+    for p in parameters[3:]:
+        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in knobs:
+            raise ConfigError(f"{name} needs a value of {p.name}: add {p.name}=VALUE")
+
+
+def _check_values(subject: "Subject") -> None:
+    """Try the loss once, so that a knob it refuses is a mistake of the user's, not a finding."""
+    import torch
+
+    scores, labels = torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, 1.0]])
+    try:
+        subject.loss(scores, labels, torch.ones(1, 2, dtype=torch.bool))
+    except LTRError:
+        raise
+    except Exception:  # the battery reports it
+        return

@@ -1,0 +1,225 @@
+"""The formulas of the papers in NumPy float64, one list at a time, without padding.
+
+Nothing of ``ltr`` stands here. ``s`` are the scores, ``y`` the labels, ``[n]``; ``i`` indexes rows
+and ``j`` columns of every matrix of pairs.
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def ranks(s: Array) -> Array:
+    """Rank of each item from 1; ties in the order given."""
+    found = np.empty(len(s))
+    for r, item in enumerate(sorted(range(len(s)), key=lambda i: -s[i]), 1):
+        found[item] = r
+    return found
+
+
+def discount(r: Array | int) -> Array:
+    return 1 / np.log2(1 + np.asarray(r, float))
+
+
+def max_dcg(y: Array, k: int | None) -> float:
+    best = sorted(y, reverse=True)[:k]
+    return math.fsum((2**label - 1) / math.log2(1 + r) for r, label in enumerate(best, 1))
+
+
+def logistic_cdf(x: Array) -> Array:
+    return (1 + np.tanh(x / 2)) / 2
+
+
+def log_sum_exp(x: Array) -> float:
+    return float(x.max() + math.log(math.fsum(np.exp(x - x.max()))))
+
+
+# pairwise
+
+
+def _pairs(s: Array, y: Array, k: int | None, pairs: str) -> NDArray[np.bool_]:
+    top = ranks(s) <= (k or len(s))
+    inside = top[:, None] | top if pairs == "any" else top[:, None] & top
+    return (y[:, None] > y) & inside
+
+
+def _logistic(s: Array, sigma: float) -> Array:
+    return np.logaddexp(0, -sigma * (s[:, None] - s))
+
+
+def ranknet(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any"):
+    return (_pairs(s, y, k, pairs) * _logistic(s, sigma)).sum()
+
+
+def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pairs: str = "any"):
+    r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
+    d = np.where(r <= (k or len(s)), discount(r), 0)
+    weights = np.abs(g[:, None] - g) * np.abs(d[:, None] - d)
+    return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
+
+
+def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, mu: float = 10.0):
+    r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
+    if variant == "ndcg1":
+        weights = (g * discount(r))[:, None] * np.ones(len(s))
+    else:
+        apart = np.abs(r[:, None] - r) + np.eye(len(s))
+        weights = discount(apart) - discount(apart + 1)
+        if variant == "ndcg2++":
+            weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
+        weights = weights * np.abs(g[:, None] - g)
+    return (_pairs(s, y, k, "any") * weights * _logistic(s, 1.0)).sum()
+
+
+def _taus(y: Array, pair_weight: str | None) -> Array:
+    best = sum(label * (len(y) - r) for r, label in enumerate(sorted(y, reverse=True), 1))
+    weights = (y[:, None] - y) / best if pair_weight and best else np.ones((len(y), len(y)))
+    return weights * (y[:, None] > y)
+
+
+def ranksvm(s: Array, y: Array, squared: bool = False, pair_weight: str | None = None):
+    hinge = np.maximum(0, 1 - (s[:, None] - s))
+    return (_taus(y, pair_weight) * (hinge**2 if squared else hinge)).sum()
+
+
+def rankboost(s: Array, y: Array, pair_weight: str | None = None):
+    wrong_by = s - s[:, None]
+    costs = np.exp(np.minimum(wrong_by, 30))
+    costs = np.where(wrong_by > 30, math.exp(30) * (1 + wrong_by - 30), costs)
+    return (_taus(y, pair_weight) * costs).sum()
+
+
+# listwise
+
+
+def listnet(s: Array, y: Array):
+    target = np.exp(y - y.max()) / np.exp(y - y.max()).sum()
+    return (target * (log_sum_exp(s) - s)).sum()
+
+
+def listmle(s: Array, y: Array, weight: str | None = None):
+    n, ordered = len(s), s[np.argsort(-y)]
+    total = 0.0
+    for r in range(1, n + 1):
+        w = 1.0
+        if weight == "exp2":
+            w = float(Fraction(2 ** (n - r) - 1, 2 ** (n - 1) - 1)) if n > 1 else 0.0
+        elif weight == "log2":
+            w = 1 / math.log2(1 + r)
+        total += w * (log_sum_exp(ordered[r - 1 :]) - ordered[r - 1])
+    return total
+
+
+def approxndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
+    above = logistic_cdf((s - s[:, None]) / temperature)
+    np.fill_diagonal(above, 0)
+    r = 1 + above.sum(1)
+    cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
+    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+
+
+# pointwise
+
+
+def bce(s: Array, y: Array):
+    return np.logaddexp(0, np.where(y >= 1, -s, s)).mean()
+
+
+def mse(s: Array, y: Array):
+    return ((s - y) ** 2).mean()
+
+
+def rmse(s: Array, y: Array):
+    return math.sqrt(((5 * logistic_cdf(s) - y) ** 2).mean())
+
+
+def ordinal(s: Array, y: Array):
+    margins = s[:, None] - (np.arange(1, 5) - 0.5)
+    reached = y[:, None] >= np.arange(1, 5)
+    return np.logaddexp(0, np.where(reached, -margins, margins)).sum(1).mean()
+
+
+# soft permutations [rank, item]
+
+
+def softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def neural_sort(s: Array, temperature: float) -> Array:
+    n = len(s)
+    s = s - s.mean()  # P is the same for any shift, and rounds less around 0
+    distances = np.array([math.fsum(np.abs(s - x)) for x in s])
+    rows = n + 1 - 2 * np.arange(1, n + 1)
+    return softmax((rows[:, None] * s - distances) / temperature)
+
+
+def soft_sort(s: Array, temperature: float) -> Array:
+    return softmax(-np.abs(np.sort(s)[::-1][:, None] - s) / temperature)
+
+
+def sinkhorn(p: Array, max_iter: int = 30, tol: float = 1e-6) -> Array:
+    for _ in range(max_iter):
+        for axis in (0, 1):
+            sums = p.sum(axis, keepdims=True)
+            p = p / np.where(sums > 1e-150, sums, 1)
+        if max(np.abs(p.sum(axis) - 1).max() for axis in (0, 1)) < tol:
+            break
+    return p
+
+
+def ot_sort(s: Array, temperature: float) -> Array:
+    x = 1 / (1 + np.exp(-(s - s.mean()) / math.sqrt(s.var() + 1e-6)))
+    return sinkhorn(neural_sort(x / max(1, len(s) - 1), temperature))
+
+
+def rank_distribution(s: Array, sigma: float) -> Array:
+    n = len(s)
+    found = np.zeros((n, n))  # [item, rank]
+    found[:, 0] = 1
+    for i in range(n):  # every other item in turn beats j, or does not
+        beats = np.array([math.erfc((x - s[i]) / (2 * sigma)) / 2 for x in s])[:, None]
+        beats[i] = 0
+        shifted = np.concatenate([np.zeros((n, 1)), found[:, :-1]], 1)
+        found = shifted * beats + found * (1 - beats)
+    return found.T
+
+
+# metrics of a soft permutation
+
+
+def soft_ndcg(soft: Array, y: Array, k: int | None):
+    n = len(y)
+    d = discount(np.arange(1, n + 1)) * (np.arange(n) < (k or n))
+    return -((soft @ (2**y - 1)) * d).sum() / max_dcg(y, k)
+
+
+def soft_map(soft: Array, y: Array, k: int | None):
+    b = soft @ (y >= 1)
+    total = sum(b[r] * (1 + b[:r].sum()) / (r + 1) for r in range(len(y)) if r < (k or len(y)))
+    return -total / (y >= 1).sum()
+
+
+def _first_stop(chances: Array, k: int | None) -> float:
+    total, left = 0.0, 1.0
+    for r, c in enumerate(chances[:k], 1):
+        total += left * c / r
+        left *= 1 - c
+    return -total
+
+
+def soft_mrr(soft: Array, y: Array, k: int | None):
+    return _first_stop(soft @ (y >= 1), k)
+
+
+def soft_err(soft: Array, y: Array, k: int | None):
+    return _first_stop(soft @ ((2**y - 1) / 2**4), k)
+
+
+def soft_precision(soft: Array, y: Array, k: int | None):
+    return -(soft @ (y >= 1))[:k].sum() / (k or len(y))

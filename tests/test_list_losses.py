@@ -1,0 +1,80 @@
+"""``scripts/list_losses.py``: every config, its paper and its knobs, and one loss in full."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ltr.experiment.check_loss import imported
+from ltr.experiment.cli import CONFIGS
+from ltr.experiment.list_losses import details, table
+from ltr.experiment.loss_configs import loss_config, loss_names
+
+SCRIPT = CONFIGS.parent / "scripts" / "list_losses.py"
+
+
+def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["list_losses.py", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
+    code, out, _ = run(capsys, monkeypatch, "--markdown")
+    assert code == 0
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in out.splitlines()[2:]]
+    rows = [[cell.strip().replace("\\|", "|") for cell in row] for row in cells]
+    files = sorted((CONFIGS / "loss").glob("*.yaml"))
+    assert [row[0] for row in rows] == [path.stem for path in files]
+    for name, function, title, knobs in rows:
+        text = (CONFIGS / "loss" / f"{name}.yaml").read_text()
+        assert f"_target_: ltr.losses.{function}\n" in text
+        assert f"# {title}\n" in text
+        assert (knobs == "-") == ("No knobs." in title)
+    named = dict(zip([row[0] for row in rows], rows, strict=True))
+    assert named["ranknet"][3] == "k=null sigma=1.0 pairs=any"
+    assert named["rmse"][3] == "levels=5"
+
+
+def test_the_plain_table_has_the_same(capsys, monkeypatch) -> None:
+    code, out, _ = run(capsys, monkeypatch)
+    assert (code, out) == (0, table() + "\n")
+    assert [line.split()[0] for line in out.splitlines()[2:] if line[0] != " "] == loss_names()
+    assert max(map(len, out.splitlines())) < 150
+
+
+@pytest.mark.parametrize("name", loss_names())
+def test_one_loss_in_full(name: str) -> None:
+    found, config = details(name), loss_config(name)
+    assert found.startswith(f"{name}: {config.title}\n\n{config.target}(scores, labels, mask")
+    assert " ".join((imported(config.target).__doc__ or "").split()) in " ".join(found.split())
+    assert config.values().keys() == {knob.name for knob in config.knobs}
+    for knob in config.knobs:
+        assert knob.comment
+        assert any(
+            line.split()[:2] == [f"loss.{knob.name}", knob.value] and knob.comment in line
+            for line in found.splitlines()
+        )
+    command = found.splitlines()[-1].split()
+    assert command[:3] == ["python", "train.py", f"loss={name}"]
+    assert all(word.startswith("loss.") for word in command[3:])
+
+
+def test_no_such_loss_is_one_line(capsys, monkeypatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "neuralndgc")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: neuralndgc: no such loss; there are approxndcg, ")
+    assert err.endswith("(did you mean neuralndcg?)\n")
+
+
+def test_the_table_needs_no_torch(tmp_path: Path) -> None:
+    code = "from ltr.experiment.list_losses import table; import sys; table(); "
+    code += "assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
