@@ -78,3 +78,8 @@ def test_the_table_needs_no_torch(tmp_path: Path) -> None:
     code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_losses_is_that_table() -> None:
+    page = (CONFIGS.parent / "docs" / "losses.md").read_text()
+    assert page.endswith(f"\n{table(markdown=True)}\n")
