@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ltr.experiment.benchmark import peers
 from ltr.experiment.benchmark.measuring import spread
 from ltr.experiment.benchmark.process import Side
 from ltr.experiment.benchmark.work import OURS, Case, disagreement
@@ -66,16 +67,17 @@ class Comparison:
     """Runs the cases of one subject; a side's process is kept from case to case."""
 
     def __init__(
-        self, subject: str, options: Mapping[str, Any], plan: Plan, say: Callable[[str], object]
+        self, module: str, options: Mapping[str, Any], plan: Plan, say: Callable[[str], object]
     ) -> None:
-        """``options`` of ``process.Side``; ``say`` is told each row as it is done."""
-        self.subject, self.options, self.plan, self.say = subject, options, plan, say
+        """``module`` and ``options`` of ``process.Side``; ``say`` is told each row when done."""
+        self.module, self.options, self.plan, self.say = module, options, plan, say
+        self.subject = module.rpartition(".")[2]
         self._sides: dict[str, Side] = {}
 
     def close(self) -> None:
         """End the processes."""
         for side in self._sides.values():
-            side.__exit__(None, None, None)
+            side.close()
         self._sides.clear()
 
     def run(self, case: Case) -> list[Row]:
@@ -94,15 +96,17 @@ class Comparison:
     def _ask(self, row: Row, do: str, **request: Any) -> dict[str, Any]:
         """A side's reply; a failure goes into its row."""
         if row.side not in self._sides:
-            self._sides[row.side] = Side(self.subject, row.side, self.options)
+            self._sides[row.side] = Side(self.module, row.side, self.options)
         reply = self._sides[row.side].ask(do, **request)
-        for status, key in ((FAILED, "failed"), (ABSENT, "absent")):
-            if key in reply:
-                row.status, row.text = status, str(reply[key])
+        if "failed" in reply:
+            row.status, row.text = FAILED, str(reply["failed"])
         return reply
 
     def _prepared(self, case: Case, side: str) -> Row:
         row = Row(self.subject, case.name, side)
+        if side in peers.NEEDS and not peers.installed(side):
+            row.status, row.text = ABSENT, "not installed: make bench"
+            return row
         reply = self._ask(row, "prepare", settings=dict(case.settings))
         if row.status == MEASURED:
             row.amount, row.unit, row.note = reply["amount"], reply["unit"], reply["note"]

@@ -10,12 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-NAMES = ("allrank", "scikit-learn", "lightgbm")
-HOW = "not installed: make bench"
-
-
-class PeerMissing(Exception):
-    """A peer is not installed; the rest of the benchmark goes on without it."""
+# What each needs to be imported; allRank's other needs have stand-ins below.
+NEEDS = {"allrank": ("allrank", "attr"), "scikit-learn": ("sklearn",), "lightgbm": ("lightgbm",)}
 
 
 def folder() -> Path:
@@ -33,15 +29,15 @@ def find() -> None:
         sys.path.append(place)
 
 
-def need(module: str) -> Any:
-    """Import a peer.
-
-    Raises:
-        PeerMissing: it is not installed.
-    """
+def installed(peer: str) -> bool:
+    """Whether a peer can be used here."""
     find()
-    if importlib.util.find_spec(module) is None:
-        raise PeerMissing(HOW)
+    return all(importlib.util.find_spec(module) is not None for module in NEEDS[peer])
+
+
+def need(module: str) -> Any:
+    """Import a module of a peer that is installed."""
+    find()
     if module == "allrank" or module.startswith("allrank."):
         _shim_allrank()
     return importlib.import_module(module)
@@ -51,7 +47,7 @@ def versions() -> dict[str, str]:
     """The version of each peer, or that it is not there."""
     find()
     found = {}
-    for name in NAMES:
+    for name in NEEDS:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

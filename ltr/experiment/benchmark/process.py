@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,24 +22,16 @@ class Side:
     """
 
     def __init__(self, subject: str, name: str, options: Mapping[str, Any]) -> None:
-        """``options``: what ``worker.Worker`` takes, and time_limit, in seconds a request."""
+        """Start nothing yet.
+
+        Args:
+            subject: the module whose ``make`` makes the work, such as ``losses``.
+            name: of the side.
+            options: what ``worker.Worker`` takes, and time_limit, in seconds a request.
+        """
         self.subject, self.name, self.options = subject, name, options
         self._process: subprocess.Popen[str] | None = None
-        self._log = tempfile.TemporaryFile("w+")
-
-    def __enter__(self) -> "Side":
-        """Nothing is started yet."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        """End the process."""
-        self.end()
-        self._log.close()
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in close)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """The reply; ``{"failed": why}`` where the process took too long or died."""
@@ -60,6 +51,11 @@ class Side:
                 return {"failed": f"takes over {limit:,.0f} s"}
         line = process.stdout.readline()
         return json.loads(line) if line else self._died()
+
+    def close(self) -> None:
+        """End the process; nothing can be asked any more."""
+        self.end()
+        self._log.close()
 
     def end(self, *, kill: bool = False) -> None:
         """Close the pipes and wait; ``kill``: do not let it finish what it does."""

@@ -49,7 +49,8 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     if "queries" in settings:
         return _open_kept(int(settings["queries"]), cache_dir)
     path = Path(settings["path"])
-    read, answer, note = _reader(side, path, cache_dir)
+    place = Path(tempfile.mkdtemp(dir=cache_dir))
+    read, answer, note = _reader(side, path, place)
     return Work(
         call=read,
         answer=lambda: answer(read()),
@@ -57,17 +58,18 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
         unit="MB",
         note=note,
         bytes_needed=read_letor(path).features.nbytes if side == OURS else None,
+        close=partial(shutil.rmtree, place, ignore_errors=True),
     )
 
 
 def _reader(
-    side: str, path: Path, cache_dir: str
+    side: str, path: Path, place: Path
 ) -> tuple[Callable[[], Any], Callable[[Any], Answer], str]:
-    """How a side reads, how its result is compared, and what to say of it."""
+    """How a side reads, how its result is compared, what to say of it; ``place`` is its own."""
     if side == OURS:
         return partial(read_letor, path), _ours, "dense float32 in memory"
     if side in (TO_CACHE, FROM_CACHE):
-        return _through_cache(side, path, cache_dir)
+        return _through_cache(side, path, place)
     if side == LIGHTGBM:
         return _lightgbm(path), lambda data: {"rows": data.num_data()}, "binned; no query ids"
     if side == SKLEARN:
@@ -95,14 +97,13 @@ def _ours(lists: Lists) -> Answer:
 
 
 def _through_cache(
-    side: str, path: Path, cache_dir: str
+    side: str, path: Path, place: Path
 ) -> tuple[Callable[[], Any], Callable[[Any], Answer], str]:
-    place = tempfile.TemporaryDirectory(dir=cache_dir)  # lives as long as ``read``
-    data, kept = Path(place.name, "data"), Path(place.name, "cache")
+    data, kept = place / "data", place / "cache"
     (data / "lists").mkdir(parents=True)
     (data / "lists" / "train.txt").symlink_to(path.resolve())
 
-    def read(_: object = place) -> Lists:
+    def read() -> Lists:
         if side == TO_CACHE:
             shutil.rmtree(kept, ignore_errors=True)
         dataset = LetorFiles(name="letor", folder="lists", data_dir=data, cache_dir=kept)

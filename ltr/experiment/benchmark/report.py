@@ -99,7 +99,7 @@ def section(
         why_not: why nothing was measured, where that is so.
         picture: path of a plot, relative to the file.
     """
-    parts = [f"## {TITLES[subject]}: {device}", f"`{about['command']}`"]
+    parts = [f"## {TITLES[subject]} ({device})", f"`{about['command']}`"]
     if why_not:
         parts.append(f"Not measured yet: {why_not}")
     else:

@@ -5,13 +5,13 @@ import os
 import platform
 import shlex
 import shutil
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError
@@ -33,6 +33,7 @@ from ltr.experiment.results import commit, versions
 log = logging.getLogger(__name__)
 
 SUBJECTS = tuple(report.TITLES)
+GPU_SUBJECTS = tuple(subject for subject in SUBJECTS if subject != "reader")
 DEVICES = ("cpu", "cuda")
 A_DAY = 86400.0  # the time limit of a whole run
 
@@ -87,9 +88,11 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
 
 def _chosen(cfg: DictConfig) -> tuple[str, ...]:
     if cfg.what == "all":
-        return SUBJECTS
+        return SUBJECTS if cfg.device == "cpu" else GPU_SUBJECTS
     if cfg.what not in SUBJECTS:
         raise ConfigError(f"what={cfg.what}: choose one of {', '.join((*SUBJECTS, 'all'))}")
+    if cfg.device == "cuda" and cfg.what not in GPU_SUBJECTS:
+        raise ConfigError(f"what={cfg.what} device=cuda: reading uses no GPU; leave out device")
     return (cfg.what,)
 
 
@@ -106,8 +109,8 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))
     rows: list[Row] = []
 
-    def compared(worker: str, cases: Sequence[Case], **other: Any) -> None:
-        comparison = Comparison(worker, {**options, **other}, plan, log.info)
+    def compared(module: Any, cases: Sequence[Case], **other: Any) -> None:
+        comparison = Comparison(module.__name__, {**options, **other}, plan, log.info)
         try:
             for case in cases:
                 if cfg.only is None or str(cfg.only) in case.name:
@@ -116,19 +119,18 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
             comparison.close()
 
     if subject == "losses":
-        compared("losses", losses.cases(sizes))
+        compared(losses, losses.cases(sizes))
     elif subject == "reader":
-        if cfg.device == "cpu":  # reading knows no device
-            compared("reader", reader.cases(sizes, cache_dir, cfg.data))
+        compared(reader, reader.cases(sizes, cache_dir, cfg.data))
     elif subject == "training":
-        compared("training", training.cases(sizes))
+        compared(training, training.cases(sizes))
         if cfg.device == "cuda":
-            compared("whole_runs", whole_runs.cases(sizes), time_limit=A_DAY)
+            compared(whole_runs, whole_runs.cases(sizes), time_limit=A_DAY)
     elif subject == "evaluation":
-        compared("evaluation", evaluation.cases(sizes))
+        compared(evaluation, evaluation.cases(sizes))
     else:
-        for worker, grow in (("losses", growth.lengths), ("training", growth.epochs)):
-            comparison = Comparison(worker, options, plan, log.info)
+        for module, grow in ((losses, growth.lengths), (training, growth.epochs)):
+            comparison = Comparison(module.__name__, options, plan, log.info)
             try:
                 rows += grow(sizes, comparison)
             finally:
@@ -164,7 +166,8 @@ def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) 
 
 def _command(subject: str, cfg: DictConfig) -> str:
     """What gives this section again."""
-    given = [arg for arg in sys.argv[1:] if arg.split("=")[0] not in ("what", "device", "write")]
+    typed = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    given = [arg for arg in typed if arg.split("=")[0] not in ("what", "device", "write")]
     words = shlex.join([f"what={subject}", f"device={cfg.device}", *given])
     return f"make bench ARGS={shlex.quote(words)}"
 

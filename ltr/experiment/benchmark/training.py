@@ -1,5 +1,6 @@
 """Epochs of training with the paper's Web30K model, ours and allRank's; LightGBM for context."""
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,13 +49,15 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     lists = experiment.dataset.split("train")
     transform = experiment.fit_transform(lists)
     torch.manual_seed(0)
+    folder = Path(tempfile.mkdtemp())
     if side == OURS:
-        call, answer, note = _ours(experiment, lists, transform)
+        call, answer, note = _ours(experiment, lists, transform, folder)
     elif side == LIGHTGBM:
         call, answer, note = _lightgbm(lists)
     else:
         call, answer, note = _allranks(cfg, experiment, lists, transform, str(settings["loss"]))
-    return Work(call, lambda: answer, amount=len(lists), unit="lists", note=note)
+    close = partial(shutil.rmtree, folder, ignore_errors=True)
+    return Work(call, lambda: answer, amount=len(lists), unit="lists", note=note, close=close)
 
 
 def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictConfig:
@@ -85,10 +88,9 @@ def first_lists(lists: Lists, count: int) -> Lists:
     )
 
 
-def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> Any:
+def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, folder: Path) -> Any:
     device = experiment.device
     model = experiment.model(lists.width).to(device)
-    folder = tempfile.TemporaryDirectory()
     trainer = Trainer(
         model,
         experiment.loss,
@@ -97,7 +99,7 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> 
         experiment.settings,
         metrics=experiment.metrics,
         convention=experiment.convention,
-        folder=Path(folder.name),
+        folder=folder,
         kept={},
     )
     vali = first_lists(lists, min(VALI, len(lists)))
@@ -106,8 +108,8 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> 
         "vali": ItemTensors(vali, transform, device),
     }
 
-    def epoch(kept: object = folder) -> None:
-        """The next epoch of one run; its folder lives as long as this function."""
+    def epoch() -> None:
+        """The next epoch of one run."""
         trainer.settings = replace(trainer.settings, epochs=trainer.progress.epoch + 1)
         trainer.fit(data)
 

@@ -39,6 +39,7 @@ class Work:
         unit: such as ``lists`` or ``MB``.
         note: what to say beside the row.
         bytes_needed: the bytes of the result itself, where memory is measured against it.
+        close: called when the case is done.
     """
 
     call: Callable[[], object]
@@ -47,6 +48,7 @@ class Work:
     unit: str = "passes"
     note: str = ""
     bytes_needed: int | None = None
+    close: Callable[[], object] = lambda: None
 
 
 def disagreement(ours: Answer, theirs: Answer, tolerance: Mapping[str, float]) -> str | None:

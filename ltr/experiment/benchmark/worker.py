@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from ltr.experiment.benchmark import peers
 from ltr.experiment.benchmark.measuring import peak_of, seconds_of
 from ltr.experiment.benchmark.work import Work
 
@@ -22,9 +21,12 @@ class Worker:
     """Obeys one request after the other; holds the work of one case at a time."""
 
     def __init__(self, subject: str, side: str, options: Mapping[str, Any]) -> None:
-        """``options``: device, threads, memory_limit in bytes and cache_dir."""
+        """Limit itself to ``options``: device, threads, memory_limit in bytes, cache_dir.
+
+        ``subject``: a module with ``make``, such as ``losses``.
+        """
         # Of the subjects this one alone is imported: reading needs no torch.
-        self.make = importlib.import_module(f"ltr.experiment.benchmark.{subject}").make
+        self.make = importlib.import_module(subject).make
         self.side, self.options = side, options
         self.device = str(options["device"])
         self.work: Work | None = None
@@ -37,7 +39,7 @@ class Worker:
     def obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The reply to a request ``{"do": ..., ...}``."""
         if request["do"] == "prepare":
-            self.work = None  # free the last case's first
+            self.finish()  # free the last case's memory first
             work: Work = self.make(
                 self.side, request["settings"], self.device, str(self.options["cache_dir"])
             )
@@ -61,6 +63,12 @@ class Worker:
 
         return {"table": profiled(self.work.call, self.device)}
 
+    def finish(self) -> None:
+        """Let go of the case."""
+        if self.work is not None:
+            self.work.close()
+        self.work = None
+
     def _threads(self) -> int:
         if "torch" in sys.modules:
             return int(sys.modules["torch"].get_num_threads())
@@ -68,11 +76,9 @@ class Worker:
 
 
 def reply_to(worker: Worker, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The reply, or why there is none: ``{"absent": ...}`` or ``{"failed": ...}``."""
+    """The reply, or why there is none: ``{"failed": ...}``."""
     try:
         return worker.obey(request)
-    except peers.PeerMissing as missing:
-        return {"absent": str(missing)}
     except Exception as error:
         traceback.print_exc()
         text = " ".join(str(error).split())
@@ -91,6 +97,7 @@ def main(subject: str, side: str, options: Mapping[str, Any], out: TextIO) -> No
     for line in sys.stdin:
         out.write(json.dumps(reply_to(worker, json.loads(line))) + "\n")
         out.flush()
+    worker.finish()
 
 
 if __name__ == "__main__":
