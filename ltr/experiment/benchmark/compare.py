@@ -32,6 +32,7 @@ class Row:
     unit: str = "passes"
     note: str = ""
     bytes_needed: int | None = None
+    flops: float | None = None
     threads: int | None = None
     cold: bool = False
     profile: str | None = None
@@ -111,6 +112,7 @@ class Comparison:
         if row.status == MEASURED:
             row.amount, row.unit, row.note = reply["amount"], reply["unit"], reply["note"]
             row.bytes_needed, row.threads = reply["bytes_needed"], reply["threads"]
+            row.flops = reply["flops"]
         return row
 
     def _check(self, case: Case, rows: Mapping[str, Row]) -> None:

@@ -54,8 +54,8 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     return Work(
         call=read,
         answer=lambda: answer(read()),
-        amount=path.stat().st_size / 1e6,
-        unit="MB",
+        amount=1 if side == FROM_CACHE else path.stat().st_size / 1e6,
+        unit="opens" if side == FROM_CACHE else "MB",
         note=note,
         bytes_needed=read_letor(path).features.nbytes if side == OURS else None,
         close=partial(shutil.rmtree, place, ignore_errors=True),
@@ -158,9 +158,8 @@ def _open_kept(queries: int, cache_dir: str) -> Work:
     return Work(
         call=opened,
         answer=lambda: {"first": opened()},
-        amount=lists.features.nbytes / 1e6,
-        unit="MB",
-        note="mapped, one list read",
+        unit="opens",
+        note=f"{lists.features.nbytes / 1e6:,.0f} MB mapped, one list read",
     )
 
 

@@ -32,6 +32,8 @@ peak memory is what one call holds at its peak beyond what was held before it. B
 timed, the results are compared; what differs is not timed.
 """
 
+_ELSEWHERE = ("command", "settings")  # the one stands above, the others are the command's
+
 
 def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The cells under ``HEAD``, one row a side; the case is named once."""
@@ -43,7 +45,6 @@ def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             cells.append((case, row.side, row.text or row.status, *[""] * 5))
             continue
         _, low, high = spread(row.seconds)
-        rate = row.amount / row.median
         cells.append(
             (
                 case,
@@ -51,7 +52,7 @@ def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
                 duration(row.median),
                 f"{duration(low)} to {duration(high)}",
                 f"{len(row.seconds)}{', cold' if row.cold else ''}",
-                f"{rate:,.{0 if rate >= 100 else 1}f} {row.unit}/s",
+                _rate(row, row.median),
                 _memory(row),
                 _to_ours(row, ours.get((row.subject, row.case))),
             )
@@ -77,6 +78,7 @@ def printed(subject: str, device: str, rows: Sequence[Row], *, with_goals: bool 
     found = goals_table(subject, device, rows) if with_goals else []
     if found:
         parts.append(tabulate(found, GOAL_HEAD, tablefmt="simple", disable_numparse=True))
+    parts += [f"{row.case}, ours\n{row.profile}" for row in rows if row.profile]
     return "\n\n".join(parts) + "\n"
 
 
@@ -103,7 +105,8 @@ def section(
     if why_not:
         parts.append(f"Not measured yet: {why_not}")
     else:
-        parts.append(", ".join(f"{k} {v}" for k, v in about.items() if k != "command") + ".")
+        told = (f"{key} {value}" for key, value in about.items() if key not in _ELSEWHERE)
+        parts.append(", ".join(told) + ".")
         parts.append(tabulate(rows_table(rows), HEAD, tablefmt="github", disable_numparse=True))
         parts.append("\n".join(f"- {note}" for note in notes(rows)))
     found = goals_table(subject, device, rows) if with_goals else []
@@ -162,6 +165,14 @@ def duration(seconds: float) -> str:
     """
     value, unit = (1e3 * seconds, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:.3g} {unit}"
+
+
+def _rate(row: Row, seconds: float) -> str:
+    rate = row.amount / seconds
+    text = f"{rate:,.{0 if rate >= 100 else 1}f} {row.unit}/s"
+    if row.flops is not None:
+        text += f", {row.flops / seconds / 1e9:,.3g} GFLOP/s"
+    return text
 
 
 def _memory(row: Row) -> str:

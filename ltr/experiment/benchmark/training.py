@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
+from torch.utils.flop_counter import FlopCounterMode
 
-from ltr.data.batches import ItemTensors
+from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.benchmark import allrank_side, peers
@@ -49,15 +50,16 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     lists = experiment.dataset.split("train")
     transform = experiment.fit_transform(lists)
     torch.manual_seed(0)
-    folder = Path(tempfile.mkdtemp())
+    folder, flops = Path(tempfile.mkdtemp()), None
     if side == OURS:
+        flops = len(lists) * flops_of_a_list(experiment, lists, transform)
         call, answer, note = _ours(experiment, lists, transform, folder)
     elif side == LIGHTGBM:
         call, answer, note = _lightgbm(lists)
     else:
         call, answer, note = _allranks(cfg, experiment, lists, transform, str(settings["loss"]))
     close = partial(shutil.rmtree, folder, ignore_errors=True)
-    return Work(call, lambda: answer, amount=len(lists), unit="lists", note=note, close=close)
+    return Work(call, lambda: answer, len(lists), "lists", note, flops=flops, close=close)
 
 
 def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictConfig:
@@ -74,6 +76,20 @@ def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictC
         "metrics=[ndcg@5]",
         "epochs=100000",  # the benchmark asks for one after the other
     )
+
+
+def flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> float:
+    """Operations of the model's matrix products, forward and backward: mean of the first batch."""
+    settings = experiment.settings
+    some = first_lists(lists, min(len(lists), settings.batch_size))
+    data = ItemTensors(some, transform, experiment.device)
+    batch = next(
+        train_batches(data, batch_size=len(some), list_size=settings.list_size, seed=0, epoch=0)
+    )
+    model = experiment.model(lists.width).to(experiment.device)
+    with FlopCounterMode(display=False) as counter:
+        model(batch.features, batch.mask, batch.ranks).sum().backward()
+    return counter.get_total_flops() / len(some)
 
 
 def first_lists(lists: Lists, count: int) -> Lists:

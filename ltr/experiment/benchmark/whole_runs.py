@@ -1,6 +1,5 @@
 """Whole runs of ``train.py`` on a GPU: the paper's, and all neural rows of its Table 3."""
 
-import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +7,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from ltr.experiment.benchmark.training import flops_of_a_list
 from ltr.experiment.benchmark.work import OURS, Case, Work
+from ltr.experiment.build import build
 from ltr.experiment.compose import composed
 from ltr.experiment.run import run
 
@@ -60,7 +61,6 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
         )
         for row in settings["rows"]
     ]
-    logging.disable(logging.INFO)
 
     def runs() -> None:
         for cfg in configs:
@@ -68,4 +68,7 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
                 run(cfg, Path(folder), {"loss": str(cfg.loss["_target_"])})
 
     lists = int(settings["queries"]) * int(settings["epochs"]) * len(configs)
-    return Work(runs, lambda: {}, lists, "lists", "one run after the other")
+    experiment = build(configs[0])
+    train = experiment.dataset.split("train")
+    flops = lists * flops_of_a_list(experiment, train, experiment.fit_transform(train))
+    return Work(runs, lambda: {}, lists, "lists", "one run after the other", flops=flops)

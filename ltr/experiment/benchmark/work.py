@@ -39,6 +39,7 @@ class Work:
         unit: such as ``lists`` or ``MB``.
         note: what to say beside the row.
         bytes_needed: the bytes of the result itself, where memory is measured against it.
+        flops: floating-point operations of the model in one call, where they are known.
         close: called when the case is done.
     """
 
@@ -48,6 +49,7 @@ class Work:
     unit: str = "passes"
     note: str = ""
     bytes_needed: int | None = None
+    flops: float | None = None
     close: Callable[[], object] = lambda: None
 
 

@@ -49,6 +49,7 @@ class Worker:
                 "unit": work.unit,
                 "note": work.note,
                 "bytes_needed": work.bytes_needed,
+                "flops": work.flops,
                 "threads": self._threads(),
             }
         assert self.work is not None
