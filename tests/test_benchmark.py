@@ -22,6 +22,7 @@ from ltr.experiment.benchmark.compare import (
     Row,
 )
 from ltr.experiment.benchmark.growth import NOT_TRIED, growing
+from ltr.experiment.benchmark.measuring import peak_of
 from ltr.experiment.benchmark.run import benchmark
 from ltr.experiment.benchmark.work import Case
 from ltr.experiment.benchmark.worker import Worker, reply_to
@@ -121,6 +122,13 @@ def test_memory_is_the_peak_of_the_call(faulty) -> None:
     size = 10_000_000
     rows = faulty.run(replace(FAULTY, settings={"size": size}))
     assert rows[0].bytes == pytest.approx(8 * size, abs=2_000_000)  # the kernel counts in batches
+
+
+def test_an_earlier_peak_does_not_count() -> None:
+    _, large = peak_of(lambda: bytearray(b"x") * 100_000_000, "cpu")
+    _, small = peak_of(lambda: bytearray(b"x") * 1000, "cpu")
+    assert large > 90_000_000
+    assert small < 9_000_000
 
 
 def test_a_side_that_failed_is_not_tried_at_larger_sizes(faulty) -> None:

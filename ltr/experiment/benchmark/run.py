@@ -167,7 +167,8 @@ def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) 
 def _command(subject: str, cfg: DictConfig) -> str:
     """What gives this section again."""
     typed = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    given = [arg for arg in typed if arg.split("=")[0] not in ("what", "device", "write")]
+    here = ("what", "device", "write", "cache_dir", "output_dir")  # or of this machine alone
+    given = [arg for arg in typed if arg.split("=")[0] not in here]
     words = shlex.join([f"what={subject}", f"device={cfg.device}", *given])
     return f"make bench ARGS={shlex.quote(words)}"
 
