@@ -61,6 +61,9 @@ class InThisProcess:
     def __init__(self, subject: str, name: str, options: dict) -> None:
         self.worker = Worker(subject, name, options | {"memory_limit": None})
 
+    def start(self) -> None:
+        pass
+
     def ask(self, do: str, **request) -> dict:
         return json.loads(json.dumps(reply_to(self.worker, {"do": do, **request})))
 

@@ -83,7 +83,11 @@ class Comparison:
 
     def run(self, case: Case) -> list[Row]:
         """The rows of a case, one a side."""
-        rows = {side: self._prepared(case, side) for side in case.sides}
+        rows = {side: Row(self.subject, case.name, side) for side in case.sides}
+        for row in rows.values():
+            self._start(row)
+        for row in rows.values():
+            self._prepare(case, row)
         self._check(case, rows)
         alive = [row for row in rows.values() if row.status == MEASURED]
         times = self._first_calls(alive)
@@ -96,24 +100,28 @@ class Comparison:
 
     def _ask(self, row: Row, do: str, **request: Any) -> dict[str, Any]:
         """A side's reply; a failure goes into its row."""
-        if row.side not in self._sides:
-            self._sides[row.side] = Side(self.module, row.side, self.options)
         reply = self._sides[row.side].ask(do, **request)
         if "failed" in reply:
             row.status, row.text = FAILED, str(reply["failed"])
         return reply
 
-    def _prepared(self, case: Case, side: str) -> Row:
-        row = Row(self.subject, case.name, side)
-        if side in peers.NEEDS and not peers.installed(side):
+    def _start(self, row: Row) -> None:
+        """Start the process, so that they all import at the same time."""
+        if row.side in peers.NEEDS and not peers.installed(row.side):
             row.status, row.text = ABSENT, "not installed: make bench"
-            return row
+            return
+        if row.side not in self._sides:
+            self._sides[row.side] = Side(self.module, row.side, self.options)
+        self._sides[row.side].start()
+
+    def _prepare(self, case: Case, row: Row) -> None:
+        if row.status != MEASURED:
+            return
         reply = self._ask(row, "prepare", settings=dict(case.settings))
         if row.status == MEASURED:
             row.amount, row.unit, row.note = reply["amount"], reply["unit"], reply["note"]
             row.bytes_needed, row.threads = reply["bytes_needed"], reply["threads"]
             row.flops = reply["flops"]
-        return row
 
     def _check(self, case: Case, rows: Mapping[str, Row]) -> None:
         """What differs from ours is not timed."""

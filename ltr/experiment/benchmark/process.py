@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Side:
-    """A process that works for one side; started when it is first asked, and again if it died.
+    """A process that works for one side; started again where it died.
 
     Each side has its own process, so that the memory of one is not that of another; only one of
     them works at a time, so that they do not take the cores from each other.
@@ -35,7 +35,7 @@ class Side:
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """The reply; ``{"failed": why}`` where the process took too long or died."""
-        process = self._process or self._start()
+        process = self.start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -71,7 +71,10 @@ class Side:
         process.wait()
         process.stdout.close()
 
-    def _start(self) -> subprocess.Popen[str]:
+    def start(self) -> subprocess.Popen[str]:
+        """The process, started if it does not run; it waits for what it is asked."""
+        if self._process is not None:
+            return self._process
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [str(ROOT), environment.get("PYTHONPATH")])
