@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test check format clean
+.PHONY: help setup train test check bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,18 @@ check: $(VENV)/.installed-dev ## format check, lint, types and tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(ARGS)
+
+# allRank's pins exclude this torch, and its wheel brings a folder "tests": it lies by itself.
+$(VENV)/.installed-bench: $(VENV)/.installed
+	@echo "Installing what the project is measured against ..."
+	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[bench]' $(TORCH)
+	$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers allrank==1.4.3
+	@touch $@
+
+# A try or a part of a section does not replace what docs/benchmarks.md has.
+BENCH_WRITE = $(if $(findstring quick=,$(ARGS))$(findstring only=,$(ARGS)),,write=docs/benchmarks.md)
+bench: $(VENV)/.installed-bench ## time this project beside allRank, scikit-learn and LightGBM
+	$(BIN)/python scripts/benchmark.py $(BENCH_WRITE) $(ARGS)
 
 format: $(VENV)/.installed-dev ## format and mend what ruff can
 	$(BIN)/ruff format .

@@ -133,7 +133,7 @@ def _job_dir(number: int, overrides: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{number}_{overrides.replace('=', '-')}")[:120]
 
 
-_PATHS = ("resume", "checkpoint", "input", "output", "archive", "scores", "data")
+_PATHS = ("resume", "checkpoint", "input", "output", "archive", "scores", "data", "write", "only")
 
 
 def _quoted(arg: str) -> str:
