@@ -67,6 +67,7 @@ def test_numbers_near_a_tie_are_rounded_to_the_nearest(parse) -> None:
             for nudge in (0, 1, -1):
                 tokens.append(str(tie * (1 + nudge * Decimal(10) ** -25)))
                 tokens.append(str(tie * (1 + nudge * Decimal(10) ** -12)))
+            tokens += [f"{tie:.{digits}e}" for digits in (15, 16, 17)]
         tokens.append(f"{low:.{rng.integers(20)}f}")
         tokens.append(f"{low:.{rng.integers(20)}e}")
     for first in range(0, len(tokens), 200):  # the kernel leaves 256 of a piece to Python at most
