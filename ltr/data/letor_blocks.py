@@ -1,6 +1,5 @@
 """The rows of a LETOR file, block by block, parsed the fastest way that suits the file."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,11 +11,11 @@ import numpy as np
 
 from ltr.data.letor_fast import parse_fast
 from ltr.data.letor_rows import Block, Rules, parse_rows
+from ltr.data.processors import processors
 
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
 COMPILED_BYTES = 32 << 20  # a smaller file is parsed before Numba is imported
 _NEWLINE = 10
-_MOST_THREADS = 4  # more wait for the one that hashes the text and takes the blocks
 
 Parse = Callable[[bytes], Block | None]
 
@@ -39,7 +38,7 @@ def read_blocks(
     _keep_freed_memory()
     parse = _compiled(rules) if size >= COMPILED_BYTES else None
     line = 1
-    with closing(_early(_chunks(file), parse, threads or _processors())) as pieces:
+    with closing(_early(_chunks(file), parse, threads or processors())) as pieces:
         for text, block in pieces:
             if block is None:
                 block = parse_fast(text, line, rules) or parse_rows(text, line, rules, path)
@@ -80,13 +79,6 @@ def _early(
             yield text, block.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _processors() -> int:
-    """Processors this process may run on, as many as are of use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    return min(_MOST_THREADS, os.cpu_count() or 1)
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
