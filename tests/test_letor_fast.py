@@ -1,13 +1,16 @@
 """The fast paths of the reader give what the plain one gives, or nothing."""
 
 import itertools
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import real_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from letor_texts import RULES, assert_same, corrupted, plain_block, texts
@@ -204,3 +207,16 @@ def test_without_numba_the_file_is_read_all_the_same(tmp_path, monkeypatch) -> N
     monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
     monkeypatch.setitem(sys.modules, "ltr.data.letor_compiled", None)
     assert read_letor(path).features.tolist() == [[1.0]]
+
+
+@real_data
+@pytest.mark.parametrize("folder", ["MQ2008/Fold1", "MSLR-WEB-sample/Fold1"])
+def test_real_lists_are_read_alike(folder, monkeypatch) -> None:
+    path = Path(os.environ["LTR_DATA_DIR"], folder, "vali.txt")
+    plain = read_letor(path)
+    monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
+    monkeypatch.setattr(letor_blocks, "parse_fast", None)  # no block may need it
+    lists = read_letor(path, threads=2)
+    for name in ("features", "labels", "offsets", "qids"):
+        assert getattr(lists, name).tobytes() == getattr(plain, name).tobytes()
+    assert (lists.digest, lists.missing) == (plain.digest, plain.missing)

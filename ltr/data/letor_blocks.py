@@ -14,7 +14,7 @@ from ltr.data.letor_rows import Block, Rules, parse_rows
 from ltr.data.processors import processors
 
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
-COMPILED_BYTES = 32 << 20  # a smaller file is parsed before Numba is imported
+COMPILED_BYTES = 64 << 20  # a smaller file is parsed before Numba is there
 _NEWLINE = 10
 
 Parse = Callable[[bytes], Block | None]
