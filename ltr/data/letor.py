@@ -62,7 +62,7 @@ def read_letor(
         regroup: accept a query id that comes back later, and move its items to where it first
             stood; otherwise that is an error, and the items keep the file's order.
         labelled: False: rows may lack the label; those that have one, whatever it is, count as 0.
-        threads: that parse a large file; None: one for each processor, four at most.
+        threads: that parse a large file; None: one more than processors, five at most.
 
     Raises:
         DataError: the file is missing, empty or malformed; ``FILE:LINE: what stands there``.

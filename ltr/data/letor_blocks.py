@@ -30,7 +30,7 @@ def read_blocks(
         size: its size in bytes, 0 if not known.
         rules: what it may hold.
         path: its name, for messages.
-        threads: that parse a large file; None: one for each processor, four at most.
+        threads: that parse a large file; None: one more than processors, five at most.
 
     Raises:
         DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row.
@@ -38,7 +38,7 @@ def read_blocks(
     _keep_freed_memory()
     parse = _compiled(rules) if size >= COMPILED_BYTES else None
     line = 1
-    with closing(_early(_chunks(file), parse, threads or processors())) as pieces:
+    with closing(_early(_chunks(file), parse, threads or processors() + 1)) as pieces:
         for text, block in pieces:
             if block is None:
                 block = parse_fast(text, line, rules) or parse_rows(text, line, rules, path)
