@@ -1,22 +1,21 @@
 """The reader: what text means, every malformed case, and that the fast path changes nothing."""
 
 import hashlib
-import itertools
 import os
 import time
 import tracemalloc
-from decimal import Decimal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from letor_texts import texts
 
-from ltr.data import letor
+from ltr.data import letor_blocks
 from ltr.data.letor import parse_letor, read_letor
-from ltr.data.letor_fast import parse_fast
-from ltr.data.letor_rows import Block, Rules, parse_rows
+from ltr.data.letor_rows import Rules
 from ltr.errors import ConfigError, DataError
 
 GRADE = "a grade, a whole number from 0 to 31 (or set dataset.labels=real)"
@@ -102,6 +101,14 @@ MALFORMED = {
     ),
     "two rows on one line": (b"2 qid:1 1:0\r2 qid:1 1:0", "'2'; expected index:value"),
 }
+
+
+@pytest.fixture(scope="module", params=["plain", "compiled"], autouse=True)
+def _both_paths(request) -> Iterator[None]:
+    """Every file here is read as a small one and as a large one is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(letor_blocks, "COMPILED_BYTES", 0 if request.param == "compiled" else 1 << 40)
+        yield
 
 
 def write(folder: Path, content: bytes | str) -> Path:
@@ -246,7 +253,7 @@ def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:
     path = write(tmp_path, "".join(rows))
     whole = read_letor(path)
     for size in (333, 50, 1):
-        monkeypatch.setattr(letor, "CHUNK_BYTES", size)
+        monkeypatch.setattr(letor_blocks, "CHUNK_BYTES", size)
         lists = read_letor(path)
         assert np.array_equal(lists.features, whole.features)
         assert np.array_equal(lists.labels, whole.labels)
@@ -254,7 +261,7 @@ def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:
         assert np.array_equal(lists.qids, whole.qids)
         assert lists.digest == whole.digest
     for size in (333, 50, 1):
-        monkeypatch.setattr(letor, "CHUNK_BYTES", size)
+        monkeypatch.setattr(letor_blocks, "CHUNK_BYTES", size)
         write(tmp_path, "".join([*rows, "\n", "0 qid:99 1:0\n", "x\n"]))
         assert message(path).startswith(f"{path}:203: label 'x';")
         write(tmp_path, "".join([*rows, "\n", "0 qid:1 1:0\n"]))
@@ -276,8 +283,8 @@ class Dropping:
 
 
 def test_memory_is_bounded(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(letor, "CHUNK_BYTES", 1 << 16)
-    monkeypatch.setattr(letor, "_keep_freed_memory", lambda: None)
+    monkeypatch.setattr(letor_blocks, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(letor_blocks, "_keep_freed_memory", lambda: None)
     row = "1 qid:{} " + " ".join(f"{i}:{i % 7}" for i in range(1, 137)) + "\n"
     peaks = []
     for rows in (1000, 4000):
@@ -320,104 +327,13 @@ def test_a_file_that_changes_while_it_is_read(tmp_path) -> None:
     assert str(error.value) == changed
 
 
-# The fast path against the plain one.
-
-
-def both(text: bytes, rules: Rules) -> tuple[Block | None, Block | str]:
-    try:
-        plain: Block | str = parse_rows(text, 3, rules, "f")
-    except DataError as error:
-        plain = str(error)
-    return parse_fast(text, 3, rules), plain
-
-
-def assert_same(fast: Block, plain: Block | str) -> None:
-    assert isinstance(plain, Block), plain
-    assert fast.features.shape == plain.features.shape
-    assert fast.features.tobytes() == plain.features.tobytes()  # -0 and NaN too
-    assert fast.labels.tobytes() == plain.labels.tobytes()
-    assert (fast.runs, fast.missing) == (plain.runs, plain.missing)
-
-
-def test_every_short_number_is_judged_alike() -> None:
-    """All tokens of up to four of these characters, as value and as index."""
-    accepted = 0
-    for length in range(5):
-        for token in map(bytes, itertools.product(b"07.eE+-", repeat=length)):
-            pair = b"1:" + token
-            fast, plain = both(b"0 qid:1 " + pair + b" 8:1\n", Rules())
-            assert (fast is None) == isinstance(plain, str), pair
-            if fast is not None:
-                assert_same(fast, plain)
-                accepted += 1
-    assert accepted > 200
-    for length in range(4):
-        for token in map(bytes, itertools.product(b"07.eE+-", repeat=length)):
-            fast, plain = both(b"0 qid:1 " + token + b":1\n", Rules())
-            assert (fast is None) == isinstance(plain, str), token
-
-
-def test_numbers_near_a_tie_are_rounded_to_the_nearest() -> None:
-    rng = np.random.default_rng(0)
-    tokens = []
-    for power in rng.integers(-44, 38, 400):
-        low = np.float32(rng.uniform(1, 10) * 10.0**power)
-        for kind in (np.float32, np.float64):
-            below = kind(low)
-            tie = (Decimal(float(below)) + Decimal(float(np.nextafter(below, kind(np.inf))))) / 2
-            for nudge in (0, 1, -1):
-                tokens.append(str(tie * (1 + nudge * Decimal(10) ** -25)))
-                tokens.append(str(tie * (1 + nudge * Decimal(10) ** -12)))
-        tokens.append(f"{low:.{rng.integers(20)}f}")
-        tokens.append(f"{low:.{rng.integers(20)}e}")
-    text = "".join(f"0 qid:1 1:{token}\n" for token in tokens).encode()
-    fast, plain = both(text, Rules())
-    assert fast is not None
-    assert_same(fast, plain)
-    expected = np.array([float(token) for token in tokens]).astype(np.float32)
-    assert np.array_equal(fast.features[:, 0], expected)
-
-
-FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-NUMBERS = st.one_of(
-    FLOATS.map(repr),
-    FLOATS.map(lambda value: f"{value:.6f}"),
-    st.integers(-(10**12), 10**12).map(str),
-    st.sampled_from(["0", "-0", "1e400", "-1e39", "+3", "1e-50", ".5", "2.", "1E5", "0.000000"]),
-)
-ENDS = st.sampled_from(["\n", "\r\n", " \n", " \r\n", "\t \n", " # docid = 1:2 qid:3\n", "#\r\n"])
-
-
-@st.composite
-def texts(draw) -> tuple[str, list[tuple[int, str, dict[int, str]]]]:
-    """A text and its rows: label, qid, ``{index: number}``."""
-    width = draw(st.integers(1, 6))
-    dense = draw(st.booleans())
-    lines, rows = [], []
-    for query in range(draw(st.integers(1, 4))):
-        qid = f"{query}{draw(st.sampled_from(['', '-x', ':y', 'é']))}"
-        for _ in range(draw(st.integers(1, 4))):
-            some = draw(st.sets(st.integers(1, width), min_size=1))
-            indices = range(1, width + 1) if dense else sorted(some)
-            pairs = {index: draw(NUMBERS) for index in indices}
-            label = draw(st.integers(0, 4))
-            written = draw(st.sampled_from([f"{label}", f"{label}.0"]))
-            blank = draw(st.sampled_from([" ", " ", " ", "  ", "\t"]))
-            tokens = [written, f"qid:{qid}", *(f"{i}:{v}" for i, v in pairs.items())]
-            lines.append(blank.join(tokens) + draw(ENDS))
-            rows.append((label, qid, pairs))
-        if draw(st.integers(0, 5)) == 0:
-            lines.append(draw(ENDS))
-    return "".join(lines), rows
-
-
 @settings(max_examples=150, deadline=None)
 @given(texts(), st.booleans(), st.integers(1, 200))
 def test_round_trip(tmp_path_factory, sample, fixed, chunk) -> None:
     text, rows = sample
     path = write(tmp_path_factory.mktemp("letor"), text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letor, "CHUNK_BYTES", chunk)
+        patch.setattr(letor_blocks, "CHUNK_BYTES", chunk)
         lists = read_letor(path, width=8 if fixed else None)
     width = 8 if fixed else max(max(pairs) for _, _, pairs in rows)
     expected = np.zeros((len(rows), width), np.float32)
@@ -433,48 +349,3 @@ def test_round_trip(tmp_path_factory, sample, fixed, chunk) -> None:
     qids = list(dict.fromkeys(qid for _, qid, _ in rows))
     assert lists.qids.tolist() == qids
     assert lists.lengths.tolist() == [sum(row[1] == qid for row in rows) for qid in qids]
-
-
-RULES = st.sampled_from([Rules(), Rules(width=5), Rules(labels="real"), Rules(labelled=False)])
-
-
-@settings(max_examples=250, deadline=None)
-@given(texts(), RULES)
-def test_fast_path_equals_plain_path(sample, rules) -> None:
-    fast, plain = both(sample[0].encode(), rules)
-    if fast is not None:
-        assert_same(fast, plain)
-
-
-@settings(max_examples=600, deadline=None)
-@given(
-    texts(),
-    RULES,
-    st.data(),
-    st.sampled_from([*b"0123456789.eE+-: \t\n\r\x0b\0#_\"'xnq,\xff", None]),
-    st.sampled_from(["insert", "replace", "delete", "cut"]),
-)
-def test_fast_path_equals_plain_path_on_corrupted_text(sample, rules, data, byte, how) -> None:
-    text = bytearray(sample[0].encode())
-    place = data.draw(st.integers(0, len(text) - 1))
-    noise = b"" if byte is None else bytes([byte])
-    end = {"insert": place, "cut": len(text)}.get(how, place + 1)
-    text[place:end] = b"" if how in ("delete", "cut") else noise
-    fast, plain = both(bytes(text), rules)
-    if fast is not None:
-        assert_same(fast, plain)
-
-
-def test_plain_text_takes_the_fast_path() -> None:
-    """Else the two tests above would say nothing, and large files would take minutes."""
-    for text in (
-        b"2 qid:1 1:0.5 2:1\r\n0 qid:1 1:3 2:1e9 \r\n",  # Web30K
-        b"2 qid:1 1:0.5 2:1 #docid = a inc = 1\n",  # MQ2008
-        b"# header\n2 qid:1 2:0.5 7:1\n\n0 qid:2 1:1.8e308\n",  # sparse
-        b"2\tqid:1\t1:+5  2:-1e-3\n",
-    ):
-        fast, plain = both(text, Rules())
-        assert fast is not None
-        assert_same(fast, plain)
-    assert parse_fast(b"qid:1 1:0.5\n", 1, Rules(labelled=False)) is not None
-    assert parse_fast(b"0.5 qid:1 1:0.5\n", 1, Rules(labels="real", width=3)) is not None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import make_lists
 
+from ltr.data import transforms
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
 from ltr.errors import ConfigError, DataError
@@ -127,3 +128,26 @@ def test_labels_do_not_matter() -> None:
     lists = make_lists([30])
     other = replace(lists, labels=lists.labels[::-1].copy())
     assert fit_transform(lists, log="skewed").state() == fit_transform(other, log="skewed").state()
+
+
+def test_many_items_are_transformed_as_each_alone() -> None:
+    """In several threads, block by block; first values and constant columns across blocks too."""
+    rng = np.random.default_rng(0)
+    features = rng.lognormal(size=(70_000, 4)).astype(np.float32)
+    features[:66_000, 1] = np.nan  # no value in the first block of the fit
+    features[:, 2] = 7
+    features[69_999, 2] = 8
+    features[:, 3] = 7
+    features[::3, 3] = np.nan
+    lists = Lists(
+        features, np.ones(70_000, np.float32), np.array([0, 70_000]), np.array(["a"]), digest=""
+    )
+    for log in ("never", "nonnegative", "skewed"):
+        transform = fit_transform(lists, log=log)
+        assert (transform.scale > 0).tolist() == [True, True, True, False]
+        shaped = transforms._reshape(features, transform.shape, transform.sign, transform.log_eps)
+        assert np.allclose(transform.mean[:3], np.nanmean(shaped, 0)[:3], rtol=1e-12)
+        assert np.allclose(transform.scale[:3], 1 / (np.nanstd(shaped, 0)[:3] + 1e-6), rtol=1e-9)
+        some = rng.integers(0, 70_000, 300)
+        alone = np.concatenate([transform(features[i : i + 1]) for i in some])
+        assert np.array_equal(transform(features)[some], alone)

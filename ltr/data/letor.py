@@ -3,20 +3,20 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.letor_fast import parse_fast
-from ltr.data.letor_rows import Rules, parse_rows
+from ltr.data.letor_blocks import read_blocks
+from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import DataError
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
-CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
 
 
 class Sink(Protocol):
@@ -47,6 +47,7 @@ def read_letor(
     max_grade: int | None = None,
     regroup: bool = False,
     labelled: bool = True,
+    threads: int | None = None,
 ) -> Lists:
     """Read a file into memory.
 
@@ -61,6 +62,7 @@ def read_letor(
         regroup: accept a query id that comes back later, and move its items to where it first
             stood; otherwise that is an error, and the items keep the file's order.
         labelled: False: rows may lack the label; those that have one, whatever it is, count as 0.
+        threads: that parse a large file; None: one more than processors, five at most.
 
     Raises:
         DataError: the file is missing, empty or malformed; ``FILE:LINE: what stands there``.
@@ -78,7 +80,7 @@ def read_letor(
     """
     memory = MemorySink()
     rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
-    parse_letor(path, memory, rules=rules, regroup=regroup)
+    parse_letor(path, memory, rules=rules, regroup=regroup, threads=threads)
     return memory.lists
 
 
@@ -90,11 +92,12 @@ def parse_letor(
     regroup: bool = False,
     digest: str | None = None,
     progress: Callable[[int], object] | None = None,
+    threads: int | None = None,
 ) -> None:
     """Read a file into ``sink`` block by block; memory does not grow with the file.
 
     Args:
-        path, regroup: as for ``read_letor``.
+        path, regroup, threads: as for ``read_letor``.
         sink: takes the rows, then the offsets, query ids, digest and count of missing values.
         rules: what the file may hold.
         digest: the SHA-256 the content must have, if it was hashed before.
@@ -106,24 +109,23 @@ def parse_letor(
     path = Path(path)
     sha256 = hashlib.sha256()
     queries = _Queries(path, regroup)
-    missing, line, size = 0, 1, 0
-    _keep_freed_memory()
+    missing, size = 0, 0
     try:
         with path.open("rb") as file:
             before = os.fstat(file.fileno())
             is_file = stat.S_ISREG(before.st_mode)  # not a pipe
-            for text in _chunks(file):
-                size += len(text)
-                sha256.update(text)
-                block = parse_fast(text, line, rules) or parse_rows(text, line, rules, path)
-                queries.add(block.runs)
-                sink.append(block.features, block.labels)
-                missing += block.missing
-                line += text.count(b"\n")
-                if progress is not None:
-                    progress(len(text))
-                if is_file and size > before.st_size:  # it may grow for ever
-                    break
+            blocks = read_blocks(file, before.st_size if is_file else 0, rules, path, threads)
+            with closing(blocks):
+                for text, block in blocks:
+                    size += len(text)
+                    sha256.update(text)
+                    queries.add(block.runs)
+                    sink.append(block.features, block.labels)
+                    missing += block.missing
+                    if progress is not None:
+                        progress(len(text))
+                    if is_file and size > before.st_size:  # it may grow for ever
+                        break
             after = os.fstat(file.fileno())
     except OSError as error:
         raise DataError(unreadable(path, error)) from None
@@ -139,21 +141,6 @@ def parse_letor(
         )
     offsets, qids, order = queries.result()
     sink.finish(offsets, qids, digest=sha256.hexdigest(), missing=missing, order=order)
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about ``CHUNK_BYTES`` at a time."""
-    while chunk := file.read(CHUNK_BYTES):
-        yield chunk if chunk.endswith(b"\n") else chunk + file.readline()
-
-
-def _keep_freed_memory() -> None:
-    """Make glibc keep what one chunk frees for the next one: a third faster.
-
-    Once a large block was freed, it takes blocks up to that size (32 MiB at most) from memory that
-    it keeps, instead of asking the system for fresh, empty pages every time.
-    """
-    np.empty(31 << 20, np.uint8)
 
 
 def unreadable(path: Path, error: OSError) -> str:

@@ -4,7 +4,8 @@ A fitted transform is one row of numbers per column (``FeatureTransform``), so t
 arrays, compared, and applied to new lists without its recipe.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,11 +15,14 @@ from scipy.stats import skew
 from sklearn.preprocessing import StandardScaler
 
 from ltr.data.lists import Lists
+from ltr.data.processors import processors
 from ltr.errors import ConfigError, DataError
 
 Log = Literal["never", "nonnegative", "skewed"]
 
-_BLOCK = 1 << 16  # items transformed at once: bounds the float64 scratch space
+_BLOCK = 1 << 16  # items whose statistics are taken at once, in float64; part of the last bits
+_SMALL_BLOCK = 1 << 10  # items transformed at once: they stay in the processor's cache
+_MANY_BLOCKS = 8  # fewer are not worth the threads
 _SKEW_SAMPLE = 100_000  # items from which skewness is judged
 _PLAIN, _LOG, _SIGNED_LOG = 0, 1, 2
 
@@ -59,13 +63,16 @@ class FeatureTransform:
                 "use lists with the same features"
             )
         out = np.empty(features.shape, np.float32)
-        for start in range(0, len(features), _BLOCK):
-            block = _reshape(features[start : start + _BLOCK], self.shape, self.sign, self.log_eps)
+        limit = np.finfo(np.float32).max
+
+        def work(rows: slice) -> None:
+            block = _reshape(features[rows], self.shape, self.sign, self.log_eps)
             block -= self.mean
             block *= self.scale
-            np.nan_to_num(block, copy=False, nan=0.0)
-            limit = np.finfo(np.float32).max
-            out[start : start + _BLOCK] = np.clip(block, -limit, limit, out=block)
+            np.copyto(block, 0.0, where=np.isnan(block))
+            out[rows] = np.clip(block, -limit, limit, out=block)
+
+        _in_small_blocks(work, len(features))
         return out
 
     def state(self) -> dict[str, Any]:
@@ -139,13 +146,15 @@ def fit_transform(
     constant = np.ones(lists.width, bool)
     first = np.full(lists.width, np.nan)
     for raw in _blocks(lists.features):
-        block = _reshape(raw, shape, sign, log_eps)
+        block = _reshape_in_threads(raw, shape, sign, log_eps)
         with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
             scaler.partial_fit(block)
-        seen = ~np.isnan(block)
-        fill = seen.any(0) & np.isnan(first)
-        first[fill] = block[seen.argmax(0), np.arange(lists.width)][fill]
-        constant &= np.all((block == first) | ~seen, axis=0)
+        scaler.mean_ = np.nan_to_num(scaler.mean_)  # or it stays NaN when values come later
+        unseen = np.flatnonzero(np.isnan(first))
+        first[unseen] = _first_values(block[:, unseen])
+        candidates = np.flatnonzero(constant)  # few after the first block
+        part = block[:, candidates]
+        constant[candidates] = ((part == first[candidates]) | np.isnan(part)).all(0)
     std = np.sqrt(scaler.var_)
     return FeatureTransform(
         shape=shape,
@@ -193,14 +202,19 @@ def _range(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[
     return low, high
 
 
+def _first_values(block: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The first value of each column that is not missing, NaN where there is none."""
+    return block[(~np.isnan(block)).argmax(0), np.arange(block.shape[1])]
+
+
 def _less_skewed_by_log(features: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Columns that sign(x) log(1 + |x|), an odd function, makes less skewed; sampled evenly."""
     step = max(1, len(features) // _SKEW_SAMPLE)
-    sample = features[::step].astype(np.float64)
-    varies = np.fmax.reduce(sample, axis=0) > np.fmin.reduce(sample, axis=0)
+    sample = features[::step].T.astype(np.float64, order="C")
+    varies = np.fmax.reduce(sample, axis=1) > np.fmin.reduce(sample, axis=1)
     better = np.zeros(features.shape[1], bool)
     for column in np.flatnonzero(varies):
-        x = sample[~np.isnan(sample[:, column]), column]
+        x = sample[column][~np.isnan(sample[column])]
         better[column] = abs(skew(_signed_log(x))) < abs(skew(x))
     return better
 
@@ -215,10 +229,43 @@ def _reshape(
     sign: NDArray[np.float64],
     log_eps: float,
 ) -> NDArray[np.float64]:
-    block = features.astype(np.float64)
-    block *= sign
-    logged = np.flatnonzero(shape == _LOG)
-    block[:, logged] = np.log(np.maximum(block[:, logged], 0.0) + log_eps)
-    signed = np.flatnonzero(shape == _SIGNED_LOG)
-    block[:, signed] = _signed_log(block[:, signed])
+    """``f(sign * x)`` of every column."""
+    block = features * sign
+    if (shape == _LOG).any():
+        logged = np.flatnonzero(shape == _LOG)
+        part = block[:, logged]
+        np.maximum(part, 0.0, out=part)
+        part += log_eps
+        block[:, logged] = np.log(part, out=part)
+    if (shape == _SIGNED_LOG).any():
+        logged = np.flatnonzero(shape == _SIGNED_LOG)
+        block[:, logged] = _signed_log(block[:, logged])
     return block
+
+
+def _reshape_in_threads(
+    features: NDArray[np.float32],
+    shape: NDArray[np.int8],
+    sign: NDArray[np.float64],
+    log_eps: float,
+) -> NDArray[np.float64]:
+    """The same, for many items."""
+    out = np.empty(features.shape)
+
+    def work(rows: slice) -> None:
+        out[rows] = _reshape(features[rows], shape, sign, log_eps)
+
+    _in_small_blocks(work, len(features))
+    return out
+
+
+def _in_small_blocks(work: Callable[[slice], None], items: int) -> None:
+    """Do the work of all items, many of them in several threads."""
+    blocks = [slice(start, start + _SMALL_BLOCK) for start in range(0, items, _SMALL_BLOCK)]
+    if len(blocks) < _MANY_BLOCKS:
+        for rows in blocks:
+            work(rows)
+        return
+    with ThreadPoolExecutor(processors(), "transform") as pool:
+        for _ in pool.map(work, blocks):  # an error of a thread comes out here
+            pass
