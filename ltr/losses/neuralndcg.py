@@ -2,9 +2,13 @@
 
 import torch
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
-from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.neuralndcg_fused import soft_dcg
+from ltr.losses.soft_ndcg_value import minus_normalised, minus_soft_ndcg
+from ltr.metrics.checks import check_positive
+from ltr.relaxations import neural_sort, sinkhorn
+from ltr.relaxations.neuralsort_stochastic import drawn_scores
+from ltr.relaxations.sinkhorn_scaling import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -31,6 +35,11 @@ def neural_ndcg_loss(
     transposed matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). It goes to the exact NDCG@k as
     the temperature goes to 0. A list without a relevant item gives 0 without gradient, where the
     metric counts 1 by default; the paper does not say what it trains on there.
+
+    On the CPU no matrix is formed for the batch and padding costs nothing: a list of n items takes
+    n^2 time and, beyond a band of 32 MiB, memory in proportion to n. The scaling couples all ranks,
+    so that a cutoff saves no time. Elsewhere, and where torch.compile traces, the matrices are
+    formed, ``[batch, list, list]``. First derivatives only.
 
     Args:
         scores: ``[batch, list]``, higher is better. Items scored equal share their ranks: an output
@@ -63,15 +72,20 @@ def neural_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     copies = 1
     if stochastic:
-        soft = stochastic_neural_sort(
-            scores, mask,
-            temperature=temperature, n_samples=n_samples, beta=beta, generator=generator,
-        ).flatten(0, 1)  # fmt: skip
-        copies = n_samples
+        drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
+        scores, copies = drawn.flatten(0, 1), n_samples
+    labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
+    if kernels_apply(scores):
+        check_positive("temperature", temperature)
+        check_iterations(max_iter, tol)
+        found = soft_dcg(
+            scores, labels, masks,
+            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
+        )  # fmt: skip
+        values = minus_normalised(found, labels, masks, k=k)
     else:
-        soft = neural_sort(scores, mask, temperature=temperature)
-    masks = mask.repeat(copies, 1)
-    first = "rows" if transposed else "columns"
-    soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
-    values = minus_soft_ndcg(soft, labels.repeat(copies, 1), masks, k=k)
+        soft = neural_sort(scores, masks, temperature=temperature)
+        first = "rows" if transposed else "columns"
+        soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
+        values = minus_soft_ndcg(soft, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)

@@ -21,6 +21,11 @@ def minus_soft_ndcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) 
     """
     sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
     found = (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
+    return minus_normalised(found, labels, mask, k=k)
+
+
+def minus_normalised(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+    """Minus ``found`` over maxDCG@k; 0 without gradient for a list without a relevant item."""
     ideal = dcg(labels, labels, mask, k=k)
     relevant = ideal > 0
     return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)

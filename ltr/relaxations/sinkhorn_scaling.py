@@ -51,15 +51,20 @@ def sinkhorn(
     [1.0, 0.3333333432674408]
     """
     check_choice("first", first, ["columns", "rows"])
-    if max_iter < 1 or not tol >= 0:
-        raise ConfigError(
-            f"max_iter={max_iter}, tol={tol} is out of range: write max_iter >= 1 and tol >= 0"
-        )
+    check_iterations(max_iter, tol)
     ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
     real_ranks = ranks <= mask.sum(-1, keepdim=True)
     if first == "rows":
         return _Scaling.apply(matrix.mT, mask, real_ranks, max_iter, tol).mT
     return _Scaling.apply(matrix, real_ranks, mask, max_iter, tol)
+
+
+def check_iterations(max_iter: int, tol: float) -> None:
+    """Raise ``ConfigError`` unless the scaling can stop after ``max_iter`` or at ``tol``."""
+    if max_iter < 1 or not tol >= 0:
+        raise ConfigError(
+            f"max_iter={max_iter}, tol={tol} is out of range: write max_iter >= 1 and tol >= 0"
+        )
 
 
 class _Scaling(torch.autograd.Function):

@@ -1,0 +1,419 @@
+"""NeuralNDCG of one list after the other: value and slopes, without an n x n matrix of gradients.
+
+The soft permutation is S = diag(u) P diag(v), P[r, j] = softmax over j of w_r x_j - a_j, and the
+value f = sum over r, j of d_r S[r, j] g_j. Items stand in descending order of score, which makes P
+a band: with e_m = x_m - x_(m+1) >= 0 the logit of item j > r at rank r is that of item r less the
+sum over m from r to j - 1 of (2 (m - r) + 1) e_m, and likewise above, so that each row falls off
+on both sides of the diagonal and the borders of what does not underflow only ever move down.
+
+Every step of the scaling and of its gradient is a product of P with vectors. The gradient of P is
+a sum of outer products X Y^T, of which only three vectors are needed for the slopes of x and a:
+``mean_r`` = sum over j of P G, ``of_item_j`` = sum over r of P G, and the same weighted by w. One
+pass over the rows, ``_backward_sweep``, adds one iteration's share to all of them.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.kernels.compile import exp, kernel
+
+Vector = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Places = NDArray[np.uint64]
+
+
+@kernel
+def neural_ndcg_lists(
+    lists: Rows,
+    scores: Vector,
+    mask: NDArray[np.bool_],
+    gain: Vector,
+    discount: Vector,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+    tiny: float,
+    kept: int,
+    wanted: bool,
+    value: Vector,
+    slope: Vector,
+) -> None:
+    """Write ``value`` and, if it is wanted, ``slope`` of ``lists``.
+
+    Args:
+        lists: which rows of the batch, ``[lists]``.
+        scores: ``[batch, list]``, higher is better.
+        mask: ``[batch, list]``, True where an item exists.
+        gain: g of each item, ``[batch, list]``. A list without gains is passed over.
+        discount: d of each rank, ``[list]``.
+        temperature: of NeuralSort.
+        transposed: rows are scaled first, then columns.
+        max_iter: the most iterations of the scaling.
+        tol: the deviation of a sum from one at which a list stops.
+        tiny: smallest normal number of the dtype that is meant; what is below counts as 0.
+        kept: most entries of P that are kept in memory.
+        wanted: whether slopes are.
+        value: f, ``[batch]``, written.
+        slope: df/d scores, ``[batch, list]``, written at real items.
+    """
+    for i in lists:
+        items = np.nonzero(mask[i])[0]
+        if not (gain[i][items] != 0).any():
+            continue
+        given = scores[i][items]
+        order = np.argsort(-given, kind="mergesort")
+        items = items[order]
+        x = (given[order] - given.mean()) / temperature
+        a = np.empty_like(x)
+        _spread(x, a)
+        slope_x, slope_a = np.zeros_like(x), np.zeros_like(x)
+        value[i] = _sorted_list(
+            x, a, gain[i][items], discount, transposed, max_iter, tol, tiny, kept, wanted,
+            slope_x, slope_a,
+        )  # fmt: skip
+        _add_slope_of_spread(x, slope_a, slope_x)
+        for j in range(len(items)):
+            slope[i, items[j]] = slope_x[j] / temperature
+
+
+@kernel
+def _spread(x: Vector, a: Vector) -> None:
+    """a_j = sum over i of |x_i - x_j|, by runs of equal scores, which get equal sums."""
+    n, total, above = len(x), x.sum(), 0.0
+    first = 0
+    while first < n:
+        end = first + 1
+        run = x[first]
+        while end < n and x[end] == x[first]:
+            run += x[end]
+            end += 1
+        a[first:end] = x[first] * (n - end - first) - (total - above - run) + above
+        above += run
+        first = end
+
+
+@kernel
+def _add_slope_of_spread(x: Vector, slope_a: Vector, slope_x: Vector) -> None:
+    n, total, above = len(x), slope_a.sum(), 0.0
+    first = 0
+    while first < n:
+        end = first + 1
+        run = slope_a[first]
+        while end < n and x[end] == x[first]:
+            run += slope_a[end]
+            end += 1
+        for j in range(first, end):
+            slope_x[j] += slope_a[j] * (n - end - first) + (total - above - run) - above
+        above += run
+        first = end
+
+
+@kernel
+def _sorted_list(
+    x: Vector,
+    a: Vector,
+    gain: Vector,
+    discount: Vector,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+    tiny: float,
+    kept: int,
+    wanted: bool,
+    slope_x: Vector,
+    slope_a: Vector,
+) -> float:
+    """f, and its slopes by x and a."""
+    n = len(x)
+    floor = np.sqrt(tiny)
+    low, start = _band(x, a, np.log(tiny))
+    entries = np.int64(start[n])
+    whole = entries <= kept
+    band = np.empty(entries if whole else n)  # P, or the one row at hand
+    norm = np.ones(n)
+    column, weighted = np.zeros(n), np.zeros(n)
+    _fill(x, a, low, start, norm, band, whole, column, weighted)
+
+    # The first row of u and of v is where they start; new says which entries a step has set.
+    most = max_iter + 1
+    u, v = np.ones((most, n)), np.ones((most, n))
+    new_u, new_v = np.zeros((most, n), np.bool_), np.zeros((most, n), np.bool_)
+    of_u = np.zeros((most, n))  # P^T (w u) of the column sums that made v
+    last = max_iter
+    for i in range(1, most):
+        if transposed:
+            u_off = _forward_sweep(
+                x, a, low, start, norm, band, whole, v[i - 1], u[i - 1], u[i], new_u[i], floor,
+                column, weighted,
+            )  # fmt: skip
+            if i > 1 and u_off < tol:
+                last = i - 1
+                break
+        elif i > 1:
+            v_off = 0.0
+            for j in range(n):
+                off = abs(v[i - 1, j] * column[j] - 1)
+                v_off = max(v_off, off) if off == off else np.inf
+            if v_off < tol:
+                last = i - 1
+                break
+        for j in range(n):
+            new_v[i, j] = column[j] > floor
+            v[i, j] = 1 / column[j] if new_v[i, j] else v[i - 1, j]
+            of_u[i, j] = weighted[j]
+        if not transposed:
+            _forward_sweep(
+                x, a, low, start, norm, band, whole, v[i], u[i - 1], u[i], new_u[i], floor,
+                column, weighted,
+            )  # fmt: skip
+
+    # f, and its slopes by the last u and v
+    slope_u, mean = np.zeros(n), np.zeros(n)
+    column[:], weighted[:] = 0, 0
+    gained = v[last] * gain
+    value = 0.0
+    for r in range(n):
+        at = _row(r, x, a, low, start, norm, band, whole)
+        count = start[r + 1] - start[r]
+        total = _dot(band, at, gained, low[r], count)
+        slope_u[r] = discount[r] * total
+        factor = discount[r] * u[last, r]
+        mean[r] = factor * total
+        value += mean[r]
+        if wanted:
+            w = n - 1 - 2 * r
+            _add(band, at, factor, factor * w, column, weighted, low[r], count)
+    if not wanted:
+        return value
+    slope_v = gain * column
+    of_item, of_item_weighted = gained * column, gained * weighted
+
+    slope_sums = np.zeros(n)  # of the column sums of the iteration
+    for i in range(last, 0, -1):
+        if transposed:
+            for j in range(n):
+                _through_column(
+                    j, slope_sums, slope_v, v[i, j], new_v[i, j], of_u[i, j], of_item,
+                    of_item_weighted,
+                )  # fmt: skip
+        _backward_sweep(
+            x, a, low, start, norm, band, whole, slope_sums, slope_u, u[i], new_u[i], mean,
+            column, weighted,
+        )  # fmt: skip
+        before = v[i - 1] if transposed else v[i]
+        for j in range(n):
+            slope_v[j] += column[j]
+            of_item[j] += before[j] * column[j]
+            of_item_weighted[j] += before[j] * weighted[j]
+            if not transposed:
+                _through_column(
+                    j, slope_sums, slope_v, v[i, j], new_v[i, j], of_u[i, j], of_item,
+                    of_item_weighted,
+                )  # fmt: skip
+
+    column[:], weighted[:] = 0, 0
+    for r in range(n):
+        at = _row(r, x, a, low, start, norm, band, whole)
+        count = start[r + 1] - start[r]
+        if not transposed:
+            mean[r] += _dot(band, at, slope_sums, low[r], count)
+        w = n - 1 - 2 * r
+        _add(band, at, mean[r], mean[r] * w, column, weighted, low[r], count)
+    for j in range(n):
+        slope_x[j] = of_item_weighted[j] - weighted[j]
+        slope_a[j] = column[j] - of_item[j]
+    return value
+
+
+@kernel
+def _band(x: Vector, a: Vector, cut: float) -> tuple[Places, Places]:
+    """The first item of each row that does not underflow, and where the row starts in the band.
+
+    Places have no sign, so that no index is looked at for counting from the end.
+    """
+    n = len(x)
+    low, start = np.zeros(n, np.uint64), np.zeros(n + 1, np.uint64)
+    first, end, total = 0, 0, 0
+    for r in range(n):
+        w = n - 1 - 2 * r
+        top = w * x[r] - a[r]
+        while first < r and not w * x[first] - a[first] - top > cut:
+            first += 1
+        end = max(end, r + 1)
+        while end < n and w * x[end] - a[end] - top > cut:
+            end += 1
+        low[r] = first
+        total += end - first
+        start[r + 1] = total
+    return low, start
+
+
+@kernel
+def _fill(
+    x: Vector,
+    a: Vector,
+    low: Places,
+    start: Places,
+    norm: Vector,
+    band: Vector,
+    whole: bool,
+    column: Vector,
+    weighted: Vector,
+) -> None:
+    """Norms of the rows; the band, if it is kept; column sums, plain and weighted by w."""
+    n = len(x)
+    for r in range(n):
+        at, count = start[r] if whole else np.uint64(0), start[r + 1] - start[r]
+        _softmax_row(r, x, a, low[r], 1.0, band, at, count)
+        total = 0.0
+        for k in range(count):
+            total += band[at + k]
+        norm[r] = 1 / total
+        for k in range(count):
+            band[at + k] *= norm[r]
+        _add(band, at, 1.0, float(n - 1 - 2 * r), column, weighted, low[r], count)
+
+
+@kernel
+def _softmax_row(
+    r: int, x: Vector, a: Vector, first: int, norm: float, band: Vector, at: int, count: int
+) -> None:
+    """Write what does not underflow of row ``r`` of P into ``band``."""
+    w = len(x) - 1 - 2 * r
+    top = w * x[r] - a[r]
+    for k in range(count):
+        # beyond the range of ``exp`` only through rounding or NaN
+        band[at + k] = norm * exp(max(w * x[first + k] - a[first + k] - top, -708.0))
+
+
+@kernel
+def _row(
+    r: int,
+    x: Vector,
+    a: Vector,
+    low: Places,
+    start: Places,
+    norm: Vector,
+    band: Vector,
+    whole: bool,
+) -> np.uint64:
+    """Where row ``r`` of P stands in ``band``, computed again if only one row is kept."""
+    if whole:
+        return start[r]
+    _softmax_row(r, x, a, low[r], norm[r], band, np.uint64(0), start[r + 1] - start[r])
+    return np.uint64(0)
+
+
+@kernel
+def _dot(p: Vector, at: int, weights: Vector, first: int, count: int) -> float:
+    total = 0.0
+    for k in range(count):
+        total += p[at + k] * weights[first + k]
+    return total
+
+
+@kernel
+def _add(
+    p: Vector,
+    at: int,
+    factor: float,
+    weighted_factor: float,
+    to: Vector,
+    weighted: Vector,
+    first: int,
+    count: int,
+) -> None:
+    for k in range(count):
+        to[first + k] += factor * p[at + k]
+        weighted[first + k] += weighted_factor * p[at + k]
+
+
+@kernel
+def _forward_sweep(
+    x: Vector,
+    a: Vector,
+    low: Places,
+    start: Places,
+    norm: Vector,
+    band: Vector,
+    whole: bool,
+    v: Vector,
+    u: Vector,
+    next_u: Vector,
+    new: NDArray[np.bool_],
+    floor: float,
+    column: Vector,
+    weighted: Vector,
+) -> float:
+    """Row sums with ``v``, from them ``next_u``, and with that the column sums.
+
+    Returns:
+        The largest deviation from one of ``u`` times the row sums.
+    """
+    n = len(v)
+    column[:], weighted[:] = 0, 0
+    largest = 0.0
+    for r in range(n):
+        at, count = _row(r, x, a, low, start, norm, band, whole), start[r + 1] - start[r]
+        total = _dot(band, at, v, low[r], count)
+        off = abs(u[r] * total - 1)
+        largest = max(largest, off) if off == off else np.inf
+        new[r] = total > floor
+        next_u[r] = 1 / total if new[r] else u[r]
+        w = n - 1 - 2 * r
+        _add(band, at, next_u[r], next_u[r] * w, column, weighted, low[r], count)
+    return largest
+
+
+@kernel
+def _backward_sweep(
+    x: Vector,
+    a: Vector,
+    low: Places,
+    start: Places,
+    norm: Vector,
+    band: Vector,
+    whole: bool,
+    slope_sums: Vector,
+    slope_u: Vector,
+    u: Vector,
+    new: NDArray[np.bool_],
+    mean: Vector,
+    column: Vector,
+    weighted: Vector,
+) -> None:
+    """From the slope of the column sums that ``u`` made to that of the row sums that made ``u``."""
+    n = len(u)
+    column[:], weighted[:] = 0, 0
+    for r in range(n):
+        at, count = _row(r, x, a, low, start, norm, band, whole), start[r + 1] - start[r]
+        total = _dot(band, at, slope_sums, low[r], count)
+        mean[r] += u[r] * total
+        slope_u[r] += total
+        if new[r]:  # u = 1 / sum, so that the sum is 1 / u
+            slope = -slope_u[r] * u[r] * u[r]
+            slope_u[r] = 0
+            mean[r] += slope / u[r]
+            w = n - 1 - 2 * r
+            _add(band, at, slope, slope * w, column, weighted, low[r], count)
+
+
+@kernel
+def _through_column(
+    j: int,
+    slope_sums: Vector,
+    slope_v: Vector,
+    v: float,
+    new: bool,
+    of_u: float,
+    of_item: Vector,
+    of_item_weighted: Vector,
+) -> None:
+    """From the slope of v_j to that of the column sum that made it."""
+    slope_sums[j] = 0
+    if new:
+        slope_sums[j] = -slope_v[j] * v * v
+        slope_v[j] = 0
+        of_item[j] += slope_sums[j] / v
+        of_item_weighted[j] += slope_sums[j] * of_u
