@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from ragged import ragged, value_and_gradient
+from ragged import ragged, random_lists, value_and_gradient
 from torch import Tensor
 
 from ltr.errors import ConfigError
@@ -33,19 +33,6 @@ def composed(
     soft = neural_sort(scores, mask, temperature=temperature)
     soft = sinkhorn(soft, mask, first="rows" if transposed else "columns", **stops)
     return minus_soft_ndcg(soft, labels, mask, k=k)
-
-
-def random_lists(seed: int, dtype: torch.dtype, size: int = 40) -> tuple[Tensor, Tensor, Tensor]:
-    """Lists of 0 to ``size`` items with holes, some without a relevant item, some with ties."""
-    generator = torch.Generator().manual_seed(seed)
-    share = torch.rand(7, 1, generator=generator)
-    mask = torch.rand(7, size, generator=generator) < share
-    mask[0], mask[1] = True, False
-    scores = torch.randn(7, size, dtype=dtype, generator=generator)
-    scores[3] = (2 * scores[3]).round()
-    labels = torch.randint(0, 5, (7, size), generator=generator).to(dtype)
-    labels[4] = 0
-    return scores, labels, mask
 
 
 KNOBS: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and the exponential that the compiler can vectorise."""
+"""How kernels are compiled, and functions that the compiler can vectorise."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,13 +8,13 @@ import numba
 import numpy as np
 
 # Sums may be taken in any order, which lets the compiler vectorise them; NaN and infinity keep
-# their meaning.
+# their meaning. A check for 0 at every division would keep it from that too.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function`` at its first call; kept on the disk where a folder can be written."""
-    compiled = partial(numba.njit, nogil=True, fastmath=_FAST)
+    compiled = partial(numba.njit, nogil=True, fastmath=_FAST, error_model="numpy")
     try:
         return compiled(cache=True)(function)
     except RuntimeError:  # no folder for the cache
@@ -42,3 +42,30 @@ def exp(x: float) -> float:
     p = p * r + 1
     p = p * r + 1
     return p * np.int64((np.int64(np.int32(n)) + 1023) << 52).view(np.float64)
+
+
+@kernel
+def log1p(x: float) -> float:
+    """log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
+
+    2 artanh(t) at t = x / (2 + x), at most 1/3, by its series.
+    """
+    t = x / (2 + x)
+    q = t * t
+    p = q * (1 / 33) + 1 / 31
+    p = p * q + 1 / 29
+    p = p * q + 1 / 27
+    p = p * q + 1 / 25
+    p = p * q + 1 / 23
+    p = p * q + 1 / 21
+    p = p * q + 1 / 19
+    p = p * q + 1 / 17
+    p = p * q + 1 / 15
+    p = p * q + 1 / 13
+    p = p * q + 1 / 11
+    p = p * q + 1 / 9
+    p = p * q + 1 / 7
+    p = p * q + 1 / 5
+    p = p * q + 1 / 3
+    p = p * q + 1
+    return 2 * t * p

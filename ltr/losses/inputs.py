@@ -1,6 +1,10 @@
 """What every loss does to its inputs first."""
 
+from typing import Any
+
+import numpy as np
 import torch
+from torch import Tensor
 
 from ltr.typing import Labels, Mask, Scores
 
@@ -20,3 +24,9 @@ def kernels_apply(scores: Scores) -> bool:
     Everywhere else a loss takes its plain path, the same formula on whole tensors.
     """
     return scores.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def to_array(values: Tensor) -> Any:
+    """A contiguous NumPy array for the kernels: float64, or bool or int64 if it is that."""
+    values = values.detach()
+    return np.ascontiguousarray((values.double() if values.is_floating_point() else values).numpy())

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.kernels.threads import over_lists
+from ltr.losses.inputs import to_array
 from ltr.metrics.gains import discounts, gains
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -48,7 +49,7 @@ class _SoftDCG(torch.autograd.Function):
 
         value = np.zeros(len(scores))
         slope = np.zeros(scores.shape)
-        given = [_array(x) for x in (scores, mask, gain, of_rank)]
+        given = [to_array(x) for x in (scores, mask, gain, of_rank)]
         wanted = ctx.needs_input_grad[0]
         over_lists(
             lambda lists: neural_ndcg_lists(lists, *given, *knobs, wanted, value, slope),
@@ -63,9 +64,3 @@ class _SoftDCG(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return grad.unsqueeze(-1) * slope, None, None, None, None
-
-
-def _array(values: Tensor) -> Any:
-    """A contiguous NumPy array, bool or float64."""
-    values = values.detach()
-    return np.ascontiguousarray((values if values.dtype == torch.bool else values.double()).numpy())

@@ -79,12 +79,14 @@ class _Scaling(torch.autograd.Function):
         u, v = rows.to(p.dtype), columns.to(p.dtype)
         histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more: its start
         running = rows.new_ones((len(rows), 1))
+        looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
         for i in range(max_iter):
             sums = _column_sums(p, u)
             if i > 0:
                 # The rows have just been normalised: only the columns can deviate.
                 running = running & ~_within(tol, v * sums, columns)
-                if p.device.type == "cpu" and not running.any():
+                # To ask would stop a GPU, or break a graph in two; what has stopped stays as it is.
+                if looks and not running.any():
                     break
             new_v = running & columns & (sums > floor)
             v = torch.where(new_v, 1 / sums, v)
