@@ -18,6 +18,7 @@ from ltr import losses
 from ltr.kernels.compile import exp, log1p
 from ltr.kernels.threads import over_lists
 from ltr.losses.inputs import kernels_apply
+from ltr.relaxations.noise import uniform_noise
 
 CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -63,17 +64,41 @@ def test_both_paths_agree(
             torch.testing.assert_close(one, other, atol=near * size, rtol=near)
 
 
-@cases
-def test_the_plain_path_waits_for_no_number(name: str, knobs: dict[str, Any]) -> None:
+ALL = [(name, {}) for name in losses.__all__ if name != "mean_over_lists"]
+SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"normalise": True})]
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [*ALL, *((n, k) for n, several in CASES.items() for k in several[1:]), *SWITCHES],
+)
+def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
     # On the meta device there are no numbers: whoever asks for one, as .item() does, or for a shape
     # that depends on them, as indexing by a mask does, is told so. On a GPU it would wait.
     scores, labels, mask = (x.to("meta") for x in random_lists(0, torch.float32))
     scores.requires_grad_()
     values = getattr(losses, name)(scores, labels, mask, **knobs)
-    assert values.shape == (7,)
-    values.sum().backward()
-    assert scores.grad is not None
-    assert scores.grad.shape == scores.shape
+    if name != "lambdarank_lambdas":
+        losses.mean_over_lists(values, labels, mask).backward()
+        assert scores.grad is not None
+        assert scores.grad.shape == scores.shape
+
+
+def test_noise_off_the_cpu_is_given_to_the_items_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, mask = random_lists(0, torch.float32)
+    like = torch.zeros(())
+
+    def drawn(mask: Tensor) -> Tensor:
+        return uniform_noise(mask, 2, like, torch.Generator().manual_seed(0))
+
+    counted = drawn(mask)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    places = drawn(mask)
+    assert (places[:, ~mask] == 0).all()
+    assert torch.equal(places[0], counted[0])  # the same stream
+    assert len(places[:, mask].unique()) > 0.999 * places[:, mask].numel()
+    moved = mask.flip(-1)
+    assert torch.equal(drawn(moved)[:, moved], places[:, mask])
 
 
 COMPILED = """
