@@ -1,6 +1,10 @@
 """NeuralNDCG: NDCG with NeuralSort in the place of sorting."""
 
+from collections.abc import Callable
+from importlib.util import find_spec
+
 import torch
+from torch import Tensor
 
 from ltr.losses.inputs import kernels_apply, without_padding
 from ltr.losses.neuralndcg_fused import soft_dcg
@@ -38,8 +42,10 @@ def neural_ndcg_loss(
 
     On the CPU no matrix is formed for the batch and padding costs nothing: a list of n items takes
     n^2 time and, beyond a band of 32 MiB, memory in proportion to n. The scaling couples all ranks,
-    so that a cutoff saves no time. Elsewhere, and where torch.compile traces, the matrices are
-    formed, ``[batch, list, list]``. First derivatives only.
+    so that a cutoff saves no time. On an NVIDIA GPU one Triton kernel does the same for lists of up
+    to 2,048 places; a process uses it once it has seen it agree with the plain path there. Else,
+    and where torch.compile traces, the matrices are formed, ``[batch, list, list]``. First
+    derivatives only.
 
     Args:
         scores: ``[batch, list]``, higher is better. Items scored equal share their ranks: an output
@@ -75,17 +81,31 @@ def neural_ndcg_loss(
         drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
         scores, copies = drawn.flatten(0, 1), n_samples
     labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
+    check_positive("temperature", temperature)
+    check_iterations(max_iter, tol)
     if kernels_apply(scores):
-        check_positive("temperature", temperature)
-        check_iterations(max_iter, tol)
-        found = soft_dcg(
-            scores, labels, masks,
-            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
-        )  # fmt: skip
-        values = minus_normalised(found, labels, masks, k=k)
+        sort_and_sum: Callable[..., Tensor] | None = soft_dcg
     else:
+        sort_and_sum = _on_gpu(scores)
+    if sort_and_sum is None:
         soft = neural_sort(scores, masks, temperature=temperature)
         first = "rows" if transposed else "columns"
         soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
         values = minus_soft_ndcg(soft, labels, masks, k=k)
+    else:
+        found = sort_and_sum(
+            scores, labels, masks,
+            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
+        )  # fmt: skip
+        values = minus_normalised(found, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
+
+
+def _on_gpu(scores: Tensor) -> Callable[..., Tensor] | None:
+    """``soft_dcg`` as a kernel of the GPU, where there is Triton and the lists are not too long."""
+    if scores.device.type != "cuda" or torch.compiler.is_compiling() or not find_spec("triton"):
+        return None
+    from ltr.losses import neuralndcg_triton as kernel
+
+    fits = scores.shape[-1] <= kernel.LONGEST
+    return kernel.soft_dcg_on_gpu if fits and kernel.right_on(scores.device) else None

@@ -19,9 +19,13 @@ def minus_soft_ndcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) 
     Raises:
         ConfigError: ``k`` is out of range.
     """
+    return minus_normalised(soft_dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
+
+
+def soft_dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``."""
     sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
-    found = (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
-    return minus_normalised(found, labels, mask, k=k)
+    return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
 
 
 def minus_normalised(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
