@@ -15,6 +15,7 @@ from ltr.errors import ConfigError
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.neuralndcg_fused import soft_dcg
 from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
 
 
@@ -121,6 +122,19 @@ def test_a_band_that_is_computed_again_changes_nothing(
     expected = value_and_gradient(partial(soft_dcg, **knobs), *data)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-13, rtol=1e-13)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 300.0])
+def test_a_list_of_several_hundred_items_is_the_plain_formula(temperature: float) -> None:
+    scores, labels, mask = (x[:1] for x in random_lists(7, torch.float64, size=650))
+    knobs: dict[str, Any] = {"k": 10, "temperature": temperature, "max_iter": 30, "tol": 1e-6}
+    expected, slopes = value_and_gradient(partial(composed, **knobs), scores, labels, mask)
+    for kept in (0, 1 << 22):
+        loss = partial(soft_dcg, **knobs, transposed=False, kept=kept)
+        value, gradient = value_and_gradient(loss, scores, labels, mask)
+        ideal = dcg(labels, labels, mask, k=10)
+        torch.testing.assert_close(-value / ideal, expected, atol=1e-11, rtol=0)
+        torch.testing.assert_close(-gradient / ideal, slopes, atol=1e-11, rtol=1e-8)
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

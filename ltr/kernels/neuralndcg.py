@@ -239,7 +239,7 @@ def _band(x: Vector, a: Vector, cut: float) -> tuple[Places, Places]:
     n = len(x)
     groups = (n + 3) // 4
     low, start = np.zeros(groups, np.uint64), np.zeros(groups + 1, np.uint64)
-    first, end, total = 0, 0, 0
+    first, end, total, highest = 0, 0, 0, 0
     for r in range(n):
         w = n - 1 - 2 * r
         top = w * x[r] - a[r]
@@ -249,9 +249,9 @@ def _band(x: Vector, a: Vector, cut: float) -> tuple[Places, Places]:
         while end < n and w * x[end] - a[end] - top > cut:
             end += 1
         if r % 4 == 0:
-            low[r // 4] = first
+            low[r // 4] = highest = first
         if r % 4 == 3 or r == n - 1:
-            total += 4 * (end - np.int64(low[r // 4]))
+            total += 4 * (end - highest)
             start[r // 4 + 1] = total
     return low, start
 

@@ -41,11 +41,13 @@ def neural_ndcg_loss(
     metric counts 1 by default; the paper does not say what it trains on there.
 
     On the CPU no matrix is formed for the batch and padding costs nothing: a list of n items takes
-    n^2 time and, beyond a band of 32 MiB, memory in proportion to n. The scaling couples all ranks,
-    so that a cutoff saves no time. On an NVIDIA GPU one Triton kernel does the same for lists of up
-    to 2,048 places; a process uses it once it has seen it agree with the plain path there. Else,
-    and where torch.compile traces, the matrices are formed, ``[batch, list, list]``. First
-    derivatives only.
+    n^2 time or less, as what underflows is passed over, and, beyond a band of 32 MiB, memory in
+    proportion to n. The scaling couples all ranks, so that a cutoff saves no time. With scores of
+    deviation 1 at temperature 1, value and gradient take 0.2 s on one core for a list of 5,000
+    items and 2 s and 20 MiB for 20,000; at temperature 100, where little underflows, 1.4 s and
+    16 s. On an NVIDIA GPU one Triton kernel does the same for lists of up to 2,048 places; a
+    process uses it once it has seen it agree with the plain path there. Else, and where
+    torch.compile traces, the matrices are formed, ``[batch, list, list]``. First derivatives only.
 
     Args:
         scores: ``[batch, list]``, higher is better. Items scored equal share their ranks: an output
