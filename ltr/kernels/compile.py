@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -11,14 +13,26 @@ import numpy as np
 # their meaning. A check for 0 at every division would keep it from that too.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
+_FILES = sorted(Path(__file__).parent.glob("*.py"))
+_TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()[:16]
+
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile ``function`` at its first call; kept on the disk where a folder can be written."""
+    """Compile ``function`` at its first call; kept on the disk where a folder can be written.
+
+    Numba looks for changes in the file of the function alone, not in those it calls. So what is
+    kept stands in a folder named by the text of all kernels.
+    """
     compiled = partial(numba.njit, nogil=True, fastmath=_FAST, error_model="numpy")
+    config: Any = numba.config
+    usual = config.CACHE_DIR
+    config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
     try:
         return compiled(cache=True)(function)
     except RuntimeError:  # no folder for the cache
         return compiled()(function)
+    finally:
+        config.CACHE_DIR = usual
 
 
 @kernel
