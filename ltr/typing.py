@@ -11,6 +11,7 @@ from torch import Tensor
 
 Features = Float[Tensor, "batch list feature"]
 Scores = Float[Tensor, "batch list"]
+SampledScores = Float[Tensor, "sample batch list"]
 Labels = Float[Tensor, "batch list"]
 Mask = Bool[Tensor, "batch list"]
 Ranks = Int[Tensor, "batch list"]

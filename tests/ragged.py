@@ -2,14 +2,28 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ltr.battery.lists import ragged
 from ltr.battery.subject import Subject
 
-__all__ = ["ragged", "value_and_gradient"]
+__all__ = ["ragged", "random_lists", "value_and_gradient"]
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def random_lists(seed: int, dtype: torch.dtype, size: int = 40) -> tuple[Tensor, Tensor, Tensor]:
+    """Lists of 0 to ``size`` items with holes, some without a relevant item, some with ties."""
+    generator = torch.Generator().manual_seed(seed)
+    share = torch.rand(7, 1, generator=generator)
+    mask = torch.rand(7, size, generator=generator) < share
+    mask[0], mask[1] = True, False
+    scores = torch.randn(7, size, dtype=dtype, generator=generator)
+    scores[3] = (2 * scores[3]).round()
+    labels = torch.randint(0, 5, (7, size), generator=generator).to(dtype)
+    labels[4] = 0
+    return scores, labels, mask
 
 
 def value_and_gradient(

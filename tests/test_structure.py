@@ -9,9 +9,10 @@ LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
     "errors": set(),
     "typing": set(),
+    "kernels": set(),
     "metrics": {"errors", "typing"},
     "relaxations": {"errors", "typing", "metrics"},
-    "losses": {"errors", "typing", "metrics", "relaxations"},
+    "losses": {"errors", "typing", "kernels", "metrics", "relaxations"},
     "battery": {"errors", "typing", "metrics", "losses"},
     "models": {"errors", "typing"},
     "data": {"errors", "typing"},

@@ -5,6 +5,13 @@ is ``ltr/losses/lambdarank.py``. All return float64 for float64 scores, else flo
 padding, and give 0 without gradient for a list of no items. How the lists of a batch become one
 number is ``ltr.losses.reduction``.
 
+On the CPU the losses that compare items with items, RankNet to NeuralNDCG, run in compiled loops
+(``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, float64 inside whatever
+the dtype, value and gradient together, memory in proportion to the items. Numba compiles them at
+their first use, for some seconds, and keeps them on the disk. On a GPU, and where torch.compile
+traces, the same formulas run on whole tensors, without waiting for the GPU. Of both, tests hold
+that they agree. The compiled loops have first derivatives only.
+
 A loss that draws has a ``generator``. None is torch's own generator of the device, which
 ``torch.manual_seed`` seeds: the trainer seeds it from ``seed`` and keeps its state in the
 checkpoints, so that a resumed run draws what it would have drawn.

@@ -1,6 +1,7 @@
 """ApproxNDCG: NDCG with each rank counted by sigmoids."""
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.approxndcg_fused import approximate_ranks
+from ltr.losses.inputs import kernels_apply, without_padding
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import dcg
 from ltr.metrics.gains import gains
@@ -48,9 +49,12 @@ def approx_ndcg_loss(
     check_positive("temperature", temperature)
     check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
-    above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
-    # the item itself adds sigmoid(0) = 1/2
-    ranks = 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
+    if kernels_apply(scores):
+        ranks = approximate_ranks(scores, mask, temperature)
+    else:
+        above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
+        # the item itself adds sigmoid(0) = 1/2
+        ranks = 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
     found = gains(labels, mask) / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()

@@ -2,13 +2,20 @@
 
 from torch import Tensor
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.pairs_fused import sum_over_pairs
 from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import dcg
 from ltr.metrics.gains import discounts, gains
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
+
+FACTORS = {
+    "ndcg1": lambda mu: (0.0, 0.0, 0.0),
+    "ndcg2": lambda mu: (0.0, 0.0, 1.0),
+    "ndcg2++": lambda mu: (0.0, 1.0, float(mu)),
+}
 
 
 def lambda_loss(
@@ -65,6 +72,16 @@ def lambda_loss(
     ranks = rank_of_item(scores, mask)
     discount = discounts(mask.shape[-1] + 1, scores)
     of_item = discount[ranks - 1]
+    if kernels_apply(scores):
+        check_positive("sigma", sigma)
+        check_choice("pairs", pairs, ["any", "both"])
+        first = variant == "ndcg1"
+        return sum_over_pairs(
+            scores, labels, mask, cost="logistic", sigma=sigma,
+            own=gain * of_item if first else None, gain=gain, discount=of_item,
+            steps=discount[:-1] - discount[1:], factors=FACTORS[variant](mu), ranks=ranks, k=k,
+            pairs=pairs,
+        )  # fmt: skip
     if variant == "ndcg1":
         weights = (gain * of_item).unsqueeze(-1).expand(-1, -1, mask.shape[-1])
     else:

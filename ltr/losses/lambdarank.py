@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.pairs_fused import sum_over_pairs
 from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
+from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import dcg
 from ltr.metrics.gains import discounts, gains
 from ltr.metrics.ordering import rank_of_item
@@ -51,6 +53,14 @@ def lambdarank_loss(
     tensor([0.])
     """
     scores, labels = without_padding(scores, labels, mask)
+    if kernels_apply(scores):
+        check_positive("sigma", sigma)
+        check_choice("pairs", pairs, ["any", "both"])
+        gain, discount = ndcg_parts(scores, labels, mask, k=k)
+        return sum_over_pairs(
+            scores, labels, mask, cost="logistic", sigma=sigma, gain=gain, discount=discount,
+            factors=(0.0, 1.0, 0.0), ranks=rank_of_item(scores, mask), k=k, pairs=pairs,
+        )  # fmt: skip
     weights = ndcg_changes(scores, labels, mask, k=k)
     weights *= pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
     return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)

@@ -1,10 +1,18 @@
 """NeuralNDCG: NDCG with NeuralSort in the place of sorting."""
 
-import torch
+from collections.abc import Callable
+from importlib.util import find_spec
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
-from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
+import torch
+from torch import Tensor
+
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.neuralndcg_fused import soft_dcg
+from ltr.losses.soft_ndcg_value import minus_normalised, minus_soft_ndcg
+from ltr.metrics.checks import check_positive
+from ltr.relaxations import neural_sort, sinkhorn
+from ltr.relaxations.neuralsort_stochastic import drawn_scores
+from ltr.relaxations.sinkhorn_scaling import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -31,6 +39,15 @@ def neural_ndcg_loss(
     transposed matrix (Pobrotyn and Bialobrzeski, 2021, eq. 5 and 6). It goes to the exact NDCG@k as
     the temperature goes to 0. A list without a relevant item gives 0 without gradient, where the
     metric counts 1 by default; the paper does not say what it trains on there.
+
+    On the CPU no matrix is formed for the batch and padding costs nothing: a list of n items takes
+    n^2 time or less, as what underflows is passed over, and, beyond a band of 32 MiB, memory in
+    proportion to n. The scaling couples all ranks, so that a cutoff saves no time. With scores of
+    deviation 1 at temperature 1, value and gradient take 0.2 s on one core for a list of 5,000
+    items and 2 s and 20 MiB for 20,000; at temperature 100, where little underflows, 1.4 s and
+    16 s. On an NVIDIA GPU one Triton kernel does the same for lists of up to 2,048 places; a
+    process uses it once it has seen it agree with the plain path there. Else, and where
+    torch.compile traces, the matrices are formed, ``[batch, list, list]``. First derivatives only.
 
     Args:
         scores: ``[batch, list]``, higher is better. Items scored equal share their ranks: an output
@@ -63,15 +80,34 @@ def neural_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     copies = 1
     if stochastic:
-        soft = stochastic_neural_sort(
-            scores, mask,
-            temperature=temperature, n_samples=n_samples, beta=beta, generator=generator,
-        ).flatten(0, 1)  # fmt: skip
-        copies = n_samples
+        drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
+        scores, copies = drawn.flatten(0, 1), n_samples
+    labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
+    check_positive("temperature", temperature)
+    check_iterations(max_iter, tol)
+    if kernels_apply(scores):
+        sort_and_sum: Callable[..., Tensor] | None = soft_dcg
     else:
-        soft = neural_sort(scores, mask, temperature=temperature)
-    masks = mask.repeat(copies, 1)
-    first = "rows" if transposed else "columns"
-    soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
-    values = minus_soft_ndcg(soft, labels.repeat(copies, 1), masks, k=k)
+        sort_and_sum = _on_gpu(scores)
+    if sort_and_sum is None:
+        soft = neural_sort(scores, masks, temperature=temperature)
+        first = "rows" if transposed else "columns"
+        soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
+        values = minus_soft_ndcg(soft, labels, masks, k=k)
+    else:
+        found = sort_and_sum(
+            scores, labels, masks,
+            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
+        )  # fmt: skip
+        values = minus_normalised(found, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
+
+
+def _on_gpu(scores: Tensor) -> Callable[..., Tensor] | None:
+    """``soft_dcg`` as a kernel of the GPU, where there is Triton and the lists are not too long."""
+    if scores.device.type != "cuda" or torch.compiler.is_compiling() or not find_spec("triton"):
+        return None
+    from ltr.losses import neuralndcg_triton as kernel
+
+    fits = scores.shape[-1] <= kernel.LONGEST
+    return kernel.soft_dcg_on_gpu if fits and kernel.right_on(scores.device) else None

@@ -1,5 +1,7 @@
 """The weights that make a pairwise loss an upper bound of 1 - NDCG_beta."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -32,9 +34,22 @@ def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
     if pair_weight is None:
         return pairs
     check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
+    differences = labels.unsqueeze(-1) - labels.unsqueeze(-2)
+    return pairs * differences / _ideal(labels, mask).unsqueeze(-1)
+
+
+def pair_factors(labels: Labels, mask: Mask, pair_weight: str | None) -> dict[str, Any]:
+    """The same weights as ``sum_over_pairs`` takes them."""
+    if pair_weight is None:
+        return {"own": torch.ones_like(labels)}
+    check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
+    return {"gain": labels / _ideal(labels, mask), "factors": (1.0, 0.0, 0.0)}
+
+
+def _ideal(labels: Labels, mask: Mask) -> Tensor:
+    """DCG_beta of the ideal order, 1 where that is 0, ``[batch, 1]``."""
     ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
     below = (mask.sum(-1, keepdim=True) - ranks).clamp(min=0)
     # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
-    ideal = (labels.sort(-1, descending=True).values * below).sum(-1)[:, None, None]
-    differences = labels.unsqueeze(-1) - labels.unsqueeze(-2)
-    return pairs * differences / ideal.masked_fill(ideal <= 0, 1)
+    ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
+    return ideal.masked_fill(ideal <= 0, 1)

@@ -1,7 +1,8 @@
 """RankBoost: the pairwise exponential loss."""
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.pair_weight import pair_weights
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.pair_weight import pair_factors, pair_weights
+from ltr.losses.pairs_fused import sum_over_pairs
 from ltr.typing import Labels, Mask, PerList, Scores
 
 LINEAR_FROM = 30.0  # exp(30) = 1e13; float32 ends at exp(88)
@@ -37,6 +38,11 @@ def rankboost_loss(
     tensor([4.1945])
     """
     scores, labels = without_padding(scores, labels, mask)
+    if kernels_apply(scores):
+        return sum_over_pairs(
+            scores, labels, mask, cost="exponential", linear_from=LINEAR_FROM,
+            **pair_factors(labels, mask, pair_weight),
+        )  # fmt: skip
     weights = pair_weights(labels, mask, pair_weight)
     wrong_by = scores.unsqueeze(-2) - scores.unsqueeze(-1)
     costs = wrong_by.clamp(max=LINEAR_FROM).exp() * (1 + (wrong_by - LINEAR_FROM).clamp(min=0))

@@ -1,6 +1,12 @@
 """RankNet: the pairwise logistic loss, every pair with the same weight."""
 
+import torch
+
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.pairs_fused import sum_over_pairs
 from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
+from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -43,5 +49,16 @@ def ranknet_loss(
     >>> ranknet_loss(scores, labels, mask, k=1)  # log(1 + exp(2))
     tensor([2.1269])
     """
+    if kernels_apply(scores):
+        check_positive("sigma", sigma)
+        check_choice("pairs", pairs, ["any", "both"])
+        check_k(k)
+        scores, labels = without_padding(scores, labels, mask)
+        own = torch.ones_like(scores)
+        ranks = None if k is None else rank_of_item(scores, mask)
+        return sum_over_pairs(
+            scores, labels, mask, cost="logistic", sigma=sigma, own=own, ranks=ranks, k=k,
+            pairs=pairs,
+        )  # fmt: skip
     weights = pairs_at_cutoff(scores, mask, k=k, pairs=pairs).to(scores.dtype)
     return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)

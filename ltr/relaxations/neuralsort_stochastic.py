@@ -6,7 +6,7 @@ from ltr.errors import ConfigError
 from ltr.metrics.checks import check_positive
 from ltr.relaxations.neuralsort import neural_sort
 from ltr.relaxations.noise import uniform_noise
-from ltr.typing import Mask, Matrices, Scores
+from ltr.typing import Mask, Matrices, SampledScores, Scores
 
 
 def stochastic_neural_sort(
@@ -47,6 +47,24 @@ def stochastic_neural_sort(
     >>> round(soft[:, 0, 0, 1].mean().item(), 1)  # the second first: in 5 / (5 + 1) of the draws
     0.8
     """
+    drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
+    soft = neural_sort(drawn.flatten(0, 1), mask.repeat(n_samples, 1), temperature=temperature)
+    return soft.unflatten(0, (n_samples, len(mask)))
+
+
+def drawn_scores(
+    scores: Scores,
+    mask: Mask,
+    *,
+    n_samples: int,
+    beta: float,
+    generator: torch.Generator | None = None,
+) -> SampledScores:
+    """What ``stochastic_neural_sort`` sorts, ``[sample, batch, list]``; its knobs mean the same.
+
+    Raises:
+        ConfigError: a knob is out of range.
+    """
     check_positive("beta", beta)
     if n_samples < 1:
         raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
@@ -57,6 +75,4 @@ def stochastic_neural_sort(
     logs = (scores - lowest).masked_fill(~mask, 0).log1p()
     noise = uniform_noise(mask, n_samples, logs, generator)
     gumbel = -(-noise.masked_fill(~mask, 0.5).log()).log()
-    drawn = logs + beta * gumbel
-    soft = neural_sort(drawn.flatten(0, 1), mask.repeat(n_samples, 1), temperature=temperature)
-    return soft.unflatten(0, (n_samples, len(mask)))
+    return logs + beta * gumbel

@@ -51,15 +51,20 @@ def sinkhorn(
     [1.0, 0.3333333432674408]
     """
     check_choice("first", first, ["columns", "rows"])
-    if max_iter < 1 or not tol >= 0:
-        raise ConfigError(
-            f"max_iter={max_iter}, tol={tol} is out of range: write max_iter >= 1 and tol >= 0"
-        )
+    check_iterations(max_iter, tol)
     ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
     real_ranks = ranks <= mask.sum(-1, keepdim=True)
     if first == "rows":
         return _Scaling.apply(matrix.mT, mask, real_ranks, max_iter, tol).mT
     return _Scaling.apply(matrix, real_ranks, mask, max_iter, tol)
+
+
+def check_iterations(max_iter: int, tol: float) -> None:
+    """Raise ``ConfigError`` unless the scaling can stop after ``max_iter`` or at ``tol``."""
+    if max_iter < 1 or not tol >= 0:
+        raise ConfigError(
+            f"max_iter={max_iter}, tol={tol} is out of range: write max_iter >= 1 and tol >= 0"
+        )
 
 
 class _Scaling(torch.autograd.Function):
@@ -74,12 +79,14 @@ class _Scaling(torch.autograd.Function):
         u, v = rows.to(p.dtype), columns.to(p.dtype)
         histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more: its start
         running = rows.new_ones((len(rows), 1))
+        looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
         for i in range(max_iter):
             sums = _column_sums(p, u)
             if i > 0:
                 # The rows have just been normalised: only the columns can deviate.
                 running = running & ~_within(tol, v * sums, columns)
-                if p.device.type == "cpu" and not running.any():
+                # To ask would stop a GPU, or break a graph in two; what has stopped stays as it is.
+                if looks and not running.any():
                     break
             new_v = running & columns & (sums > floor)
             v = torch.where(new_v, 1 / sums, v)

@@ -1,0 +1,204 @@
+"""Sums over the pairs y_i > y_j of a list, and their slopes, in memory of one row of pairs.
+
+The items of a list are put in descending order of label, so that the partners of an item are those
+from the next grade on: no pair is visited in vain. Everything is float64.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.kernels.compile import exp, kernel, log1p
+
+Vector = NDArray[np.float64]
+Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+LOGISTIC, HINGE, SQUARED_HINGE, EXPONENTIAL = range(4)
+ALL, ANY, BOTH = range(3)
+
+
+@kernel
+def pair_lists(
+    lists: Rows,
+    scores: Vector,
+    labels: Vector,
+    mask: Flags,
+    own: Vector,
+    gain: Vector,
+    discount: Vector,
+    ranks: Rows,
+    top: Flags,
+    steps: Vector,
+    factors: tuple[float, float, float],
+    counted: int,
+    cost: int,
+    sigma: float,
+    linear_from: float,
+    wanted: bool,
+    value: Vector,
+    slope: Vector,
+) -> None:
+    """Write ``value`` and, if it is wanted, ``slope`` of ``lists``.
+
+    value = sum over y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = own_i + |g_i - g_j|
+    (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)).
+
+    Args:
+        lists: which rows of the batch, ``[lists]``.
+        scores: s, ``[batch, list]``.
+        labels: y, ``[batch, list]``.
+        mask: ``[batch, list]``, True where an item exists.
+        own: ``[batch, list]``.
+        gain: g, ``[batch, list]``.
+        discount: d of each item, ``[batch, list]``.
+        ranks: r, ``[batch, list]``.
+        top: ``[batch, list]``, True where an item stands in front of the cutoff.
+        steps: step at the distances 1, 2, ..., ``[list]``.
+        factors: c, c_d and c_s.
+        counted: ``ALL`` pairs, those with ``ANY`` item in front of the cutoff, or with ``BOTH``.
+        cost: ``LOGISTIC``, ``HINGE``, ``SQUARED_HINGE`` or ``EXPONENTIAL``.
+        sigma: > 0.
+        linear_from: where the exponential goes on as its tangent.
+        wanted: whether slopes are.
+        value: ``[batch]``, written.
+        slope: by the scores, ``[batch, list]``, written at real items.
+    """
+    for i in lists:
+        items = np.nonzero(mask[i])[0]
+        items = items[np.argsort(-labels[i][items], kind="mergesort")]
+        y = labels[i][items]
+        value[i] = _one_list(
+            scores[i][items], y, _next_grade(y), own[i][items], gain[i][items], discount[i][items],
+            ranks[i][items], top[i][items], steps, factors, counted, cost, sigma, linear_from,
+            wanted, items, slope[i],
+        )  # fmt: skip
+
+
+@kernel
+def _next_grade(y: Vector) -> Rows:
+    """For each item of descending labels the first with a lower one."""
+    n = len(y)
+    lower = np.full(n, n)
+    for i in range(n - 2, -1, -1):
+        lower[i] = i + 1 if y[i] > y[i + 1] else lower[i + 1]
+    return lower
+
+
+@kernel
+def _one_list(
+    s: Vector,
+    y: Vector,
+    lower: Rows,
+    own: Vector,
+    gain: Vector,
+    discount: Vector,
+    ranks: Rows,
+    top: Flags,
+    steps: Vector,
+    factors: tuple[float, float, float],
+    counted: int,
+    cost: int,
+    sigma: float,
+    linear_from: float,
+    wanted: bool,
+    items: Rows,
+    slope: Vector,
+) -> float:
+    n = len(s)
+    weights, pushes, slopes = np.empty(n), np.empty(n), np.zeros(n)
+    value = 0.0
+    for i in range(n):
+        first = lower[i]
+        if first == n or (counted == BOTH and not top[i]):
+            continue
+        w, push = weights[first:], pushes[first:]
+        _weigh(
+            w, own[i], gain[i], discount[i], ranks[i], gain[first:], discount[first:],
+            ranks[first:], steps, factors,
+        )  # fmt: skip
+        if counted == BOTH or (counted == ANY and not top[i]):
+            for j in range(len(w)):
+                w[j] *= top[first + j]
+        if cost == LOGISTIC:
+            value += _logistic(w, s[i], s[first:], sigma, push)
+        elif cost == EXPONENTIAL:
+            value += _exponential(w, s[i], s[first:], linear_from, push)
+        else:
+            value += _hinge(w, s[i], s[first:], cost == SQUARED_HINGE, push)
+        if wanted:
+            total, behind = 0.0, slopes[first:]
+            for j in range(len(push)):
+                total += push[j]
+                behind[j] -= push[j]
+            slopes[i] += total
+    if wanted:
+        for i in range(n):
+            slope[items[i]] = slopes[i]
+    return value
+
+
+@kernel
+def _weigh(
+    w: Vector,
+    own: float,
+    gain: float,
+    discount: float,
+    rank: int,
+    gains: Vector,
+    discounts: Vector,
+    ranks: Rows,
+    steps: Vector,
+    factors: tuple[float, float, float],
+) -> None:
+    constant, of_discount, of_step = factors
+    if constant == 0 and of_discount == 0 and of_step == 0:
+        w[:] = own
+    elif of_step == 0:
+        for j in range(len(w)):
+            change = constant + of_discount * abs(discount - discounts[j])
+            w[j] = own + abs(gain - gains[j]) * change
+    else:
+        for j in range(len(w)):
+            step = of_step * steps[abs(rank - ranks[j]) - 1]
+            change = constant + of_discount * abs(discount - discounts[j]) + step
+            w[j] = own + abs(gain - gains[j]) * change
+
+
+@kernel
+def _logistic(w: Vector, s: float, others: Vector, sigma: float, push: Vector) -> float:
+    """Sum of w log(1 + exp(-z)), z = sigma (s - others); ``push`` is its slope by s - others."""
+    value = 0.0
+    for j in range(len(w)):
+        z = sigma * (s - others[j])
+        far = abs(z)
+        e = exp(-min(far, 708.0))
+        e = 0.0 if far > 708.0 else e
+        lower = 1 / (1 + e)
+        value += w[j] * (log1p(e) - min(z, 0.0))
+        push[j] = -sigma * w[j] * (e * lower if z > 0 else lower)
+    return value
+
+
+@kernel
+def _hinge(w: Vector, s: float, others: Vector, squared: bool, push: Vector) -> float:
+    """Sum of w max(0, 1 - (s - others)), or of its square, and the slope."""
+    value = 0.0
+    for j in range(len(w)):
+        short = 1 - (s - others[j])
+        inside = short < 0
+        cost = 0.0 if inside else short
+        value += w[j] * (cost * cost if squared else cost)
+        push[j] = 0.0 if inside else -w[j] * (2 * cost if squared else 1.0)
+    return value
+
+
+@kernel
+def _exponential(w: Vector, s: float, others: Vector, linear_from: float, push: Vector) -> float:
+    """Sum of w exp(others - s), beyond ``linear_from`` of its tangent, and the slope."""
+    value = 0.0
+    for j in range(len(w)):
+        wrong_by = others[j] - s
+        e = w[j] * exp(max(min(wrong_by, linear_from), -708.0))
+        value += e * (1 - min(linear_from - wrong_by, 0.0))
+        push[j] = -e
+    return value

@@ -1,0 +1,110 @@
+"""SoftNDCG's expected discounts and their slopes: the Rank-Binomial recursion, item by item."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.kernels.compile import kernel
+
+Vector = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@kernel
+def soft_dcg_lists(
+    lists: Rows,
+    scores: Vector,
+    mask: NDArray[np.bool_],
+    gain: Vector,
+    discount: Vector,
+    sigma: float,
+    k: int,
+    wanted: bool,
+    value: Vector,
+    slope: Vector,
+) -> None:
+    """Write ``value`` and, if it is wanted, ``slope`` of ``lists``.
+
+    value = sum over items j of g_j sum over ranks r of d_r p_j(r). The distributions after 0, 1,
+    ... contests of one item are kept, at most n k numbers; the slope by the chance of a contest is
+    the distribution before it times what a rank lower then costs.
+
+    Args:
+        lists: which rows of the batch, ``[lists]``.
+        scores: ``[batch, list]``.
+        mask: ``[batch, list]``, True where an item exists.
+        gain: g, ``[batch, list]``; items without gain are passed over.
+        discount: d of each rank, ``[batch, list]``, 0 beyond ``k``.
+        sigma: > 0, standard deviation of a score.
+        k: ranks beyond it are not followed.
+        wanted: whether slopes are.
+        value: ``[batch]``, written.
+        slope: by the scores, ``[batch, list]``, written at real items.
+    """
+    for b in lists:
+        items = np.nonzero(mask[b])[0]
+        n = len(items)
+        s, g = scores[b][items] / (sigma * math.sqrt(2.0)), gain[b][items]
+        width = min(n, k)
+        slopes = np.zeros(n)
+        found = np.zeros((n, width + 1))  # after each number of contests; 0 after the last rank
+        costs = np.zeros(width + 1)
+        for j in range(n):
+            if g[j] != 0:
+                costs[:width] = discount[b, :width]
+                value[b] += g[j] * _expected(s, j, found, costs)
+                if wanted:
+                    _add_slopes(s, j, g[j], found, costs, slopes)
+        for i in range(n):
+            slope[b, items[i]] = slopes[i] / (sigma * math.sqrt(2.0))
+
+
+@kernel
+def _expected(s: Vector, j: int, found: Vector, costs: Vector) -> float:
+    """Expected discount of item j; fills ``found`` with its ranks' chances after each contest."""
+    n, width = len(s), len(costs) - 1
+    found[0, :] = 0
+    found[0, 0] = 1
+    contests = 0
+    for i in range(n):
+        if i == j:
+            continue
+        pi = 0.5 * math.erfc((s[j] - s[i]) * math.sqrt(0.5))
+        count = min(contests + 2, width)  # ranks that can be reached
+        before, after = found[contests], found[contests + 1]
+        earlier = before[:-1]
+        after[0] = before[0] * (1 - pi)
+        now, here = after[1:], before[1:]
+        for r in range(count - 1):
+            now[r] = earlier[r] * pi + here[r] * (1 - pi)
+        after[count:] = 0
+        contests += 1
+    total = 0.0
+    for r in range(width):
+        total += found[n - 1, r] * costs[r]
+    return total
+
+
+@kernel
+def _add_slopes(
+    s: Vector, j: int, gain: float, found: Vector, costs: Vector, slopes: Vector
+) -> None:
+    """Add the slopes of ``gain`` times the expected discount by s; ``costs`` is used up."""
+    n, width = len(s), len(costs) - 1
+    contests = n - 1
+    for i in range(n - 1, -1, -1):
+        if i == j:
+            continue
+        contests -= 1
+        gap = s[i] - s[j]
+        pi = 0.5 * math.erfc(-gap * math.sqrt(0.5))
+        before, lower = found[contests], costs[1:]
+        total = 0.0
+        for r in range(min(contests + 1, width)):
+            step = lower[r] - costs[r]
+            total += before[r] * step
+            costs[r] += pi * step
+        steep = gain * total * math.exp(-0.5 * gap * gap) / math.sqrt(2 * math.pi)
+        slopes[i] += steep
+        slopes[j] -= steep

@@ -1,0 +1,176 @@
+"""Losses by the compiled loops of the CPU, against the same formula on whole tensors."""
+
+import importlib
+import math
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ragged import random_lists, value_and_gradient
+from torch import Tensor
+
+from ltr import losses
+from ltr.kernels.compile import exp, log1p
+from ltr.kernels.threads import over_lists
+from ltr.losses.inputs import kernels_apply
+from ltr.relaxations.noise import uniform_noise
+
+CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]
+CASES: dict[str, list[dict[str, Any]]] = {
+    "ranknet_loss": [{}, *CUT],
+    "lambdarank_loss": [{}, *CUT],
+    "lambda_loss": [
+        {"variant": variant, **knobs}
+        for variant in ("ndcg1", "ndcg2", "ndcg2++")
+        for knobs in ({}, *CUT, {"mu": 2.5})
+    ],
+    "ranksvm_loss": [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}],
+    "rankboost_loss": [{}, {"pair_weight": "ndcg_beta"}],
+    "approx_ndcg_loss": [{}, {"k": 4}, {"temperature": 0.1}],
+    "soft_ndcg_loss": [{}, {"k": 1}, {"k": 4, "sigma": 0.3}, {"discount": "linear"}],
+    "neural_ndcg_loss": [{}, {"k": 4}],
+}
+cases = pytest.mark.parametrize(
+    ("name", "knobs"), [(name, knobs) for name, several in CASES.items() for knobs in several]
+)
+
+
+def plain(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From here on the loss takes its plain path."""
+    module = importlib.import_module(getattr(losses, name).__module__)
+    monkeypatch.setattr(module, "kernels_apply", lambda scores: False)
+
+
+@cases
+@pytest.mark.parametrize("scale", [1.0, 50.0])
+def test_both_paths_agree(
+    name: str, knobs: dict[str, Any], scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss = partial(getattr(losses, name), **knobs)
+    for dtype, near in ((torch.float64, 1e-11), (torch.float32, 2e-4)):
+        scores, labels, mask = random_lists(0, dtype)
+        with monkeypatch.context() as patch:
+            found = value_and_gradient(loss, scale * scores, labels, mask)
+            plain(patch, name)
+            expected = value_and_gradient(loss, scale * scores, labels, mask)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype == dtype
+            size = other.abs().max().clamp(min=1).item()
+            torch.testing.assert_close(one, other, atol=near * size, rtol=near)
+
+
+ALL = [(name, {}) for name in losses.__all__ if name != "mean_over_lists"]
+SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"normalise": True})]
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [*ALL, *((n, k) for n, several in CASES.items() for k in several[1:]), *SWITCHES],
+)
+def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
+    # On the meta device there are no numbers: whoever asks for one, as .item() does, or for a shape
+    # that depends on them, as indexing by a mask does, is told so. On a GPU it would wait.
+    scores, labels, mask = (x.to("meta") for x in random_lists(0, torch.float32))
+    scores.requires_grad_()
+    values = getattr(losses, name)(scores, labels, mask, **knobs)
+    if name != "lambdarank_lambdas":
+        losses.mean_over_lists(values, labels, mask).backward()
+        assert scores.grad is not None
+        assert scores.grad.shape == scores.shape
+
+
+def test_noise_off_the_cpu_is_given_to_the_items_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, mask = random_lists(0, torch.float32)
+    like = torch.zeros(())
+
+    def drawn(mask: Tensor) -> Tensor:
+        return uniform_noise(mask, 2, like, torch.Generator().manual_seed(0))
+
+    counted = drawn(mask)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    places = drawn(mask)
+    assert (places[:, ~mask] == 0).all()
+    assert torch.equal(places[0], counted[0])  # the same stream
+    assert len(places[:, mask].unique()) > 0.999 * places[:, mask].numel()
+    moved = mask.flip(-1)
+    assert torch.equal(drawn(moved)[:, moved], places[:, mask])
+
+
+COMPILED = """
+import sys, torch
+from ragged import random_lists, value_and_gradient
+from ltr import losses
+data = random_lists(1, torch.float64, size=12)
+for name in sys.argv[1:]:
+    loss = getattr(losses, name)
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    found, expected = value_and_gradient(compiled, *data), value_and_gradient(loss, *data)
+    torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-9)
+    print(name)
+"""
+
+
+def test_the_plain_path_compiles_into_one_graph() -> None:
+    # in a process of its own, where shapes are not checked: the checks themselves do not compile
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, *CASES],
+        capture_output=True, text=True, timeout=300, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    )  # fmt: skip
+    assert done.stdout.split() == list(CASES), done.stderr
+
+
+def test_kernels_take_what_is_on_the_cpu() -> None:
+    assert kernels_apply(torch.zeros(1, 1))
+    assert not kernels_apply(torch.zeros(1, 1, device="meta"))
+
+
+@pytest.mark.parametrize("name", ["ranknet_loss", "lambdarank_loss", "approx_ndcg_loss"])
+def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = random_lists(2, torch.float32, size=300)
+    loss = getattr(losses, name)
+    one = value_and_gradient(loss, *data)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    several = value_and_gradient(loss, *data)
+    assert torch.equal(one[0], several[0])
+    assert torch.equal(one[1], several[1])
+
+
+def test_an_error_in_a_thread_is_raised() -> None:
+    def broken(lists: Any) -> None:
+        raise ZeroDivisionError
+
+    costs = torch.full((4,), 1 << 20).numpy()
+    with pytest.raises(ZeroDivisionError):
+        over_lists(broken, costs, threads=2)
+
+
+def test_a_list_of_10000_items_needs_no_matrix() -> None:
+    # a matrix of bits would have 12 MB, one of float32 400 MB
+    torch.manual_seed(0)
+    scores = torch.randn(1, 10_000, requires_grad=True)
+    labels = torch.randint(0, 5, (1, 10_000)).float()
+    mask = torch.ones(1, 10_000, dtype=torch.bool)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        losses.lambdarank_loss(scores, labels, mask).sum().backward()
+    assert max(event.cpu_memory_usage for event in profile.events()) < 1 << 20
+
+
+def test_functions_of_the_kernels_are_exact() -> None:
+    for x in [0.0, -1e-9, -0.3, -1.0, -20.5, -300.0, -708.0, 30.0, 699.0]:
+        assert exp(x) == pytest.approx(math.exp(x), rel=1e-13, abs=0)
+    for x in [0.0, 1e-300, 1e-12, 0.1, 0.5, 0.99, 1.0]:
+        assert log1p(x) == pytest.approx(math.log1p(x), rel=3e-15, abs=0)
+
+
+def test_items_of_a_long_row_count_once() -> None:
+    # one item of each grade and a partner at every rank: no pair is lost at the borders of grades
+    labels = torch.arange(40.0, dtype=torch.float64).flip(0).div(8).floor()[None]
+    scores, mask = torch.zeros(1, 40, dtype=torch.float64), torch.ones(1, 40, dtype=torch.bool)
+    found: Tensor = losses.ranknet_loss(scores, labels, mask)
+    assert found.item() == pytest.approx(math.log(2) * 8 * 8 * (4 + 3 + 2 + 1), rel=1e-14)
