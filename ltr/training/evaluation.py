@@ -1,11 +1,11 @@
 """Metrics of a model on full lists, one value per list."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from ltr.data.batches import Batch, ItemTensors, full_batches
@@ -14,7 +14,7 @@ from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.typing import Scores
 
 
-def score(model: nn.Module, batch: Batch, precision: str = "float32") -> Scores:
+def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
     """Scores ``[batch, list]`` in float32, the model run in ``precision``."""
     with torch.autocast(
         batch.features.device.type, torch.bfloat16, enabled=precision == "bfloat16"
