@@ -61,12 +61,8 @@ class Stepper:
         return len(self._figures)
 
     def take(self, batch: Batch) -> None:
-        """Update the weights from ``batch`` once.
-
-        Raises:
-            TrainingError: where ``window`` is 1, and only through ``settle``.
-        """
-        if self.settings.compile:
+        """Update the weights from ``batch`` once, unless its loss or gradient is not finite."""
+        if self.settings.compile and batch.features.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
         empty = self.settings.empty_lists
         scores = score(self._scorer, batch, self.settings.precision)
@@ -83,11 +79,11 @@ class Stepper:
             self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
             self.optimizer.grad_scale = None  # type: ignore[attr-defined]
             self.optimizer.step()
-        elif self._finite(self._figures[-1]):
+        elif bool(self._figures[-1].isfinite().all()):
             self.optimizer.step()
 
     def settle(self, epoch: int, step: int, qids: NDArray[np.str_]) -> list[Taken]:
-        """Read what the pending steps gave; ``step`` is how many of ``epoch`` are now taken.
+        """Read what the pending steps gave, at least one.
 
         Args:
             epoch: from 1.
@@ -97,8 +93,6 @@ class Stepper:
         Raises:
             TrainingError: a loss or gradient was not finite; the weights are those before it.
         """
-        if not self._figures:
-            return []
         rows = torch.stack(self._figures).tolist()
         lists = self._lists
         self._figures, self._lists = [], []
@@ -113,10 +107,6 @@ class Stepper:
                     "set clip=1, or look at these lists"
                 )
         return [Taken(loss, int(counted), norm) for loss, counted, norm in rows]
-
-    @staticmethod
-    def _finite(figures: Tensor) -> bool:
-        return bool(figures.isfinite().all())
 
     def _penalty(self) -> Tensor | float:
         """L1 and L2 penalty of the weight matrices (not of biases and norms)."""

@@ -155,15 +155,15 @@ class Trainer:
         for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
             group["lr"] = base * factor
 
-    def _settle(self, data: ItemTensors) -> float | None:
-        """Add what the steps since the last time gave to the sums of the epoch; the last loss."""
+    def _settle(self, data: ItemTensors) -> float:
+        """Add what the steps since the last time gave to the sums of the epoch; the last's loss."""
         done = self.progress
         taken = self.stepper.settle(done.epoch + 1, done.step, data.qids)
         for loss, lists, grad_norm in taken:
             done.loss += loss * lists
             done.lists += lists
             done.grad_norm += grad_norm
-        return taken[-1].loss if taken else None
+        return taken[-1].loss
 
     def _close_epoch(self, data: Mapping[str, ItemTensors], scalars: Scalars) -> None:
         """Evaluate, record, keep the best and the last weights."""
