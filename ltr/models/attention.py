@@ -75,11 +75,11 @@ class _PackedAttention(torch.autograd.Function):
         for rows, result, place in _lists(projected, out, lengths, heads):
             query, key, value = _heads(rows, heads)
             shape = (heads, len(rows), len(rows))
-            logits = torch.bmm(query, key.mT).mul_(scale)
-            weight = torch.softmax(logits, -1, out=weights[place].view(shape))
+            weight = torch.bmm(query, key.mT, out=weights[place].view(shape)).mul_(scale)
+            torch.softmax(weight, -1, out=weight)
             if keep is not None:
                 weight = weight * keep[place].view(shape)
-            result.unflatten(1, (heads, -1)).transpose(0, 1).copy_(torch.bmm(weight, value))
+            torch.bmm(weight, value, out=result.unflatten(1, (heads, -1)).transpose(0, 1))
         ctx.save_for_backward(projected, weights, keep)
         ctx.lengths, ctx.heads, ctx.scale = lengths, heads, scale
         return out
@@ -102,12 +102,12 @@ class _PackedAttention(torch.autograd.Function):
                 of_weight.mul_(factors)
                 kept = weight * factors
             of_query, of_key, of_value = _heads(slope, heads)
-            of_value.copy_(torch.bmm(kept.mT, upper))
+            torch.bmm(kept.mT, upper, out=of_value)
             # of a softmax: w * (g - sum of w g)
             of_weight.mul_(weight)
             of_logit = of_weight.sub_(weight * of_weight.sum(-1, keepdim=True)).mul_(ctx.scale)
-            of_query.copy_(torch.bmm(of_logit, key))
-            of_key.copy_(torch.bmm(of_logit.mT, query))
+            torch.bmm(of_logit, key, out=of_query)
+            torch.bmm(of_logit.mT, query, out=of_key)
         return found, None, None, None
 
 
