@@ -100,3 +100,21 @@ def test_full_batches_cut_nothing(data, items) -> None:
         assert batch.mask.sum(1).tolist() == [LENGTHS[i] for i in batch.lists]
         seen += batch.lists.tolist()
     assert sorted(seen) == list(range(7))
+
+
+def test_fixed_batches_hold_the_same_lists_in_one_shape(data) -> None:
+    def batches(fixed: bool) -> list[Batch]:
+        return list(train_batches(data, batch_size=3, list_size=20, seed=0, epoch=0, fixed=fixed))
+
+    for plain, fixed in zip(batches(False), batches(True), strict=True):
+        rows, width = plain.mask.shape
+        assert fixed.mask.shape == (3, 20)
+        assert fixed.features.shape == (3, 20, 5)
+        np.testing.assert_array_equal(fixed.lists, plain.lists)
+        for name in ("features", "labels", "mask"):
+            whole, part = getattr(fixed, name), getattr(plain, name)
+            assert torch.equal(whole[:rows, :width], part)
+            assert not whole[rows:].any()
+            assert not whole[:, width:].any()
+        assert torch.equal(fixed.ranks[:rows, :width], plain.ranks)
+    assert rows == 1, "the last batch was filled up"

@@ -6,10 +6,12 @@ set can lie on the GPU and nothing else has to move.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
@@ -25,7 +27,7 @@ class Batch:
         labels: ``[batch, list]``, 0 where padded.
         mask: ``[batch, list]``, True where an item exists; nothing else marks padding.
         ranks: ``[batch, list]``, 1-based place of the item in its list as the data has it.
-        lists: ``[batch]``, which lists these are.
+        lists: ``[lists]``, which lists these are; rows beyond have no items.
     """
 
     features: Features
@@ -58,59 +60,77 @@ class ItemTensors:
         """Number of lists."""
         return len(self.lengths)
 
-    def batch(
-        self, lists: NDArray[np.int64], chosen: list[NDArray[np.int64]] | None = None
+    def batch(self, lists: NDArray[np.int64]) -> Batch:
+        """All items of ``lists``, padded to the longest."""
+        lengths = self.lengths[lists]
+        ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
+        return self._gather(lists, *(self._sent(a) for a in (ranks, lengths, self.offsets[lists])))
+
+    def _sent(self, array: NDArray[Any]) -> Tensor:
+        """``array`` on the device; a GPU takes it while the program goes on."""
+        tensor = torch.from_numpy(np.array(array, np.int64))
+        if self.device.type == "cpu":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+    def _gather(
+        self, lists: NDArray[np.int64], ranks: Tensor, lengths: Tensor, starts: Tensor
     ) -> Batch:
-        """Pad ``lists`` to the longest; ``chosen`` are the places kept of each, ascending."""
-        if chosen is None:
-            lengths = self.lengths[lists]
-            ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
-        else:
-            lengths = np.array([len(places) for places in chosen])
-            ranks = np.zeros((len(lists), lengths.max()), np.int64)
-            for row, places in enumerate(chosen):
-                ranks[row, : len(places)] = places
-        mask = np.arange(ranks.shape[1]) < lengths[:, None]
-        rows = torch.from_numpy(np.where(mask, self.offsets[lists][:, None] + ranks, 0)).to(
-            self.device
-        )
-        real = torch.from_numpy(mask).to(self.device)
+        """The batch of the items ``ranks`` (from 0) of lists that begin at ``starts``.
+
+        All on the device, and of shapes that the values do not change.
+        """
+        places = torch.arange(ranks.shape[1], device=self.device)
+        mask = places < lengths[:, None]
+        rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
         return Batch(
-            features=self.features[rows].masked_fill_(~real[..., None], 0.0),
-            labels=self.labels[rows].masked_fill_(~real, 0.0),
-            mask=real,
-            ranks=torch.from_numpy(ranks + 1).to(self.device),
+            features=self.features[rows].masked_fill_(~mask[..., None], 0.0),
+            labels=self.labels[rows].masked_fill_(~mask, 0.0),
+            mask=mask,
+            ranks=ranks + 1,
             lists=lists,
         )
 
 
 def train_batches(
-    data: ItemTensors, *, batch_size: int, list_size: int, seed: int, epoch: int, start: int = 0
+    data: ItemTensors,
+    *,
+    batch_size: int,
+    list_size: int,
+    seed: int,
+    epoch: int,
+    start: int = 0,
+    fixed: bool = False,
 ) -> Iterator[Batch]:
     """The batches of one epoch from step ``start`` on, every list once.
 
     Order and subsampling are a pure function of ``seed`` and ``epoch`` (and of the list's number),
-    so a run that starts again at step ``start`` sees what it would have seen.
+    so a run that starts again at step ``start`` sees what it would have seen. What is in the epoch
+    goes to the device at once, at its start.
+
+    With ``fixed`` every batch is ``[batch_size, list_size]``: padded to ``list_size``, and the last
+    one filled up with rows without items, which are not in ``Batch.lists``. Else a batch is as wide
+    as its longest list.
     """
-    order = np.random.default_rng([seed, epoch]).permutation(len(data))
-    for first in range(start * batch_size, len(data), batch_size):
-        lists = order[first : first + batch_size]
-        chosen = [_subsample(data, int(i), list_size, seed, epoch) for i in lists]
-        yield data.batch(lists, chosen)
+    order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
+    lengths = np.minimum(data.lengths[order], list_size)
+    ranks = np.tile(np.arange(list_size), (len(order), 1))
+    for row in np.flatnonzero(data.lengths[order] > list_size):
+        i = order[row]
+        relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
+        ranks[row] = subsample(relevant, list_size, np.random.default_rng([seed, epoch, int(i)]))
+    filling = -len(order) % batch_size if fixed else 0
+    parts = (ranks, lengths, data.offsets[order])
+    sent = [data._sent(np.concatenate([part, np.zeros_like(part[:filling])])) for part in parts]
+    for first in range(0, len(order), batch_size):
+        rows = slice(first, first + batch_size)
+        width = list_size if fixed else int(lengths[rows].max())
+        yield data._gather(order[rows], sent[0][rows, :width], sent[1][rows], sent[2][rows])
 
 
 def steps_in_epoch(lists: int, batch_size: int) -> int:
     """Number of batches that ``train_batches`` yields for ``lists`` lists from step 0."""
     return -(-lists // batch_size)
-
-
-def _subsample(
-    data: ItemTensors, i: int, list_size: int, seed: int, epoch: int
-) -> NDArray[np.int64]:
-    if data.lengths[i] <= list_size:
-        return np.arange(data.lengths[i])
-    relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
-    return subsample(relevant, list_size, np.random.default_rng([seed, epoch, i]))
 
 
 def subsample(

@@ -21,7 +21,8 @@ from ltr.experiment.cli import user_error
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
-from ltr.training.trainer import Loss, Schedule
+from ltr.training.step import Loss
+from ltr.training.trainer import Schedule
 
 # Each part of a config: the arguments the framework passes, and where a checkpoint's may come from.
 PARTS: dict[str, tuple[tuple[str, ...], str]] = {

@@ -18,6 +18,14 @@ _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rath
 class SweepSummary(Callback):
     """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
 
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Fix the name of the sweep's folder, which holds a time, for a launcher's processes too.
+
+        They compose each job anew from the overrides, so the folder becomes one of these.
+        """
+        folder = str(config.hydra.sweep.dir).replace("'", "\\'")
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{folder}'")
+
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
         folder = Path(config.hydra.runtime.output_dir).parent

@@ -1,11 +1,37 @@
 """Items in descending order of score; the tie rules of the whole project are here."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor
 
 from ltr.metrics.checks import check_choice
 from ltr.metrics.convention import TIES
 from ltr.typing import Mask, Ranks, Scores
+
+_Sorted = tuple[Tensor, Tensor, Ranks]
+_kept: ContextVar[dict[tuple[int, int], _Sorted] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def sorted_once() -> Iterator[None]:
+    """Inside, the same two tensors of scores and mask are sorted once, whichever metric asks.
+
+    All metrics and cutoffs of a batch then share one order, and one ideal order. The tensors must
+    not be changed inside.
+
+    >>> scores, mask = torch.tensor([[0.1, 0.9]]), torch.tensor([[True, True]])
+    >>> with sorted_once():
+    ...     order_by_score(scores, mask) is order_by_score(scores, mask)
+    True
+    """
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
 
 
 def order_by_score(scores: Scores, mask: Mask) -> Ranks:
@@ -15,7 +41,13 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     comes last. An item scored -inf counts as scored with the lowest finite number, so that it
     stays in front of the padding; the place of an item scored NaN is not defined.
     """
-    return _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
+    kept, key = _kept.get(), (id(scores), id(mask))
+    if kept is not None and key in kept:
+        return kept[key][-1]
+    order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
+    if kept is not None:
+        kept[key] = scores, mask, order  # the tensors too: while they live no other has their id
+    return order
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
@@ -59,7 +91,7 @@ def tie_groups(scores: Scores, mask: Mask) -> Ranks:
     >>> tie_groups(torch.tensor([[0.5, 0.9, 0.5, 0.1]]), torch.ones(1, 4, dtype=torch.bool))
     tensor([[0, 1, 1, 2]])
     """
-    keys = _keys(scores, mask).sort(dim=-1, descending=True, stable=True).values
+    keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
     return differ.cumsum(-1)

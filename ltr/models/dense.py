@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.models.activation import activation_module
+from ltr.models.dropout import Dropout
 from ltr.models.packing import Packing
 from ltr.typing import Scores
 
@@ -21,7 +22,7 @@ def dense_layers(
     """Layer norm of the input where asked for, then linear, activation, dropout for each size."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
     for size_in, size_out in zip([width, *sizes], sizes, strict=False):
-        layers += [nn.Linear(size_in, size_out), activation_module(activation), nn.Dropout(dropout)]
+        layers += [nn.Linear(size_in, size_out), activation_module(activation), Dropout(dropout)]
     return nn.Sequential(*layers)
 
 

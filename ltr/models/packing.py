@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ltr.typing import Mask
@@ -11,21 +12,25 @@ class Packing(NamedTuple):
     """How the items of padded lists ``[batch, list]`` stand in ``[items]``.
 
     On the CPU only the real items are kept: lists differ in length, so most of a padded batch can
-    be padding. On a GPU every place is kept, as finding the real ones would stop it. What a model
-    makes of the real items is the same.
+    be padding. On a GPU every place is kept, as finding the real ones would stop it, and in a
+    compiled model, as its shapes must not change. What a model makes of the real items is the same.
 
     Attributes:
         mask: ``[batch, list]``, True where an item exists.
         places: ``[items]``, place of each kept item in the flattened batch; None: all are kept.
+        lengths: ``[batch]``, kept items of each list; None: all are kept.
     """
 
     mask: Mask
-    places: Tensor | None
+    places: Tensor | None = None
+    lengths: list[int] | None = None
 
     @classmethod
     def of(cls, mask: Mask) -> "Packing":
         """The packing for the lists of ``mask``."""
-        return cls(mask, None if mask.is_cuda else mask.flatten().nonzero().squeeze(-1))
+        if mask.is_cuda or torch.compiler.is_compiling():
+            return cls(mask)
+        return cls(mask, mask.flatten().nonzero().squeeze(-1), mask.sum(-1).tolist())
 
     def pack(self, padded: Tensor) -> Tensor:
         """``[batch, list, ...]`` to ``[items, ...]``; padding that is kept becomes 0."""

@@ -1,20 +1,21 @@
 """Metrics of a model on full lists, one value per list."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from ltr.data.batches import Batch, ItemTensors, full_batches
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
+from ltr.metrics.ordering import sorted_once
 from ltr.typing import Scores
 
 
-def score(model: nn.Module, batch: Batch, precision: str = "float32") -> Scores:
+def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
     """Scores ``[batch, list]`` in float32, the model run in ``precision``."""
     with torch.autocast(
         batch.features.device.type, torch.bfloat16, enabled=precision == "bfloat16"
@@ -47,9 +48,11 @@ def evaluate(
         for batch in full_batches(data, items=items):
             scores = score(model, batch, precision).double()
             _check_finite(scores, batch, data)
-            for metric in metrics:
-                values = metric(scores, batch.labels.double(), batch.mask, convention)
-                out[str(metric)][batch.lists] = values.cpu().numpy()
+            labels = batch.labels.double()
+            with sorted_once():
+                values = [metric(scores, labels, batch.mask, convention) for metric in metrics]
+            for metric, row in zip(metrics, torch.stack(values).cpu().numpy(), strict=True):
+                out[str(metric)][batch.lists] = row
             bar.update(len(batch))
     return out
 

@@ -28,6 +28,7 @@ class Settings:
     l2: float
     threads: int | None
     precision: str
+    compile: bool
     evaluation_items: int
     checkpoint_minutes: float
 
@@ -46,6 +47,8 @@ class Settings:
                 continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= least:
                 wrong.append(f"{name}={value}: give a number >= {least:g}")
+        if not isinstance(self.compile, bool):
+            wrong.append(f"compile={self.compile}: write true or false")
         if self.clip == 0:
             wrong.append("clip=0: give a number > 0, or null for no clipping")
         for name, choices in _CHOICES.items():

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ltr.data.batches import Batch, ItemTensors, steps_in_epoch, train_batches
+from ltr.data.batches import ItemTensors, steps_in_epoch, train_batches
 from ltr.errors import CheckpointError, TrainingError
-from ltr.losses.reduction import counted_lists, mean_over_lists
 from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import (
     load_checkpoint,
@@ -23,15 +22,15 @@ from ltr.training.checkpoint import (
     restore_random_states,
     save_checkpoint,
 )
-from ltr.training.evaluation import evaluate, means, score
+from ltr.training.evaluation import evaluate, means
 from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.schedules import warm_up
 from ltr.training.settings import Settings
+from ltr.training.step import Loss, Stepper
 
 log = logging.getLogger(__name__)
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 Schedule = Callable[[float, int], float]
 
 
@@ -72,14 +71,14 @@ class Trainer:
         kept: Mapping[str, Any],
     ) -> None:
         """``kept`` goes into every checkpoint as it is: the config and the transform."""
-        self.model, self.loss = model, loss
+        self.model = model
         self.optimizer, self.schedule = optimizer, schedule
         self.settings, self.metrics, self.convention = settings, metrics, convention
         self.folder, self.kept = folder, kept
         self.progress = Progress()
         self._clock = time.perf_counter()
         self._base_lr = [group["lr"] for group in optimizer.param_groups]
-        self._weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+        self.stepper = Stepper(model, loss, optimizer, settings)
 
     @property
     def best(self) -> Path:
@@ -118,6 +117,7 @@ class Trainer:
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
         done, settings = self.progress, self.settings
         self.model.train()
+        window = self.stepper.window
         saved = started = time.perf_counter()
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
         with tqdm(total=steps, initial=done.step, desc=title, leave=False, disable=None) as bar:
@@ -128,64 +128,42 @@ class Trainer:
                 seed=settings.seed,
                 epoch=done.epoch,
                 start=done.step,
+                fixed=settings.compile or data.device.type != "cpu",
             ):
-                value = self._step(batch, data, done.step / steps, (done.step + 1) / steps)
+                self._set_rate(done.step / steps, (done.step + 1) / steps)
+                self.stepper.take(batch)
                 done.step += 1
+                due = time.perf_counter() - saved > 60 * settings.checkpoint_minutes > 0
+                asked = interruption.signum is not None
+                if due or asked or done.step == steps or self.stepper.pending >= window:
+                    loss = self._settle(data)
+                    bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
                 now = time.perf_counter()
                 done.seconds, started = done.seconds + now - started, now
                 bar.update()
-                bar.set_postfix_str(f"loss {value:.4f}", refresh=False)
-                self._stop_if_asked(interruption)
-                if now - saved > 60 * settings.checkpoint_minutes > 0:
+                if asked:
+                    self._stop_if_asked(interruption)
+                if due:
                     self._save(self.last)
                     saved = time.perf_counter()
 
-    def _step(self, batch: Batch, data: ItemTensors, begin: float, end: float) -> float:
-        """One update; ``begin`` and ``end`` are the parts of the epoch done before and after."""
+    def _set_rate(self, begin: float, end: float) -> None:
+        """The learning rate of a step; the parts of the epoch done before and after it."""
         done, settings = self.progress, self.settings
         factor = self.schedule(done.epoch + begin, settings.epochs)
         factor *= warm_up(done.epoch + end, settings.warmup)
         for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
             group["lr"] = base * factor
 
-        scores = score(self.model, batch, settings.precision)
-        values = self.loss(scores, batch.labels, batch.mask)
-        objective = mean_over_lists(values, batch.labels, batch.mask, empty=settings.empty_lists)
-        self.optimizer.zero_grad(set_to_none=True)
-        (objective + self._penalty()).backward()
-        norm = self._gradient_norm()
-        value, size = objective.item(), norm.item()
-        if not (math.isfinite(value) and math.isfinite(size)):
-            what = "loss" if not math.isfinite(value) else "gradient"
-            qids = ", ".join(str(qid) for qid in data.qids[batch.lists])
-            raise TrainingError(
-                f"epoch {done.epoch + 1}, step {done.step + 1}: the {what} is not finite (loss "
-                f"{value}, gradient norm {size}); the weights are those before this step; lists "
-                f"with query id {qids}: lower optimizer.lr, set clip=1, or look at these lists"
-            )
-        self.optimizer.step()
-
-        counted = int(counted_lists(batch.labels, batch.mask, empty=settings.empty_lists).sum())
-        done.loss += value * counted
-        done.lists += counted
-        done.grad_norm += size
-        return value
-
-    def _penalty(self) -> Tensor | float:
-        """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
-        total: Tensor | float = 0.0
-        if self.settings.l1:
-            total = total + self.settings.l1 * sum(w.abs().sum() for w in self._weights)
-        if self.settings.l2:
-            total = total + self.settings.l2 / 2 * sum(w.square().sum() for w in self._weights)
-        return total
-
-    def _gradient_norm(self) -> Tensor:
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
-        if self.settings.clip is not None:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
-        return norm
+    def _settle(self, data: ItemTensors) -> float:
+        """Add what the steps since the last time gave to the sums of the epoch; the last's loss."""
+        done = self.progress
+        taken = self.stepper.settle(done.epoch + 1, done.step, data.qids)
+        for loss, lists, grad_norm in taken:
+            done.loss += loss * lists
+            done.lists += lists
+            done.grad_norm += grad_norm
+        return taken[-1].loss
 
     def _close_epoch(self, data: Mapping[str, ItemTensors], scalars: Scalars) -> None:
         """Evaluate, record, keep the best and the last weights."""

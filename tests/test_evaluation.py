@@ -1,0 +1,75 @@
+"""Evaluation: every metric of a batch from one order, the same as each metric by itself."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_lists
+from torch import nn
+
+from ltr.data.batches import ItemTensors
+from ltr.data.transforms import no_transform
+from ltr.metrics import Convention, ordering, parse_metric
+from ltr.metrics.ordering import order_by_score, sorted_once
+from ltr.metrics.spec import METRICS
+from ltr.training.evaluation import evaluate
+
+LENGTHS = [1, 30, 3, 17, 9, 9, 2]
+
+
+class Rounded(nn.Module):
+    """A model with many ties: the first feature, rounded."""
+
+    def forward(self, features, mask, ranks=None):
+        return features[..., 0].round().masked_fill(~mask, 0)
+
+
+def evaluated(names: list[str], convention: Convention) -> dict[str, np.ndarray]:
+    lists = make_lists(LENGTHS, empty=(4,))
+    data = ItemTensors(lists, no_transform(lists))
+    return evaluate(Rounded(), data, [parse_metric(name) for name in names], convention, items=40)
+
+
+@pytest.mark.parametrize("ties", ["file", "averaged"])
+def test_all_metrics_together_are_each_by_itself(ties: str) -> None:
+    names = [f"{name}{k}" for name in METRICS for k in ("", "@1", "@3", "@10")]
+    if ties == "averaged":
+        names = [name for name in names if not name.startswith("err")]
+    convention = replace(Convention(), ties=ties)
+    together = evaluated(names, convention)
+    lists = make_lists(LENGTHS, empty=(4,))
+    for i, (_, features, labels) in enumerate(lists):
+        scores = torch.from_numpy(features[None, :, 0]).round().double()
+        mask = torch.ones(1, len(labels), dtype=torch.bool)
+        for name in names:
+            alone = parse_metric(name)(scores, torch.from_numpy(labels)[None], mask, convention)
+            np.testing.assert_allclose(together[name][i], alone.item(), atol=1e-12)
+
+
+def test_a_batch_is_sorted_twice_whatever_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorts = []
+    original = ordering._keys
+
+    def keys(*args):
+        sorts.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(ordering, "_keys", keys)
+    few = ["ndcg@5"]
+    evaluated(few, Convention())
+    once, sorts = len(sorts), []
+    evaluated(["ndcg@1", "ndcg@5", "ndcg", "dcg@3", "map", "mrr@10", "precision@5"], Convention())
+    assert len(sorts) == once > 0, "by score and by label, once a batch"
+
+
+def test_an_order_is_kept_for_its_own_tensors_and_no_longer() -> None:
+    first, second = torch.tensor([[0.1, 0.9]]), torch.tensor([[0.9, 0.1]])
+    mask, half = torch.ones(1, 2, dtype=torch.bool), torch.tensor([[True, False]])
+    with sorted_once():
+        assert order_by_score(first, mask).tolist() == [[1, 0]]
+        assert order_by_score(second, mask).tolist() == [[0, 1]]
+        assert order_by_score(first, half).tolist() == [[0, 1]]
+        assert order_by_score(first, mask).tolist() == [[1, 0]]
+    first.copy_(second)
+    assert order_by_score(first, mask).tolist() == [[0, 1]]

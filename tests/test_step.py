@@ -1,0 +1,113 @@
+"""Steps: what is read late, compiled or of fixed shape is what the plain way gives."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from test_trainer import TIMES, assert_same_run, count_calls, train, weights
+from torch import nn
+
+import ltr.experiment.build
+from ltr.errors import ConfigError, TrainingError
+from ltr.training.step import Stepper, can_skip
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the figures of four steps together, as on a GPU those of fifty."""
+    original = Stepper.__init__
+
+    def init(self: Stepper, *args: Any) -> None:
+        original(self, *args)
+        assert self.window == 1, "on the CPU every step is read at once"
+        self.window = 4
+
+    monkeypatch.setattr(Stepper, "__init__", init)
+
+
+def kept_model(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
+    """The model of the run that comes, also where it fails."""
+    kept: dict[str, nn.Module] = {}
+    original = ltr.experiment.build.make_model
+
+    def make(node):
+        def model(width):
+            kept["model"] = original(node)(width)
+            return kept["model"]
+
+        return model
+
+    monkeypatch.setattr(ltr.experiment.build, "make_model", make)
+    return kept
+
+
+def test_reading_late_changes_nothing(tiny, tmp_path, request) -> None:
+    args = (*tiny, "loss=listnet", "model.dropout=0.3", "clip=0.5")
+    train(tmp_path / "plain", *args)
+    request.getfixturevalue("late")
+    train(tmp_path / "late", *args)
+    assert_same_run(tmp_path / "plain", tmp_path / "late")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("at", [6, 7, 10])  # steps of the second epoch: 1, 2, 5
+def test_read_late_a_bad_loss_still_changes_no_weight(
+    tiny, tmp_path, monkeypatch, request, optimizer, at
+) -> None:
+    args = (*tiny, "loss=listnet", f"optimizer={optimizer}")
+    found = []
+    for folder in ("plain", "late"):
+        with monkeypatch.context() as patch:
+            kept = kept_model(patch)
+            count_calls(patch, at, lambda value: value * float("nan"))
+            message = rf"epoch 2, step {at - 5}: the loss is not finite .* query id q"
+            with pytest.raises(TrainingError, match=message) as error:
+                train(tmp_path / folder, *args)
+        found.append((str(error.value), kept["model"].state_dict()))
+        if folder == "plain":
+            request.getfixturevalue("late")
+    assert found[0][0] == found[1][0]
+    assert all(torch.equal(found[0][1][key], found[1][1][key]) for key in found[0][1])
+
+
+def test_only_an_optimizer_that_can_skip_is_read_late() -> None:
+    weight = [nn.Parameter(torch.ones(1))]
+    assert can_skip(torch.optim.Adam(weight, fused=True))
+    assert not can_skip(torch.optim.Adam(weight))
+    assert not can_skip(torch.optim.RMSprop(weight))
+
+
+def history(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "history.csv").drop(columns=TIMES)
+
+
+@pytest.mark.parametrize("model", ["mlp", "transformer"])
+def test_compiled_and_in_fixed_shapes_a_run_is_the_same(tiny, tmp_path, monkeypatch, model) -> None:
+    seen: list[Any] = []
+
+    def compiler(module: nn.Module, **knobs: Any) -> Any:
+        def compiled(features: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+            seen.append(features.shape)
+            return module(features, *rest)
+
+        return compiled
+
+    changes = [f"model={model}", "model.dropout=0", "loss=lambdarank"]
+    args = [arg for arg in tiny if model == "transformer" or not arg.startswith("model.")]
+    train(tmp_path / "plain", *args, *changes)
+    monkeypatch.setattr(torch, "compile", compiler)
+    train(tmp_path / "fixed", *args, *changes, "compile=true")
+    assert set(seen) == {(5, 6, 5)}
+    pd.testing.assert_frame_equal(
+        history(tmp_path / "plain"), history(tmp_path / "fixed"), rtol=1e-4
+    )
+    first, second = (weights(tmp_path / name / "last.pt") for name in ("plain", "fixed"))
+    for key, value in first.items():
+        torch.testing.assert_close(second[key], value, atol=1e-4, rtol=1e-3)
+
+
+def test_compile_is_true_or_false(tiny, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"compile=fast: write true or false"):
+        train(tmp_path / "run", *tiny, "compile=fast")

@@ -1,0 +1,44 @@
+"""Several runs of a sweep at once: one folder, whatever process composes its name."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import hydra
+import pytest
+from test_cli import call
+
+from ltr.experiment import cli
+from ltr.experiment.sweep import SweepSummary
+
+
+@pytest.mark.parametrize("name", ["out", "it's", "a=b,c", "back\\slash"])
+def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Path) -> None:
+    cli.register_resolvers()
+    with hydra.initialize_config_dir(str(cli.CONFIGS), version_base="1.3"):
+        first = hydra.compose("train", return_hydra_config=True)
+        first.output_dir = str(tmp_path / name)
+        folder = first.hydra.sweep.dir
+        SweepSummary().on_multirun_start(first)
+        cli._run_dir.cache_clear()  # as in a new process
+        (override,) = first.hydra.overrides.hydra
+        again = hydra.compose("train", [override], return_hydra_config=True)
+    assert again.hydra.sweep.dir == folder
+    assert Path(folder).parent == tmp_path / name
+
+
+@pytest.mark.skipif(
+    find_spec("hydra_plugins") is None or find_spec("hydra_plugins.hydra_joblib_launcher") is None,
+    reason="needs the extra [parallel]",
+)
+def test_runs_at_once_share_a_folder_and_a_failed_one_is_named(tiny, tmp_path) -> None:
+    outputs = tmp_path / "outputs"
+    out, err = call(
+        *["-m", *tiny, "epochs=1", "threads=1", "loss=listnet", f"output_dir={outputs}"],
+        *["seed=1,2", "optimizer.lr=0.01,-1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+        status=1,
+    )
+    (sweep,) = outputs.iterdir()
+    assert len(list(sweep.glob("*/results.json"))) == 2
+    assert err.count("failed: ConfigError: optimizer: Invalid learning rate: -1") == 2
+    assert "mean ± standard deviation over seed" in out
+    assert len((sweep / "summary.csv").read_text().splitlines()) == 1 + 4
