@@ -36,13 +36,13 @@ train: $(VENV)/.installed ## train the default experiment (about a minute on two
 	$(BIN)/python train.py $(ARGS)
 
 test: $(VENV)/.installed-dev ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: $(VENV)/.installed-dev ## format check, lint, types and tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 # allRank's pins exclude this torch, and its wheel brings a folder "tests": it lies by itself.
 $(VENV)/.installed-bench: $(VENV)/.installed

@@ -19,7 +19,8 @@ from ltr.losses import (
     neural_ndcg_loss,
     ranknet_loss,
 )
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.neuralndcg_fused import soft_dcg
+from ltr.losses.soft_ndcg_value import minus_normalised
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.noise import uniform_noise
@@ -37,8 +38,12 @@ def padding_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
 def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """NeuralNDCG that drops k on the way to the metric."""
     monkeypatch.setattr(
-        "ltr.losses.neuralndcg.minus_soft_ndcg",
-        lambda soft, labels, mask, k: minus_soft_ndcg(soft, labels, mask, k=None),
+        "ltr.losses.neuralndcg.soft_dcg",
+        lambda *lists, **knobs: soft_dcg(*lists, **knobs | {"k": None}),
+    )
+    monkeypatch.setattr(
+        "ltr.losses.neuralndcg.minus_normalised",
+        lambda found, labels, mask, k: minus_normalised(found, labels, mask, k=None),
     )
     return neural_ndcg_loss
 

@@ -41,7 +41,8 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     comes last. An item scored -inf counts as scored with the lowest finite number, so that it
     stays in front of the padding; the place of an item scored NaN is not defined.
     """
-    kept, key = _kept.get(), (id(scores), id(mask))
+    kept = None if torch.compiler.is_compiling() else _kept.get()
+    key = id(scores), id(mask)
     if kept is not None and key in kept:
         return kept[key][-1]
     order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
