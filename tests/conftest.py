@@ -1,4 +1,7 @@
-"""Shapes are checked while the tests run; one thread, so that timing of others changes nothing."""
+"""Shapes are checked while the tests run; one thread, so that timing of others changes nothing.
+
+Drawn examples are the same at every run; ``pytest --hypothesis-profile=explore`` draws new ones.
+"""
 
 import os
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 import hydra
 import numpy as np
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook(
@@ -20,6 +24,9 @@ from ltr.data.lists import Lists  # noqa: E402
 from ltr.experiment.cli import CONFIGS, register_resolvers  # noqa: E402
 
 torch.set_num_threads(1)
+settings.register_profile("explore")
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 
 def make_lists(

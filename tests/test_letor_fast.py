@@ -83,6 +83,11 @@ def test_numbers_near_a_tie_are_rounded_to_the_nearest(parse) -> None:
         assert np.array_equal(fast.features[:, 0], expected)
 
 
+def test_a_label_that_is_not_read_is_text_all_the_same(parse) -> None:
+    assert parse(b"\xff0 qid:0 1:0.0\n", Rules(labelled=False)) is None
+    assert parse(b"yes qid:0 1:0.0\n", Rules(labelled=False)) is not None
+
+
 @settings(max_examples=250, deadline=None)
 @given(texts(), RULES)
 def test_fast_path_equals_plain_path(parse, sample, rules) -> None:

@@ -31,7 +31,7 @@ def parse_fast(text: bytes, first_line: int, rules: Rules) -> Block | None:
     numbers = [number for number, row in enumerate(rows, first_line) if row]
     try:
         labels, qids, bodies = zip(*filter(None, rows), strict=True)
-        grades = {x: parse_label(x, rules) if rules.labelled else 0.0 for x in set(labels)}
+        grades = {x: _grade(x, rules) for x in set(labels)}
         runs = runs_of([_qid(token) for token in qids], numbers)
     except (Malformed, ValueError):  # also: no row, a row of fewer than three tokens, not UTF-8
         return None
@@ -44,6 +44,13 @@ def parse_fast(text: bytes, first_line: int, rules: Rules) -> Block | None:
     if features is None:
         return None
     return Block(features, np.array([grades[x] for x in labels], np.float32), runs, missing)
+
+
+def _grade(token: bytes, rules: Rules) -> float:
+    if rules.labelled:
+        return parse_label(token, rules)
+    token.decode()  # not read, but text
+    return 0.0
 
 
 def _qid(token: bytes) -> bytes:
