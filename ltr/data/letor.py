@@ -80,8 +80,24 @@ def read_letor(
     """
     memory = MemorySink()
     rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
-    parse_letor(path, memory, rules=rules, regroup=regroup, threads=threads)
+    parse_letor(
+        path, memory,
+        rules=rules, regroup=regroup, threads=threads, progress=_reserving(memory, Path(path)),
+    )  # fmt: skip
     return memory.lists
+
+
+def _reserving(memory: "MemorySink", path: Path) -> Callable[[int], None]:
+    """What makes room for all rows after the first block, if they are as long as its rows are."""
+    reserved = False
+
+    def reserve(read: int) -> None:
+        nonlocal reserved
+        if not reserved:
+            memory.reserve(memory.rows * path.stat().st_size // read)
+            reserved = True
+
+    return reserve
 
 
 def parse_letor(
@@ -189,7 +205,7 @@ class _Queries:
 
 
 class MemorySink:
-    """A sink that keeps the arrays in memory, with an eighth to spare at most.
+    """A sink that keeps the arrays in memory, with a sixteenth to spare at most.
 
     Attributes:
         lists: what was read, when it is finished.
@@ -204,6 +220,13 @@ class MemorySink:
         self.features = np.empty((0, 0), np.float32)
         self.labels: list[NDArray[np.float32]] = []
 
+    def reserve(self, rows: int) -> None:
+        """Make room for about as many rows in all; pages that stay empty cost nothing."""
+        room = max(self.rows, rows * 17 // 16)
+        features = np.zeros((room, self.features.shape[1]), np.float32)
+        features[: self.rows] = self.features[: self.rows]
+        self.features = features
+
     def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
         end, width = self.rows + len(features), features.shape[1]
         if width > self.features.shape[1]:
@@ -211,7 +234,7 @@ class MemorySink:
             wider[: self.rows, : self.features.shape[1]] = self.features[: self.rows]
             self.features = wider
         elif end > len(self.features):  # a large array grows in place: the pages are moved
-            rows = max(end, len(self.features) * 9 // 8)
+            rows = max(end, len(self.features) * 17 // 16)
             self.features.resize((rows, self.features.shape[1]), refcheck=False)
         self.features[self.rows : end, :width] = features
         self.labels.append(labels)
