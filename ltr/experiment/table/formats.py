@@ -38,10 +38,10 @@ def terminal(report: Report) -> str:
 
 def markdown(report: Report) -> str:
     """For a page or a pull request."""
-    head = "\n".join(f"- {key}: {_markdown(value)}" for key, value in report.facts)
+    head = "\n".join(f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts)
     return _joined(
         f"# {_markdown(report.title)}",
-        f"`{report.command}`\n\n{head}",
+        f"{_code(report.command)}\n\n{head}",
         report,
         lambda block: f"## {_markdown(block.title)}\n\n{_markdown(block.note)}",
         "github",
@@ -63,6 +63,13 @@ def _joined(
 def _markdown(text: str) -> str:
     """So that no character of a name makes a column, a tag, emphasis or a link."""
     return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def _code(text: str) -> str:
+    """As code, whatever backticks are in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
 
 
 def latex(report: Report) -> str:
