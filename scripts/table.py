@@ -22,12 +22,16 @@ def main() -> None:
             "keys\n"
             "  table=NAME        which\n"
             "  rows=A,B          some of its rows only\n"
+            "  baseline=ROW      what the others are compared with; default: as the table says\n"
+            "  margin=0.005      differences smaller than this count as none\n"
             "  seeds=1           seeds of the training, from 1 to this, for every row and fold\n"
             "  workers=N         runs at a time; left out: one on a GPU, else one per core\n"
             "  output_dir=PATH   the folder of runs/ and tables/ (default outputs)\n"
-            "  dry_run=false     true only says what would run\n"
-            "  any other key is for train.py: data_dir=PATH dataset=synthetic epochs=1\n\n"
-            "A run that is finished is not done again, one that was cut off goes on."
+            "  dry_run=false     true only says what would run, and about how long\n"
+            "  any other key is for train.py: data_dir=PATH dataset=synthetic epochs=1\n"
+            "                    select=last tests the last epoch, select=best the best by vali\n\n"
+            "A run that is finished is not done again, one that was cut off goes on. Written are\n"
+            "table.html, .md, .tex and .csv, and runs.csv, in output_dir/tables."
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="python scripts/table.py table=NAME [KEY=VALUE ...]",

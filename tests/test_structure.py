@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "data": {"errors", "typing"},
     "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
     "trees": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
+    "statistics": {"errors"},
     "experiment": {
         "errors",
         "typing",
@@ -29,6 +30,7 @@ MAY_IMPORT = {
         "data",
         "training",
         "trees",
+        "statistics",
     },
 }
 

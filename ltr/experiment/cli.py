@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import CheckpointError, ConfigError, LTRError
+from ltr.experiment.sweep_names import job_dir, sweep_dir
 from ltr.training.interruption import Interrupted
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -103,7 +104,7 @@ def register_resolvers() -> None:
 
     A run folder is named by time, choices and four random digits, so that two runs started in the
     same second do not collide; ``resume`` goes on in its own folder without touching what Hydra
-    wrote there.
+    wrote there. Folders of sweeps are named by what is asked for (``ltr.experiment.sweep_names``).
     """
     OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
     OmegaConf.register_new_resolver(
@@ -111,7 +112,8 @@ def register_resolvers() -> None:
         lambda resume: ".hydra" if resume is None else ".hydra/resumed",
         replace=True,
     )
-    OmegaConf.register_new_resolver("job_dir", _job_dir, replace=True)
+    OmegaConf.register_new_resolver("sweep_dir", sweep_dir, replace=True)
+    OmegaConf.register_new_resolver("job_dir", job_dir, replace=True)
     OmegaConf.register_new_resolver("keys_of", _keys_of, replace=True)
     OmegaConf.register_new_resolver("choices", _choices, replace=True)
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
@@ -127,11 +129,6 @@ def _preset(key: str, *, _root_: DictConfig) -> Any:
         )
     (convention,) = chosen.values()
     return convention[key]
-
-
-def _job_dir(number: int, overrides: str) -> str:
-    """The folder of a sweep's job: short enough for a file name and easy to type."""
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{number}_{overrides.replace('=', '-')}")[:120]
 
 
 _PATHS = ("resume", "checkpoint", "input", "output", "archive", "scores", "data", "write", "only")

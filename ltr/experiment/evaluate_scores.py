@@ -17,6 +17,7 @@ from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.scores_file import read_scores
 from ltr.experiment.side_by_side import report
 from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics.ordering import sorted_once
 
 DEFAULT_METRICS = (
     "ndcg@1",
@@ -96,8 +97,9 @@ def metrics_of_scores(
             torch.from_numpy(lists.labels[rows].astype(np.float64)),
             torch.from_numpy(mask),
         )
-        for metric in metrics:
-            out[str(metric)][batch] = metric(*data, convention).numpy()
+        with sorted_once():
+            for metric in metrics:
+                out[str(metric)][batch] = metric(*data, convention).numpy()
         start += len(batch)
     return out
 

@@ -13,7 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import PARTS, trusted
 from ltr.experiment.cli import run_folder
+from ltr.experiment.identity import identity
 from ltr.experiment.run import run
+from ltr.experiment.standing import Standing, take_up, value_of
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -35,7 +37,11 @@ _MAY_CHANGE = (
 
 
 def train_job(cfg: DictConfig) -> float:
-    """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep)."""
+    """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep).
+
+    A run of a sweep that is finished is not done again, one that was cut off goes on, and one that
+    another process is at is waited for.
+    """
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     if folder.is_relative_to(Path.cwd()):
@@ -51,8 +57,11 @@ def train_job(cfg: DictConfig) -> float:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
     try:
-        with _alone(folder):
-            metrics = run(cfg, folder, choices)
+        with _alone(folder, wait=sweep):
+            if sweep:
+                value = _continued(cfg, folder, choices)
+            else:
+                value = run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:
         log.info("stopped by %s; go on with: python train.py resume=%s", stop, folder)
         raise
@@ -64,15 +73,27 @@ def train_job(cfg: DictConfig) -> float:
         log.error("failed: %s", error, exc_info=not isinstance(error, LTRError))
         return float("nan")
     (folder / "error.txt").unlink(missing_ok=True)  # of an earlier try
-    return metrics[f"vali_{cfg.select_on}"]
+    return value
+
+
+def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
+    """What is left of a sweep's run, and its value."""
+    standing = take_up(folder, identity(cfg))
+    if standing is Standing.DONE:
+        log.info("%s is done already", folder)
+        return value_of(folder, str(cfg.select_on))
+    if standing is Standing.CUT_OFF:
+        cfg = cfg.copy()
+        cfg.resume = str(folder)
+    return run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the run folder, so that the same run is not resumed twice at once."""
+def _alone(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the run folder, so that the same run is not done twice at once."""
     lock = FileLock(folder / ".lock")
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise ConfigError(
             f"{folder} is in use: another process is training it; wait for it or stop it"

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from statistics import fmean, stdev
@@ -51,7 +52,7 @@ class SweepSummary(Callback):
 def read_runs(folder: Path) -> list[dict[str, Any]]:
     """A row per run folder in ``folder``: what varied, how it ended, its metrics."""
     runs = []
-    for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_number):
+    for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
         run = hydra.parents[1]
         overrides = dict(
             str(item).lstrip("+").partition("=")[::2] for item in OmegaConf.load(hydra)
@@ -68,10 +69,10 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _number(hydra: Path) -> tuple[int, str]:
-    name = hydra.parents[1].name
-    head = name.partition("_")[0]
-    return (int(head) if head.isdigit() else sys.maxsize, name)
+def _in_order(hydra: Path) -> list[tuple[int, str]]:
+    """Names in order, numbers in them by size: seed-2 stands before seed-10."""
+    parts = re.split(r"(\d+)", hydra.parents[1].name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
 def _outcome(run: Path) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Drawing:
 
         Call it inside ``style()``.
         """
-        _settle_layout(self.figure)
+        settle_layout(self.figure)
         png, svg, csv = (folder / f"{name}.{kind}" for kind in ("png", "svg", "csv"))
         self.figure.savefig(png, dpi=dpi, metadata={"Software": None})
         self.figure.savefig(svg, metadata={"Date": None, "Creator": None})
@@ -59,7 +59,7 @@ class Drawing:
         return [png, svg, csv]
 
 
-def _settle_layout(figure: Figure) -> None:
+def settle_layout(figure: Figure) -> None:
     """Lay out once and round the places of the axes: the solver's last digits vary by run."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from ltr.experiment.cli import CONFIGS
+from ltr.experiment.table.adopt import adopt
 from ltr.experiment.table.plan import Run
 
 _TRAIN = CONFIGS.parent / "train.py"
@@ -95,7 +96,7 @@ _BUSY = "another process is at it"
 def _finish(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None:
     """Finish one run; return why it failed, ``_BUSY``, or None."""
     run.folder.parent.mkdir(parents=True, exist_ok=True)
-    claim = FileLock(run.folder.with_name(f".{run.folder.name}.lock"))
+    claim: FileLock = FileLock(run.folder.with_name(f".{run.folder.name}.lock"))
     try:
         claim.acquire(timeout=0)
     except Timeout:
@@ -104,7 +105,9 @@ def _finish(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None
     try:
         if run.done:
             return None
-        if run.folder.is_dir():
+        if not run.folder.is_dir():
+            adopt(run)
+        else:
             # A process whose table was killed may still be at it.
             with suppress(OSError):
                 probe = FileLock(run.folder / ".lock")
@@ -116,12 +119,14 @@ def _finish(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None
                 probe.release()
             if not (run.folder / "last.pt").is_file():
                 shutil.rmtree(run.folder)
-        return _train(run, extra, stop)
+        return _train(run, extra, stop, claim)
     finally:
         claim.release()
 
 
-def _train(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None:
+def _train(run: Run, extra: Sequence[str], stop: threading.Event, claim: FileLock) -> str | None:
+    # The claim goes along: a run whose table is killed at once is still claimed while it lives.
+    held = claim._context.lock_file_fd
     process = subprocess.Popen(
         command_of(run, *extra),
         stdout=subprocess.DEVNULL,
@@ -129,6 +134,7 @@ def _train(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None:
         text=True,
         env={**os.environ, "TQDM_DISABLE": "1"},
         start_new_session=True,  # Ctrl-C reaches it once, from here
+        pass_fds=() if held is None else (held,),
     )
     while True:
         try:

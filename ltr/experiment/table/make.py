@@ -1,74 +1,133 @@
 """``scripts/table.py``'s work: run what is missing of a table and write it."""
 
-import json
 import os
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ltr.experiment.results import commit
+from ltr.experiment.table.cost import estimate, expected
+from ltr.experiment.table.data_counts import make_statistics
 from ltr.experiment.table.execute import describe, execute
-from ltr.experiment.table.measure import conventions_of, measure
-from ltr.experiment.table.order import Order
+from ltr.experiment.table.formats import terminal
+from ltr.experiment.table.measure import Measured, by_run, conventions_of, measure
+from ltr.experiment.table.missing import missing_libraries
+from ltr.experiment.table.numbers import numbers
+from ltr.experiment.table.order import MARGIN, Order
+from ltr.experiment.table.output import write_table
+from ltr.experiment.table.page import Picture
 from ltr.experiment.table.plan import Run, plan
-from ltr.experiment.table.render import blocks, head, text, write
-from ltr.experiment.table.spec import only, read_table
+from ltr.experiment.table.render import blocks, facts
+from ltr.experiment.table.report import Report
+from ltr.experiment.table.spec import StatisticsTable, Table, only, read_table, row_of
+from ltr.experiment.table.verdicts import Verdicts, judge
+from ltr.metrics import Convention
 from ltr.training.device import pick_device
 
 
 def make_table(order: Order) -> bool:
-    """Make the table and print it; return whether all of its runs are done.
+    """Make the table and print it; return whether all of it that can be done here is done.
 
     Raises:
         ConfigError, DataError: one line that says what to mend, before anything runs.
     """
     table = read_table(order.table)
+    if isinstance(table, StatisticsTable):
+        return make_statistics(table, order)
     if order.rows:
         table = only(table, order.rows)
+    if order.baseline is not None:
+        table = replace(table, baseline=row_of(table, "baseline", order.baseline))
+    return _make_runs(table, order)
+
+
+def _make_runs(table: Table, order: Order) -> bool:
+    missing = missing_libraries(table, order.overrides)
+    can_run = {label: row for label, row in table.rows.items() if label not in missing}
     output_dir = Path(order.output_dir).absolute()
-    runs = plan(table, order.overrides, range(1, order.seeds + 1), output_dir)
+    runs = plan(
+        replace(table, rows=can_run),
+        order.overrides,
+        range(1, order.seeds + 1),
+        output_dir,
+        absent_ok=order.dry_run,
+    )
+    for label, reason in missing.items():
+        print(f"{label} {reason}: left out")
+    if not runs:
+        return True
     device = pick_device(runs[0].config.device)
     workers = order.workers or (1 if device.type == "cuda" else os.cpu_count() or 1)
     todo = [run for run in runs if not run.done]
-    print(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {_expected(runs, workers)}")
+    print(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
+    threads = max(1, (os.cpu_count() or 1) // workers)
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")
+        if todo:
+            print("\n" + estimate(runs, workers=workers, threads=threads))
         return not todo
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
 
     given = {override.partition("=")[0] for override in order.overrides}
-    threads = max(1, (os.cpu_count() or 1) // workers)
     extra = [] if "threads" in given or device.type == "cuda" else [f"threads={threads}"]
     failures = execute(todo, workers=workers, extra=extra)
 
-    values = measure(table, runs)
-    failed = {run.label: "failed" for run in runs if run.folder in failures}
-    name = str(runs[0].config.dataset.name)
-    lines = head(table, runs, sum(run.done for run in runs), commit())
-    found = blocks(table, values, name, failed)
-    folder = output_dir / "tables" / f"{table.name}_{name}"
-    write(folder, "table.md", text(table.title, lines, found, conventions, markdown=True))
-    write(folder, "runs.csv", values.to_csv(index=False))
-    print("\n" + text(table.title, lines, found, conventions))
+    measured = measure(table, runs)
+    missing |= {run.label: "failed" for run in runs if run.folder in failures}
+    report = _report(table, order, runs, measured, conventions, missing)
+    folder = output_dir / "tables" / report.name
+    print("\n" + terminal(report))
     for path, reason in failures.items():
         print(f"{path.name} failed: {reason}")
-    print(f"kept in {folder} (table.md, runs.csv)")
+    print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
     return not failures
 
 
-def _expected(runs: Sequence[Run], workers: int) -> str:
-    """How long what is missing will take, from the finished runs of the same row, or of any."""
-    took: dict[str, list[float]] = {}
-    for run in runs:
-        if run.done:
-            results = json.loads((run.folder / "results.json").read_text())
-            took.setdefault(run.label, []).append(results["wall_seconds"])
-    todo = [run for run in runs if not run.done]
-    if not todo:
-        return "nothing to run"
-    if not took:
-        return f"{workers} at a time"
-    overall = statistics.median(value for values in took.values() for value in values)
-    seconds = sum(statistics.median(took.get(run.label, [overall])) for run in todo) / workers
-    return f"{workers} at a time, about {seconds / 60:.0f} min as the finished ones took"
+def _report(
+    table: Table,
+    order: Order,
+    runs: Sequence[Run],
+    measured: Sequence[Measured],
+    conventions: Mapping[str, Convention],
+    missing: Mapping[str, str],
+) -> Report:
+    """Put the table together and write it in every format."""
+    data = str(runs[0].config.dataset.name)
+    published = table.published.get(data)
+    baseline = table.baseline or next(iter(table.rows))
+    frame, verdicts = by_run(table, measured), _verdicts(table, measured, baseline, order)
+    found = numbers(table, frame, verdicts, published, baseline)
+    report = Report(
+        name=f"{table.name}_{data}",
+        title=f"{table.title}: {data}",
+        command=order.command(),
+        facts=facts(table, runs, measured, published, baseline),
+        blocks=blocks(table, found, frame, verdicts, published, conventions, missing, baseline),
+    )
+    drawn: tuple[Picture, ...] = ()
+    if measured:
+        from ltr.experiment.table.plots import pictures  # matplotlib, when there is what to draw
+
+        drawn = pictures(measured, verdicts, found, baseline)
+    shown = frame.drop(columns=["seconds", "run"], errors="ignore")
+    write_table(
+        Path(order.output_dir).absolute() / "tables" / report.name,
+        report,
+        {"table": found, "runs": frame},
+        drawn,
+        (("Every run", shown),) if len(shown) else (),
+    )
+    return report
+
+
+def _verdicts(
+    table: Table, measured: Sequence[Measured], baseline: str, order: Order
+) -> dict[str, Verdicts]:
+    margin = MARGIN if order.margin is None else order.margin
+    first = table.conventions[0]
+    if not measured:
+        return {}
+    return {
+        metric: judge(measured, first, metric, baseline=baseline, margin=margin)
+        for metric in table.verdicts
+    }

@@ -1,10 +1,13 @@
-"""Every metric of the finished runs of a table, under each of its conventions."""
+"""Every metric of every query of the finished runs of a table, under each of its conventions."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
@@ -15,6 +18,31 @@ from ltr.experiment.table.plan import Run
 from ltr.experiment.table.spec import Table
 from ltr.metrics import Convention, parse_metric
 from ltr.training.evaluation import means
+
+CUTOFFS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of the plot of NDCG against k
+
+PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [queries], NaN where left out
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A finished run and what it reached on each test query.
+
+    Attributes:
+        run: which.
+        results: its ``results.json``.
+        values: convention -> metric -> ``[queries]``, in the order of the test lists.
+        qids: query id of each test list.
+        curve: ``ndcg@k`` of ``CUTOFFS`` -> ``[queries]``, under the table's first convention.
+        history: its ``history.csv``, a row per epoch.
+    """
+
+    run: Run
+    results: Mapping[str, Any]
+    values: Mapping[str, PerQuery]
+    qids: NDArray[np.str_]
+    curve: PerQuery
+    history: pd.DataFrame
 
 
 def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
@@ -37,8 +65,8 @@ def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
     return found
 
 
-def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
-    """A row per finished run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
+def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
+    """What the finished ones of ``runs`` reached.
 
     The metrics come from the scores of the test items that the run kept: one set of scores, every
     convention.
@@ -47,8 +75,9 @@ def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
         DataError: the test lists are not those of the run.
     """
     lists: dict[str, Lists] = {}
-    metrics = [parse_metric(name) for name in table.metrics]
-    rows = []
+    names = dict.fromkeys(table.metrics)
+    curve = [f"ndcg@{k}" for k in CUTOFFS]
+    found = []
     for run in runs:
         if not run.done:
             continue
@@ -60,18 +89,91 @@ def measure(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
         if test.digest != digest:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
         scores = pd.read_csv(run.folder / "scores.csv")["score"].to_numpy(np.float64)
-        row = {
-            "row": run.label,
-            "fold": run.fold,
-            "seed": run.seed,
-            "epoch": results["selected_epoch"],
-            "seconds": results["wall_seconds"],
-            "run": str(run.folder),
-        }
         conventions = conventions_of(table, int(run.config.suggested.levels))
+        values = {}
+        for number, (name, convention) in enumerate(conventions.items()):
+            wanted = list(dict.fromkeys([*names, *curve])) if number == 0 else list(names)
+            metrics = [parse_metric(metric) for metric in wanted]
+            values[name] = metrics_of_scores(test, scores, metrics, convention, items=1 << 18)
+        (first, *_) = values.values()
+        history = run.folder / "history.csv"
+        found.append(
+            Measured(
+                run=run,
+                results=results,
+                values=values,
+                qids=test.qids,
+                curve={str(parse_metric(name)): first[str(parse_metric(name))] for name in curve},
+                history=pd.read_csv(history) if history.is_file() else pd.DataFrame(),
+            )
+        )
+    return found
+
+
+def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
+    """A row per run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
+
+    A column of ``table.history`` is that of the epoch that was tested; NaN where it was not kept.
+    """
+    rows = []
+    for one in measured:
+        row: dict[str, Any] = {
+            "row": one.run.label,
+            "fold": one.run.fold,
+            "seed": one.run.seed,
+            "epoch": one.results.get("selected_epoch"),
+            "seconds": one.results["wall_seconds"],
+            "run": str(one.run.folder),
+        }
+        conventions = conventions_of(table, int(one.run.config.suggested.levels))
         for name, convention in conventions.items():
-            values = metrics_of_scores(test, scores, metrics, convention, items=1 << 18)
-            for metric, value in means(values, convention).items():
+            chosen = {metric: one.values[name][metric] for metric in table.metrics}
+            for metric, value in means(chosen, convention).items():
                 row[f"{name} {metric}"] = value
+        for column in table.history:
+            row[column] = _at_epoch(one.history, column, row["epoch"])
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _at_epoch(history: pd.DataFrame, column: str, epoch: int | None) -> float:
+    if column not in history or "epoch" not in history:
+        return float("nan")
+    found = history.loc[history["epoch"] == epoch, column]
+    return float(found.iloc[0]) if len(found) else float("nan")
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A metric of every query by row; the queries are the same in every row.
+
+    Attributes:
+        values: row -> ``[seeds, queries]``, the folds one after the other.
+        seeds: row -> which seeds.
+        queries: ``[queries]``, fold and query id.
+    """
+
+    values: Mapping[str, NDArray[np.float64]]
+    seeds: Mapping[str, tuple[int, ...]]
+    queries: Sequence[tuple[int | None, str]]
+
+
+def stacked(measured: Sequence[Measured], convention: str, metric: str) -> Stacked:
+    """Put the runs of a row together, a seed for each line.
+
+    A row takes part if at least one of its seeds is done in all folds; its other seeds are left
+    out.
+    """
+    of_fold = {one.run.fold: one.qids for one in measured}
+    found: dict[str, dict[int, dict[int | None, NDArray[np.float64]]]] = {}
+    for one in measured:
+        of_seed = found.setdefault(one.run.label, {}).setdefault(one.run.seed, {})
+        of_seed[one.run.fold] = one.values[convention][metric]
+    values, seeds = {}, {}
+    for label, runs in found.items():
+        whole = tuple(seed for seed in sorted(runs) if len(runs[seed]) == len(of_fold))
+        if whole:
+            rows = [np.concatenate([runs[seed][fold] for fold in of_fold]) for seed in whole]
+            values[label], seeds[label] = np.stack(rows), whole
+    queries = [(fold, str(qid)) for fold, qids in of_fold.items() for qid in qids]
+    return Stacked(values, seeds, queries)

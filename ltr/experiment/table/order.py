@@ -1,9 +1,15 @@
 """What the user asks of ``scripts/table.py``, read from its ``KEY=VALUE`` arguments."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ltr.errors import ConfigError
+
+_OWN = (
+    "table", "rows", "seeds", "output_dir", "workers", "dry_run", "baseline", "margin",
+)  # fmt: skip
+MARGIN = 0.005  # half a point: differences smaller than this count as none
 
 
 @dataclass(frozen=True)
@@ -17,7 +23,9 @@ class Order:
         seeds: how many, from 1 on.
         output_dir: the folder of ``runs/`` and ``tables/``.
         workers: runs at a time; None: one on a GPU, else one per core.
-        dry_run: only say what would run.
+        dry_run: only say what would run, and for how long.
+        baseline: the row that the others are compared with; None: the table's own.
+        margin: differences smaller than this count as none; None: ``MARGIN``.
     """
 
     table: str
@@ -27,6 +35,19 @@ class Order:
     output_dir: str = "outputs"
     workers: int | None = None
     dry_run: bool = False
+    baseline: str | None = None
+    margin: float | None = None
+
+    def command(self) -> str:
+        """The command that makes this table, but for where it is kept and how many run at once."""
+        parts = [f"table={self.table}", *self.overrides]
+        parts += [f"rows={','.join(self.rows)}"] if self.rows else []
+        parts += [f"seeds={self.seeds}"] if self.seeds != 1 else []
+        parts += [f"baseline={self.baseline}"] if self.baseline is not None else []
+        parts += [f"margin={self.margin:g}"] if self.margin is not None else []
+        places = ("data_dir=", "cache_dir=", "threads=", "device=")
+        parts = [part for part in parts if not part.startswith(places)]
+        return shlex.join(["python", "scripts/table.py", *parts])
 
 
 def parse_order(arguments: Sequence[str]) -> Order:
@@ -37,14 +58,16 @@ def parse_order(arguments: Sequence[str]) -> Order:
 
     >>> parse_order(["table=letor4_mq2008", "epochs=1", "seeds=3"]).overrides
     ('epochs=1',)
+    >>> parse_order(["table=letor4_mq2008", "epochs=1", "workers=2"]).command()
+    'python scripts/table.py table=letor4_mq2008 epochs=1'
     """
     own: dict[str, str] = {}
     overrides = []
-    for argument in arguments:
+    for argument in _launched(arguments):
         key, equals, value = argument.partition("=")
         if not equals:
             raise ConfigError(f"{argument}: write KEY=VALUE, such as table=letor4_mq2008")
-        if key in ("table", "rows", "seeds", "output_dir", "workers", "dry_run"):
+        if key in _OWN:
             own[key] = value
         elif key in ("seed", "dataset.fold"):
             raise ConfigError(f"{argument}: a table runs its folds and seeds itself; set seeds=N")
@@ -62,10 +85,44 @@ def parse_order(arguments: Sequence[str]) -> Order:
         output_dir=own.get("output_dir", "outputs"),
         workers=_count("workers", own["workers"]) if "workers" in own else None,
         dry_run=own.get("dry_run", "false").lower() == "true",
+        baseline=own.get("baseline"),
+        margin=_margin(own["margin"]) if "margin" in own else None,
     )
+
+
+def _launched(arguments: Sequence[str]) -> list[str]:
+    """``hydra/launcher=joblib`` as what it means here: so many runs at a time, on this machine."""
+    launcher = [item for item in arguments if item.startswith("hydra/launcher=")]
+    jobs = [item for item in arguments if item.startswith("hydra.launcher.n_jobs=")]
+    others = [item for item in arguments if item not in launcher + jobs]
+    for item in others:
+        if item.startswith(("hydra.", "hydra/")):
+            raise ConfigError(f"{item}: a table starts its runs itself; set workers=N")
+    if not launcher:
+        return others if not jobs else [*others, f"workers={jobs[-1].partition('=')[2]}"]
+    name = launcher[-1].partition("=")[2]
+    if name not in ("joblib", "basic"):
+        raise ConfigError(
+            f"{launcher[-1]}: a table starts its runs on this machine; set workers=N, or sweep "
+            "with train.py -m"
+        )
+    if name == "basic":
+        return [*others, "workers=1"]
+    count = jobs[-1].partition("=")[2] if jobs else "-1"
+    return others if count == "-1" else [*others, f"workers={count}"]
 
 
 def _count(key: str, value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
         raise ConfigError(f"{key}={value}: give a whole number >= 1")
     return int(value)
+
+
+def _margin(value: str) -> float:
+    try:
+        margin = float(value)
+    except ValueError:
+        margin = -1.0
+    if not 0 < margin < 1:
+        raise ConfigError(f"margin={value}: give a number between 0 and 1, such as 0.005")
+    return margin

@@ -1,36 +1,20 @@
 """Which runs a table needs; each is known by the hash of its config, its data and the code."""
 
-import functools
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.data.dataset import SPLITS
-from ltr.errors import ConfigError
-from ltr.experiment.build import make_dataset
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.cli import CONFIGS, explain, register_resolvers
+from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.table.spec import Table
-
-# Where and how fast a run is computed, not what.
-_PLACE = (
-    "data_dir", "cache_dir", "output_dir", "resume", "trust", "device", "threads",
-    "evaluation_items", "checkpoint_minutes", "monitor",
-)  # fmt: skip
-# The code that decides what a run computes.
-_CODE = (
-    "metrics", "relaxations", "losses", "models", "data", "training", "trees",
-    "experiment/build.py", "experiment/run.py",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,6 +28,7 @@ class Run:
         overrides: its command line for ``train.py``.
         config: the composed config.
         folder: where it is kept; its name ends with the hash of what it computes.
+        absent: why its data cannot be read, None where they are here.
     """
 
     label: str
@@ -52,6 +37,7 @@ class Run:
     overrides: tuple[str, ...]
     config: DictConfig
     folder: Path
+    absent: str | None = None
 
     @property
     def done(self) -> bool:
@@ -59,7 +45,14 @@ class Run:
         return (self.folder / "results.json").is_file()
 
 
-def plan(table: Table, given: Sequence[str], seeds: Sequence[int], output_dir: Path) -> list[Run]:
+def plan(
+    table: Table,
+    given: Sequence[str],
+    seeds: Sequence[int],
+    output_dir: Path,
+    *,
+    absent_ok: bool = False,
+) -> list[Run]:
     """The runs of ``table``, row by row.
 
     Args:
@@ -67,6 +60,7 @@ def plan(table: Table, given: Sequence[str], seeds: Sequence[int], output_dir: P
         given: overrides of the user; they go over the table's settings, not over what makes a row.
         seeds: of the training, every one for every row and fold.
         output_dir: its folder ``runs`` keeps them; what is there from another table is used.
+        absent_ok: plan also for data that are not here.
 
     Raises:
         ConfigError: an override is wrong.
@@ -75,13 +69,13 @@ def plan(table: Table, given: Sequence[str], seeds: Sequence[int], output_dir: P
     runs = []
     for label, row in table.rows.items():
         overrides = merged(table.settings, given, row)
-        config = _composed(overrides)
+        config = composed_row(overrides)
         for fold in _folds(table, config):
             for seed in seeds:
                 own = [*overrides, f"seed={seed}"]
                 if fold is not None:
                     own.append(f"dataset.fold={fold}")
-                runs.append(_run(label, fold, seed, own, config, output_dir))
+                runs.append(_run(label, fold, seed, own, config, output_dir, absent_ok))
     return runs
 
 
@@ -102,7 +96,12 @@ def merged(*parts: Sequence[str]) -> list[str]:
     return list(kept.values())
 
 
-def _composed(overrides: Sequence[str]) -> DictConfig:
+def composed_row(overrides: Sequence[str]) -> DictConfig:
+    """The config of ``train.py`` with ``overrides``.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
     register_resolvers()
     GlobalHydra.instance().clear()
     try:
@@ -129,45 +128,26 @@ def _run(
     overrides: Sequence[str],
     row_config: DictConfig,
     output_dir: Path,
+    absent_ok: bool,
 ) -> Run:
     config = row_config.copy()
     config.seed = seed
     if fold is not None:
         config.dataset.fold = fold
+    folder, absent = folder_of(label, config, output_dir), None
+    try:
+        known = identity(config)
+    except DataError as error:
+        if not absent_ok:
+            raise
+        known, absent = identity_without_data(config), str(error)
+    folder = folder.with_name(f"{folder.name}-{known[:10]}")
+    return Run(label, fold, seed, tuple(overrides), config, folder, absent)
+
+
+def folder_of(label: str, config: DictConfig, output_dir: Path) -> Path:
+    """Where the runs of a row are kept, but for the hash at the end of the name."""
     name = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
+    fold = config.dataset.get("fold")
     place = f"{name}-{config.dataset.name}" + (f"-fold{fold}" if fold is not None else "")
-    folder = output_dir / "runs" / f"{place}-seed{seed}-{identity(config)[:10]}"
-    return Run(label, fold, seed, tuple(overrides), config, folder)
-
-
-def identity(config: DictConfig) -> str:
-    """SHA-256 of what a run computes: its config without places, its data, the code."""
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    for key in _PLACE:
-        plain.pop(key, None)
-    for key in ("data_dir", "cache_dir"):
-        plain["dataset"].pop(key, None)
-    parts = {"config": plain, "data": _data(_frozen(config.dataset)), "code": _code()}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _frozen(node: DictConfig) -> str:
-    return json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
-
-
-@functools.cache
-def _data(node: str) -> dict[str, str]:
-    dataset = make_dataset(OmegaConf.create(json.loads(node)))
-    dataset.check()
-    return {split: dataset.split(split).digest for split in SPLITS}
-
-
-@functools.cache
-def _code() -> str:
-    root = Path(__file__).resolve().parents[2]
-    files = [file for part in _CODE for file in sorted((root / part).rglob("*.py"))]
-    files += [root / part for part in _CODE if part.endswith(".py")]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+    return output_dir / "runs" / f"{place}-seed{config.seed}"

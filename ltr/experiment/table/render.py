@@ -1,97 +1,216 @@
-"""The table itself: a block per convention, ours with deviation, published numbers below."""
+"""From the numbers of a table to the report: ours with deviation, published beside, verdicts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
+from ltr.experiment.table.measure import Measured
+from ltr.experiment.table.numbers import over_repeats
 from ltr.experiment.table.plan import Run
-from ltr.experiment.table.spec import Table
+from ltr.experiment.table.report import Block, Cell, plain
+from ltr.experiment.table.spec import Published, Table
+from ltr.experiment.table.verdicts import Verdicts
 from ltr.metrics import Convention
+from ltr.statistics.verdict import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
-
-def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Mean and standard deviation of each column over folds, a seed's mean first, by row.
-
-    Returns:
-        Indexed by row, with columns ``(column, "mean")`` and ``(column, "sd")``; the deviation is
-        that of the folds' means where there are several folds, else that of the seeds; NaN for one.
-    """
-    repeat = "fold" if values["fold"].nunique() > 1 else "seed"
-    by_repeat = values.groupby(["row", repeat], sort=False)[list(columns)].mean()
-    by_row = by_repeat.groupby("row", sort=False)
-    return pd.concat({"mean": by_row.mean(), "sd": by_row.std()}, axis=1).swaplevel(axis=1)
+TONES = {BETTER: "good", WORSE: "bad", EQUIVALENT: "same", UNDECIDED: "open"}
 
 
 def blocks(
-    table: Table, values: pd.DataFrame, dataset: str, failed: Mapping[str, str]
-) -> dict[str, list[list[str]]]:
-    """For each convention the lines of its block, the first is its head."""
-    found = {}
-    for convention in table.conventions:
-        columns = [f"{convention} {metric}" for metric in table.metrics]
-        ours = over_repeats(values, columns) if len(values) else None
-        lines = [["", *table.metrics]]
-        for label in table.rows:
-            if ours is not None and label in ours.index:
-                own = [
-                    (ours[column]["mean"][label], ours[column]["sd"][label]) for column in columns
+    table: Table,
+    found: pd.DataFrame,
+    frame: pd.DataFrame,
+    verdicts: Mapping[str, Verdicts],
+    published: Published | None,
+    conventions: Mapping[str, Convention],
+    missing: Mapping[str, str],
+    baseline: str,
+) -> tuple[Block, ...]:
+    """The blocks of the table: the numbers under each convention, then the verdicts by metric.
+
+    Args:
+        table: which rows and metrics.
+        found: of ``numbers``.
+        frame: of ``by_run``.
+        verdicts: by metric, under the first convention.
+        published: of the data set, or None.
+        conventions: by name.
+        missing: why a row has no numbers.
+        baseline: the row that the others are compared with.
+    """
+    made = [
+        _numbers(table, found, frame, published, name, convention, missing)
+        for name, convention in conventions.items()
+    ]
+    first = table.conventions[0]
+    for metric, judged in verdicts.items():
+        chosen = found[(found["metric"] == metric) & (found["convention"] == first)]
+        block = _verdicts(chosen, judged, conventions[first], baseline)
+        made += [block] if block is not None else []
+    return tuple(made)
+
+
+def _numbers(
+    table: Table,
+    found: pd.DataFrame,
+    frame: pd.DataFrame,
+    published: Published | None,
+    name: str,
+    convention: Convention,
+    missing: Mapping[str, str],
+) -> Block:
+    own = {label for row in table.rows if published and (label := published.own(row))}
+    printed = {
+        metric
+        for label in own
+        if published
+        for metric in published.values[label].get(name, {})
+        if metric in table.metrics
+    }
+    kept = table.history if name == table.conventions[0] else ()
+    head = [""]
+    for metric in table.metrics:
+        head += [metric, *(["published", "difference"] if metric in printed else [])]
+    chosen = {
+        (line["row"], line["metric"]): line
+        for line in found[found["convention"] == name].to_dict("records")
+    }
+    extra = over_repeats(frame, kept) if kept and len(frame) else None
+    rows: list[tuple[Cell, ...]] = []
+    for label in table.rows:
+        if (label, table.metrics[0]) not in chosen:
+            blank = [Cell("")] * (len(head) + len(kept) - 2)
+            rows.append((Cell(label), Cell(missing.get(label, "not run"), "missing"), *blank))
+            continue
+        cells = [label]
+        for metric in table.metrics:
+            line = chosen[label, metric]
+            cells.append(with_deviation(line["ours"], line["deviation"]))
+            if metric in printed:
+                is_own = published is not None and line["beside"] == published.own(label)
+                cells += (
+                    [number(line["published"]), signed(line["difference"])] if is_own else ["", ""]
+                )
+        for column in kept:
+            assert extra is not None
+            cells.append(with_deviation(extra[column]["mean"][label], extra[column]["sd"][label]))
+        rows.append(plain(cells))
+    for label, values in (published.values if published else {}).items():
+        if label not in own and name in values:
+            cells = [f"{label} (published)"]
+            for metric in table.metrics:
+                cells += [
+                    number(values[name].get(metric)),
+                    *(["", ""] if metric in printed else []),
                 ]
-                lines.append([label, *(_cell(*pair) for pair in own)])
-            else:
-                lines.append([label, failed.get(label, "not run"), *[""] * (len(columns) - 1)])
-        published = table.published.get(dataset)
-        for label, numbers in (published.values if published else {}).items():
-            if convention in numbers:
-                row = [numbers[convention].get(metric) for metric in table.metrics]
-                cells = ["" if number is None else f"{number:.4f}" for number in row]
-                lines.append([f"{label} (published)", *cells])
-        found[convention] = lines
-    return found
+            rows.append(plain([*cells, *[""] * len(kept)]))
+    head += [column.replace("_", " ") for column in kept]
+    return Block(name, convention.describe(), tuple(head), tuple(rows))
 
 
-def _cell(mean: float, deviation: float) -> str:
-    return f"{mean:.4f}" if pd.isna(deviation) else f"{mean:.4f} ± {deviation:.4f}"
+def _verdicts(
+    chosen: pd.DataFrame, judged: Verdicts, convention: Convention, baseline: str
+) -> Block | None:
+    """The intervals of one metric, what they cover, and the verdict against the baseline."""
+    with_published = bool(chosen["published"].notna().any())
+    with_baseline = bool(chosen["verdict"].notna().any())
+    if not judged.intervals and not with_published:
+        return None
+    head = ["", "ours", "interval"]
+    head += ["published", "difference", "covered"] if with_published else []
+    head += [f"less {baseline}", "interval", "p", "verdict"] if with_baseline else []
+    rows = []
+    for line in chosen.to_dict("records"):
+        cells = [Cell(line["row"]), Cell(number(line["ours"])), Cell(between(line, "low", "high"))]
+        if with_published:
+            beside = "" if line["beside"] in (None, line["row"]) else f" {line['beside']}"
+            known = not pd.isna(line["published"])
+            cells.append(Cell(number(line["published"]) + (beside if known else "")))
+            cells += [Cell(signed(line["difference"])), _covered(line)]
+        if with_baseline and line["row"] == baseline:
+            cells += [Cell("the baseline"), *[Cell("")] * 3]
+        elif with_baseline:
+            p = "" if pd.isna(line["p"]) else f"{line['p']:.4f}"
+            word = line["verdict"] if isinstance(line["verdict"], str) else ""
+            cells += [
+                Cell(signed(line["less_baseline"])),
+                Cell(between(line, "less_low", "less_high")),
+                Cell(p),
+                Cell(word, TONES.get(word, "")),
+            ]
+        rows.append(tuple(cells))
+    note = f"{judged.about}; {convention.describe()}" if judged.about else convention.describe()
+    return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows))
 
 
-def head(table: Table, runs: Sequence[Run], done: int, commit: str | None) -> list[str]:
-    """What the numbers are of: data, folds, seeds, selection, commit."""
+def _covered(line: Mapping[Any, Any]) -> Cell:
+    """Whether the interval of ours covers the published number, in words."""
+    words = {"covers": ("covered", "same"), "above": ("ours above", "good")}
+    words["below"] = ("ours below", "bad")
+    return Cell(*words.get(str(line["covered"]), ("", "")))
+
+
+def number(value: float | None) -> str:
+    """Four digits after the point; nothing for what is not known."""
+    return "" if value is None or pd.isna(value) else f"{value:.4f}"
+
+
+def signed(value: float) -> str:
+    """A difference, with its sign."""
+    return "" if pd.isna(value) else f"{value:+.4f}"
+
+
+def with_deviation(mean: float, deviation: float) -> str:
+    """A mean, and its deviation where there is one."""
+    return number(mean) if pd.isna(deviation) else f"{mean:.4f} ± {deviation:.4f}"
+
+
+def between(line: Mapping[Any, Any], low: str, high: str) -> str:
+    """The bounds of an interval."""
+    bounds = [float(str(line[key])) for key in (low, high)]
+    return "" if any(pd.isna(bound) for bound in bounds) else "{:.4f} to {:.4f}".format(*bounds)
+
+
+def facts(
+    table: Table,
+    runs: Sequence[Run],
+    measured: Sequence[Measured],
+    published: Published | None,
+    baseline: str,
+) -> tuple[tuple[str, str], ...]:
+    """What the numbers are of: data, folds, seeds, selection, commits, sources."""
     config = runs[0].config
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
     seeds = [str(seed) for seed in dict.fromkeys(run.seed for run in runs)]
-    rule = f"best epoch by {config.select_on} of vali" if config.select == "best" else "last epoch"
-    spread = "folds" if len(folds) > 1 else "seeds"
-    lines = [
-        f"data {config.dataset.name}" + (f", folds {' '.join(folds)}" if folds else "") + ", test",
-        f"seeds {' '.join(seeds)}; weights of the {rule}; ± is the deviation over {spread}",
-        f"commit {commit or 'unknown'}; {done} of {len(runs)} runs",
+    several = f"fold{'s' if len(folds) > 1 else ''} {' '.join(folds)}, " if folds else ""
+    made = Counter(str(one.results.get("commit") or "unknown") for one in measured)
+    commits = ", ".join(
+        commit[:12] + ("+changes" if commit.endswith("+changes") else "") for commit in made
+    )
+    found = [
+        ("data", f"{config.dataset.name}, {several}test"),
+        ("selection", _selection(runs)),
+        ("seeds", " ".join(seeds)),
+        ("runs", f"{len(measured)} of {len(runs)} runs are done"),
+        ("commit", commits or "none yet"),
+        ("±", f"standard deviation over {'folds' if len(folds) > 1 else 'seeds'}"),
     ]
-    published = table.published.get(str(config.dataset.name))
-    return [*lines, f"published: {published.source}"] if published else lines
+    if len(table.rows) > 1:
+        found.append(("baseline", baseline))
+    if published is not None:
+        found.append(("published", " ".join(published.source.split())))
+    return tuple(found)
 
 
-def text(
-    title: str,
-    lines: Sequence[str],
-    found: Mapping[str, list[list[str]]],
-    described: Mapping[str, Convention],
-    *,
-    markdown: bool = False,
-) -> str:
-    """The table for a terminal, or as Markdown."""
-    form = "github" if markdown else "simple"
-    parts = [f"# {title}" if markdown else title, "\n".join(lines)]
-    for name, rows in found.items():
-        parts.append(f"{name}: {described[name].describe()}")
-        parts.append(tabulate(rows[1:], rows[0], tablefmt=form, disable_numparse=True))
-    return "\n\n".join(parts) + "\n"
-
-
-def write(folder: Path, name: str, content: str) -> Path:
-    """Write one form of the table, atomically."""
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{name}.part"
-    part.write_text(content)
-    part.replace(folder / name)
-    return folder / name
+def _selection(runs: Sequence[Run]) -> str:
+    """Which weights are tested; the rows that differ from most are named."""
+    rules: dict[str, list[str]] = {}
+    for run in runs:
+        best = f"best epoch by {run.config.select_on} of vali (select=best)"
+        rule = best if run.config.select == "best" else "last epoch (select=last)"
+        if run.label not in rules.setdefault(rule, []):
+            rules[rule].append(run.label)
+    (most, _), *others = sorted(rules.items(), key=lambda pair: -len(pair[1]))
+    return "; ".join([most, *(f"of {', '.join(rows)}: {rule}" for rule, rows in others)])

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,40 @@ from omegaconf import OmegaConf
 from ltr.errors import ConfigError
 from ltr.experiment.cli import CONFIGS
 
-_KEYS = ("title", "settings", "folds", "metrics", "conventions", "rows", "published")
+RUNS, STATISTICS = "runs", "statistics"
+_KEYS = {
+    RUNS: ("title", "settings", "folds", "metrics", "conventions", "rows", "published"),
+    STATISTICS: ("title", "kind", "settings", "fold", "rows", "published"),
+}
+_OPTIONAL = {RUNS: ("kind", "verdicts", "baseline", "history"), STATISTICS: ()}
+
+Numbers = Mapping[str, Mapping[str, float]]  # convention -> metric -> number
 
 
 @dataclass(frozen=True)
 class Published:
-    """Numbers that others printed: ``values[row][convention][metric]``, and where they stand."""
+    """Numbers that others printed, and which row each stands beside.
+
+    Attributes:
+        source: where they stand.
+        values: ``values[label][convention][metric]``.
+        beside: row of the table -> label in ``values``; a row that is not named stands beside the
+            label of its own name, if there is one.
+        others: the label that every remaining row is compared with, or None.
+    """
 
     source: str
-    values: Mapping[str, Mapping[str, Mapping[str, float]]]
+    values: Mapping[str, Numbers]
+    beside: Mapping[str, str] = field(default_factory=dict)
+    others: str | None = None
+
+    def of(self, row: str) -> str | None:
+        """The label that stands beside ``row``, None where nothing does."""
+        return self.own(row) or self.others
+
+    def own(self, row: str) -> str | None:
+        """The label that is the row's own published counterpart, None where it has none."""
+        return self.beside.get(row, row if row in self.values else None)
 
 
 @dataclass(frozen=True)
@@ -35,6 +60,9 @@ class Table:
         metrics: its columns.
         conventions: names of ``metrics_as``, a block of columns each.
         published: by name of the data set.
+        verdicts: which of the metrics rows are judged by, under the first convention.
+        baseline: the row that the others are compared with; None: the first.
+        history: columns of ``history.csv`` shown for the epoch that was tested.
     """
 
     name: str
@@ -45,6 +73,30 @@ class Table:
     metrics: tuple[str, ...]
     conventions: tuple[str, ...]
     published: Mapping[str, Published]
+    verdicts: tuple[str, ...] = ()
+    baseline: str | None = None
+    history: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StatisticsTable:
+    """A table of what data sets hold.
+
+    Attributes:
+        name, title, settings: as in ``Table``.
+        fold: which fold of a data set that has folds.
+        rows: label -> overrides that choose the data set.
+        published: label -> quantity -> number, and under ``source`` where they stand.
+        source: where they stand.
+    """
+
+    name: str
+    title: str
+    settings: tuple[str, ...]
+    fold: int
+    rows: Mapping[str, tuple[str, ...]]
+    published: Mapping[str, Mapping[str, int]]
+    source: str
 
 
 def tables() -> dict[str, str]:
@@ -53,7 +105,7 @@ def tables() -> dict[str, str]:
     return {path.stem: str(OmegaConf.load(path).title) for path in files}
 
 
-def read_table(name: str) -> Table:
+def read_table(name: str) -> Table | StatisticsTable:
     """The table of that name.
 
     Raises:
@@ -69,38 +121,79 @@ def read_table(name: str) -> Table:
 
 
 def only(table: Table, labels: Sequence[str]) -> Table:
-    """The table with some of its rows only.
+    """The table with some of its rows only; a baseline that is left out is no longer one.
 
     Raises:
         ConfigError: a label is not one of its rows.
     """
-    known = {label.lower(): label for label in table.rows}
-    for label in labels:
-        if label.lower() not in known:
-            raise ConfigError(
-                f"rows={label}: no such row; {table.name} has {', '.join(table.rows)}"
-            )
-    chosen = [known[label.lower()] for label in labels]
-    return replace(table, rows={label: table.rows[label] for label in chosen})
+    chosen = [row_of(table, "rows", label) for label in labels]
+    baseline = table.baseline if table.baseline in chosen else None
+    return replace(table, rows={label: table.rows[label] for label in chosen}, baseline=baseline)
 
 
-def parse_table(path: Path) -> Table:
+def row_of(table: Table, key: str, label: str) -> str:
+    """The row that the user means by ``label``, upper or lower case.
+
+    Raises:
+        ConfigError: ``key`` of the command line names no row of the table.
+    """
+    known = {row.lower(): row for row in table.rows}
+    if label.lower() not in known:
+        raise ConfigError(f"{key}={label}: no such row; {table.name} has {', '.join(table.rows)}")
+    return known[label.lower()]
+
+
+def parse_table(path: Path) -> Table | StatisticsTable:
     """The table in a file.
 
     Raises:
-        ConfigError: a key is missing or unknown.
+        ConfigError: a key is missing or unknown, or names a row or metric that is not there.
     """
     raw: Any = OmegaConf.to_container(OmegaConf.load(path))
-    wrong = sorted(set(raw) ^ set(_KEYS))
+    kind = raw.get("kind", RUNS)
+    if kind not in _KEYS:
+        raise ConfigError(f"{path}: kind={kind}: write one of {', '.join(_KEYS)}")
+    needed = _KEYS[kind]
+    wrong = sorted(set(raw) - set(_OPTIONAL[kind]) ^ set(needed))
     if wrong:
-        raise ConfigError(f"{path}: {wrong[0]} is missing or unknown; write {', '.join(_KEYS)}")
-    return Table(
-        name=path.stem,
-        title=raw["title"],
-        settings=tuple(raw["settings"]),
-        rows={str(label): tuple(overrides) for label, overrides in raw["rows"].items()},
+        raise ConfigError(f"{path}: {wrong[0]} is missing or unknown; write {', '.join(needed)}")
+    common: dict[str, Any] = {
+        "name": path.stem,
+        "title": raw["title"],
+        "settings": tuple(raw["settings"]),
+        "rows": {str(label): tuple(overrides) for label, overrides in raw["rows"].items()},
+    }
+    published = raw["published"] or {}
+    if kind == STATISTICS:
+        source = published.get("source", "")
+        return StatisticsTable(
+            **common, fold=raw["fold"], published=published.get("values", {}), source=source
+        )
+    table = Table(
+        **common,
         folds=raw["folds"] if raw["folds"] == "all" else tuple(raw["folds"]),
         metrics=tuple(raw["metrics"]),
         conventions=tuple(raw["conventions"]),
-        published={name: Published(**values) for name, values in (raw["published"] or {}).items()},
+        published={name: Published(**values) for name, values in published.items()},
+        verdicts=tuple(raw.get("verdicts", raw["metrics"])),
+        baseline=raw.get("baseline"),
+        history=tuple(raw.get("history", ())),
     )
+    _check(table, path)
+    return table
+
+
+def _check(table: Table, path: Path) -> None:
+    """Raise ``ConfigError`` where a name in the file stands for nothing in it."""
+    named = [("verdicts", name, table.metrics) for name in table.verdicts]
+    if table.baseline is not None:
+        named.append(("baseline", table.baseline, tuple(table.rows)))
+    for data, published in table.published.items():
+        labels = tuple(published.values)
+        named += [(f"published.{data}.beside", row, tuple(table.rows)) for row in published.beside]
+        named += [(f"published.{data}.beside", row, labels) for row in published.beside.values()]
+        if published.others is not None:
+            named.append((f"published.{data}.others", published.others, labels))
+    for key, name, known in named:
+        if name not in known:
+            raise ConfigError(f"{path}: {key}: {name} is not known; choose of {', '.join(known)}")

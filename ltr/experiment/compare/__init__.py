@@ -1,0 +1,1 @@
+"""Finished runs as systems, and the verdicts between them."""

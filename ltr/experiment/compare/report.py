@@ -1,0 +1,191 @@
+"""The verdicts as text, Markdown and CSV."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from tabulate import tabulate
+
+from ltr.statistics import BETTER, EQUIVALENT, WORSE, Comparison, SystemInterval, covers, rule
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that a report says.
+
+    Attributes:
+        title: metric, data, number of queries.
+        convention: in words.
+        metric: its name.
+        systems: mean and interval of each.
+        pairs: the comparisons.
+        published: a number to set the systems beside.
+        dropped: queries that the convention skips.
+        one_system: the pairs are seeds of one system.
+    """
+
+    title: str
+    convention: str
+    metric: str
+    systems: Mapping[str, SystemInterval]
+    pairs: Sequence[Comparison]
+    published: float | None
+    dropped: int
+    one_system: bool
+
+
+def text(findings: Findings, *, markdown: bool = False) -> str:
+    """The whole report, for a terminal or as Markdown."""
+    fmt = "github" if markdown else "simple"
+    alpha = findings.pairs[0].alpha
+    sure = f"{1 - alpha:.0%}"
+    head = [
+        "system",
+        "seeds",
+        findings.metric,
+        f"{sure} interval",
+        "sd of seeds",
+        "interval covers",
+    ]
+    rows = [
+        [
+            name,
+            of.seeds,
+            f"{of.mean:.4f}",
+            f"{of.low:.4f} to {of.high:.4f}",
+            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}",
+            _COVERS[of.spread.covers],
+        ]
+        for name, of in findings.systems.items()
+    ]
+    parts = [f"# {findings.title}" if markdown else findings.title]
+    parts.append(tabulate(rows, head, tablefmt=fmt, disable_numparse=True))
+    head = [
+        "", "is", "than/to", "difference", f"{sure} interval", "p random.", "p t", "p training",
+        "p Holm", "d_z", "wins/ties/losses", "resolves",
+    ]  # fmt: skip
+    rows = [
+        [
+            pair.first,
+            f"**{pair.word}**" if markdown else pair.word.upper(),
+            pair.second,
+            f"{pair.difference:+.4f}",
+            f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
+            *(_p(p) for p in (pair.p_randomisation, pair.p_t, pair.p_training, pair.p_holm)),
+            f"{pair.effect.value:+.2f} ({pair.effect.low:+.2f} to {pair.effect.high:+.2f})",
+            f"{pair.wins}/{pair.ties}/{pair.losses}",
+            f"{pair.resolvable():.4f}",
+        ]
+        for pair in findings.pairs
+    ]
+    parts.append(tabulate(rows, head, tablefmt=fmt, disable_numparse=True))
+    if said := [f"{_sentence(pair)}: {pair.note}" for pair in findings.pairs if pair.note]:
+        parts.append("\n".join(_listed(said, markdown)))
+    if findings.published is not None:
+        said = [
+            f"{name}: {covers(of, findings.published).text}"
+            for name, of in findings.systems.items()
+        ]
+        said.append(
+            "the published number is taken as printed: its values per query are not known, so this "
+            "is no test of a difference"
+        )
+        parts.append("\n".join(_listed(said, markdown)))
+    parts.append("\n".join(_listed(_footnotes(findings), markdown)))
+    return "\n\n".join(parts)
+
+
+_COVERS = {
+    "seeds": "queries and seeds",
+    "folds": "queries and trainings, by folds",
+    "queries": "queries only",
+}
+
+
+def _listed(lines: Sequence[str], markdown: bool) -> list[str]:
+    return [f"- {line}" for line in lines] if markdown else list(lines)
+
+
+def _sentence(pair: Comparison) -> str:
+    joint = {BETTER: "is better than", WORSE: "is worse than", EQUIVALENT: "is equivalent to"}
+    return f"{pair.first} {joint.get(pair.word, 'is undecided beside')} {pair.second}"
+
+
+def _p(p: float) -> str:
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def _footnotes(findings: Findings) -> list[str]:
+    """The rule, what the queries resolve, what no figure here covers."""
+    pairs = findings.pairs
+    alpha = pairs[0].alpha
+    lines = [rule(pairs[0].margin, alpha)]
+    if findings.one_system:
+        lines.append("these are seeds of one system, of which none can be better or worse")
+    lines.append(_resolution(pairs))
+    if findings.dropped:
+        lines.append(f"{findings.dropped} queries that the convention skips are left out")
+    uncovered = list(dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered))
+    if uncovered and not findings.one_system:
+        lines.append(
+            f"NOT COVERED, one seed only of {', '.join(uncovered)}: what another training would "
+            "give; the words are about these trained models, not the methods; train 3 seeds or more"
+        )
+    if any(pair.spread.covers == "folds" for pair in pairs):
+        lines.append(
+            "one seed in each fold: the folds' differences stand for how training varies; that "
+            "their training lists overlap is not covered"
+        )
+    lines.append("not covered: other data, and settings chosen by looking at these queries")
+    lines.append(findings.convention)
+    return lines
+
+
+def _resolution(pairs: Sequence[Comparison]) -> str:
+    found = sorted(pair.resolvable() for pair in pairs)
+    span = f"{found[0]:.4f}" if len(found) == 1 else f"{found[0]:.4f} to {found[-1]:.4f}"
+    line = (
+        f"{pairs[0].queries} queries resolve (80% power, alpha {pairs[0].alpha:g}) a true "
+        f"difference of {span}"
+    )
+    if len(pairs) > 1:
+        strict = sorted(pair.resolvable(pairs=len(pairs)) for pair in pairs)
+        line += f"; at Holm's first step of {len(pairs)} pairs {strict[0]:.4f} to {strict[-1]:.4f}"
+    return line
+
+
+def table(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """A row per pair with every figure, for ``compare.csv``."""
+    return pd.DataFrame(
+        {
+            "first": pair.first,
+            "second": pair.second,
+            "word": pair.word,
+            "note": pair.note,
+            "difference": pair.difference,
+            "low": pair.interval[0],
+            "high": pair.interval[1],
+            "inner_low": pair.inner[0],
+            "inner_high": pair.inner[1],
+            "p_randomisation": pair.p_randomisation,
+            "p_t": pair.p_t,
+            "p_training": pair.p_training,
+            "p_holm": pair.p_holm,
+            "p_equivalence": pair.p_equivalence,
+            "effect": pair.effect.value,
+            "effect_low": pair.effect.low,
+            "effect_high": pair.effect.high,
+            "wins": pair.wins,
+            "ties": pair.ties,
+            "losses": pair.losses,
+            "queries": pair.queries,
+            "error": pair.spread.error,
+            "df": pair.spread.df,
+            "covers": pair.spread.covers,
+            "resolves": pair.resolvable(),
+            "margin": pair.margin,
+            "alpha": pair.alpha,
+        }
+        for pair in pairs
+    )

@@ -1,0 +1,89 @@
+"""``scripts/compare.py``'s work: find the runs, compare the systems, print and keep it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ltr.errors import ConfigError
+from ltr.experiment.compare.order import Order
+from ltr.experiment.compare.report import Findings, text
+from ltr.experiment.compare.runs import FinishedRun, find_runs
+from ltr.experiment.compare.systems import System, group, values_of
+from ltr.statistics import align, compare_seeds, compare_systems, interval_of
+
+
+def compare(order: Order) -> str:
+    """Compare what ``order`` names; write files if it says so; return what to print.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend.
+    """
+    runs, unfinished = find_runs(order.paths)
+    findings = findings_of(runs, order)
+    parts = [text(findings)]
+    if unfinished:
+        parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
+    if order.write is not None:
+        folder = Path(order.write)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            markdown = folder / "compare.md"
+            markdown.write_text(text(findings, markdown=True) + "\n")
+            from ltr.experiment.compare.plot import write_plot  # matplotlib only where it is asked
+
+            paths = [markdown, *write_plot(findings, folder)]
+        except OSError as error:
+            raise ConfigError(
+                f"write={folder} cannot be written ({error.strerror}): give another folder"
+            ) from error
+        parts.append(f"kept in {folder} ({', '.join(path.name for path in paths)})")
+    return "\n\n".join(parts)
+
+
+def findings_of(runs: Sequence[FinishedRun], order: Order) -> Findings:
+    """Everything that the report says of ``runs``."""
+    metric = order.metric or _selected_on(runs)
+    systems = group(runs)
+    values = {system.name: values_of(system, metric) for system in systems}
+    draws = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
+    if len(values) == 1:
+        (only,) = values.values()
+        pairs = compare_seeds(only, margin=order.margin, **draws)
+    else:
+        baseline = None if order.baseline is None else _baseline(order.baseline, systems)
+        pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
+    results = runs[0].results
+    repeats = {run.repeat for run in runs} - {None}
+    folds = f" of {len(repeats)} folds" if len(repeats) > 1 else f", {min(repeats, default='')}"
+    where = folds if repeats else ""
+    aligned = align(values)
+    return Findings(
+        title=f"{metric} on {results['dataset']}, test: {aligned.queries:,} queries{where}",
+        convention=runs[0].convention,
+        metric=metric,
+        systems={name: interval_of(of, name=name, **draws) for name, of in values.items()},
+        pairs=pairs,
+        published=order.published,
+        dropped=aligned.dropped,
+        one_system=len(values) == 1,
+    )
+
+
+def _selected_on(runs: Sequence[FinishedRun]) -> str:
+    metrics = sorted({str(run.results["select_on"]) for run in runs})
+    if len(metrics) > 1:
+        raise ConfigError(
+            f"the runs were selected on {' and '.join(metrics)}: give metric=NAME, one of theirs"
+        )
+    return metrics[0]
+
+
+def _baseline(given: str, systems: Sequence[System]) -> str:
+    names = [system.name for system in systems]
+    found = [name for name in names if name == given] or [name for name in names if given in name]
+    if len(found) != 1:
+        what = "no system" if not found else f"{len(found)} systems"
+        raise ConfigError(
+            f"baseline={given} is {what}: choose of {' | '.join(names)}, or a part that only one "
+            "of them has"
+        )
+    return found[0]

@@ -1,0 +1,27 @@
+"""Rows that cannot run here because a library is not installed; the other rows do."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from ltr.experiment.table.plan import merged
+from ltr.experiment.table.spec import Table
+
+# What each choice of model needs; all come with one extra.
+_LIBRARIES = {
+    "lightgbm": "lightgbm",
+    "stumps": "lightgbm",
+    "xgboost": "xgboost",
+    "catboost": "catboost",
+}
+_EXTRA = "gbdt"
+
+
+def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
+    """Why a row cannot run, by row, for those that cannot."""
+    found = {}
+    for label, row in table.rows.items():
+        chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
+        library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
+        if library is not None and find_spec(library) is None:
+            found[label] = f"needs ltr[{_EXTRA}]"
+    return found

@@ -1,0 +1,73 @@
+"""What can be said of the rows of a table: their intervals, and how each pair of them compares."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ltr.errors import DataError
+from ltr.experiment.table.measure import Measured, Stacked, stacked
+from ltr.statistics.compare import compare_systems
+from ltr.statistics.comparison import Comparison
+from ltr.statistics.published import SystemInterval, interval_of
+from ltr.statistics.values import SystemValues
+from ltr.statistics.verdict import rule
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All that is said under one metric.
+
+    Attributes:
+        metric: which.
+        intervals: of the mean, by row.
+        against: row -> the row beside the baseline, corrected for these comparisons.
+        pairs: ``(row, other)`` -> the row beside the other, corrected for all pairs.
+        stacked: the values that it is said of.
+        about: how the intervals and verdicts were made, in words.
+    """
+
+    metric: str
+    intervals: Mapping[str, SystemInterval]
+    against: Mapping[str, Comparison]
+    pairs: Mapping[tuple[str, str], Comparison]
+    stacked: Stacked
+    about: str
+
+
+def judge(
+    measured: Sequence[Measured], convention: str, metric: str, *, baseline: str, margin: float
+) -> Verdicts:
+    """Compare all rows that are done, on the same queries.
+
+    Args:
+        measured: the finished runs.
+        convention: under which.
+        metric: by which.
+        baseline: the row that the others are compared with.
+        margin: differences smaller than this count as none, in units of the metric.
+    """
+    values = stacked(measured, convention, metric)
+    systems = {
+        label: SystemValues(rows, values.queries, values.seeds[label])
+        for label, rows in values.values.items()
+    }
+    try:
+        intervals = {
+            label: interval_of(system, name=label, alpha=ALPHA) for label, system in systems.items()
+        }
+    except DataError:  # the convention skips every list
+        return Verdicts(metric, {}, {}, {}, values, "")
+    about = f"intervals are {1 - ALPHA:.0%}, of other queries and, where there are several, seeds"
+    if len(systems) < 2:
+        return Verdicts(metric, intervals, {}, {}, values, about)
+    against = {}
+    if baseline in systems:
+        compared = compare_systems(systems, margin=margin, alpha=ALPHA, baseline=baseline)
+        against = {pair.first: pair for pair in compared}
+        about = f"{about}; {rule(margin, ALPHA)}"
+    pairs = {}
+    for pair in compare_systems(systems, margin=margin, alpha=ALPHA):
+        pairs[pair.first, pair.second] = pair
+        pairs[pair.second, pair.first] = pair.swapped()
+    return Verdicts(metric, intervals, against, pairs, values, about)

@@ -1,0 +1,137 @@
+"""Standard error of a mean or a difference: over queries, and over trainings where seeds tell."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.statistics.t_tests import deviation
+from ltr.statistics.values import Aligned
+
+FOLDS_AS_REPEATS = 3  # with as many folds, a single seed in each still tells how training varies
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What an estimate may be off by.
+
+    Attributes:
+        error: standard error; inf with one query.
+        df: Satterthwaite's degrees of freedom of the error.
+        queries: variance of the estimate from the choice of queries.
+        training: variance from the training, as far as it is known.
+        covers: ``seeds``, ``folds`` (one seed in each of several folds) or ``queries`` alone.
+        uncovered: systems whose training variance is not in ``error``, those with one seed.
+        shrink: for ``folds``, the factor that gives the folds' deviations the variance
+            ``training``.
+    """
+
+    error: float
+    df: float
+    queries: float
+    training: float
+    covers: str
+    uncovered: tuple[str, ...]
+    shrink: float = 0.0
+
+
+@dataclass(frozen=True)
+class SeedVariance:
+    """Variance of a system's mean from its seeds.
+
+    Attributes:
+        own: what the seeds add on every query alike: the variance of the mean of all runs.
+        raw: the same with the seeds' chance agreement with these queries left in.
+        df: of ``raw``.
+        effects: ``[seeds, folds]``, by how much a run is above its fold's mean, shrunk so that
+            means of resampled effects vary by ``own``.
+    """
+
+    own: float
+    raw: float
+    df: int
+    effects: NDArray[np.float64]
+
+
+def seed_variance(aligned: Aligned, system: int) -> SeedVariance | None:
+    """The variance that the seeds of ``system`` add to its mean; None with one seed.
+
+    In each fold values y[seed, query] = mean + seed + query + rest, a crossed layout with one
+    value per cell. The variance of the run means over seeds is that of ``seed`` plus var(rest) /
+    queries; the latter, from the residual mean square, is in the variance over queries already
+    and is taken off, but not below 0.
+    """
+    values = aligned.values[system]
+    seeds, folds = len(values), len(aligned.fold_sizes)
+    if seeds < 2:
+        return None
+    runs = aligned.over_folds(values)  # [seeds, folds]
+    effects = runs - runs.mean(0)
+    rest = values - values.mean(0) - effects[:, aligned.folds]
+    freedom = (seeds - 1) * (aligned.queries - folds)
+    residual = float((rest**2).sum()) / freedom if freedom else 0.0
+    of_run = float((effects**2).sum()) / ((seeds - 1) * folds)
+    raw = of_run / (seeds * folds)
+    own = max(0.0, of_run - residual * float((1 / aligned.fold_sizes).mean())) / (seeds * folds)
+    shrunk = effects * math.sqrt(own / raw) if raw else effects
+    return SeedVariance(own, raw, folds * (seeds - 1), shrunk)
+
+
+def difference_spread(
+    aligned: Aligned, seeds: Sequence[SeedVariance | None], first: int, second: int
+) -> Spread:
+    """The spread of the difference of two systems' means.
+
+    variance = var over queries of the paired differences / queries + what the seeds of either add,
+
+    the seeds being drawn for each system by itself. Degrees of freedom after Satterthwaite,
+
+        df = variance^2 / (queries^2 / (n - 1) + sum of raw^2 / its df)
+
+    as Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer
+    ROC analysis", Statistics in Medicine 26, has it for readers (here: seeds) and cases (queries)
+    both drawn at random; the model is Obuchowski and Rockette's (1995).
+
+    A system with one seed says nothing of its training. Where there are ``FOLDS_AS_REPEATS`` folds
+    the difference of each fold, of models trained apart, stands for it (their training lists
+    overlap, which this leaves aside: Bengio and Grandvalet, 2004); else its training is not
+    covered and the estimate is of these models.
+    """
+    differences = aligned.differences(first, second)
+    by_fold = aligned.over_folds(aligned.by_query[first] - aligned.by_query[second])
+    return _spread(aligned, seeds, (first, second), differences, by_fold)
+
+
+def system_spread(aligned: Aligned, seeds: Sequence[SeedVariance | None], system: int) -> Spread:
+    """The spread of one system's mean; see ``difference_spread``."""
+    values = aligned.by_query[system]
+    centred = aligned.weights * (values - aligned.means[system])
+    return _spread(aligned, seeds, (system,), centred, aligned.over_folds(values))
+
+
+def _spread(
+    aligned: Aligned,
+    seeds: Sequence[SeedVariance | None],
+    systems: tuple[int, ...],
+    values: NDArray[np.float64],
+    by_fold: NDArray[np.float64],
+) -> Spread:
+    n, folds = aligned.queries, len(by_fold)
+    single = tuple(aligned.names[i] for i in systems if seeds[i] is None)
+    if n < 2:
+        return Spread(math.inf, 1.0, math.inf, 0.0, "queries", single)
+    queries = deviation(values) ** 2 / n
+    known = [found for i in systems if (found := seeds[i]) is not None]
+    own, raw = sum(s.own for s in known), sum(s.raw**2 / s.df for s in known)
+    covers, shrink = ("queries" if single else "seeds"), 0.0
+    if single and folds >= FOLDS_AS_REPEATS:
+        between = deviation(by_fold) ** 2 / folds
+        own, raw = max(0.0, between - queries), between**2 / (folds - 1)
+        covers, single = "folds", ()
+        shrink = math.sqrt(own / between) if between else 0.0
+    variance = queries + own
+    freedom = queries**2 / (n - 1) + raw
+    df = variance**2 / freedom if freedom > 0 else float(n - 1)
+    return Spread(math.sqrt(variance), df, queries, own, covers, single, shrink)

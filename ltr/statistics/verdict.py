@@ -1,0 +1,79 @@
+"""The verdict on a pair in one word, by one rule."""
+
+from ltr.statistics.spread import Spread
+
+BETTER, WORSE, EQUIVALENT, UNDECIDED = "better", "worse", "equivalent", "undecided"
+WORDS = (BETTER, WORSE, EQUIVALENT, UNDECIDED)
+
+Interval = tuple[float, float]
+
+
+def rule(margin: float, alpha: float) -> str:
+    """The rule in one line, for under a table."""
+    sure, inner = f"{1 - alpha:.0%}", f"{1 - 2 * alpha:.0%}"
+    return (
+        f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner} interval put the "
+        f"difference within ±{margin:g}; else better or worse: p < {alpha:g} after Holm, p the "
+        "larger of the randomisation test over queries and the t test over queries and trainings, "
+        f"and 0 outside the {sure} interval; else undecided"
+    )
+
+
+def verdict(
+    difference: float,
+    *,
+    p_holm: float,
+    outer: Interval,
+    p_equivalence: float,
+    inner: Interval,
+    margin: float,
+    alpha: float,
+    one_system: bool = False,
+) -> str:
+    """The word for the first of a pair beside the second.
+
+    ``equivalent`` goes before ``better``: what is smaller than the margin was said beforehand not
+    to matter, also where so many queries show that it is not 0 (Lakens, 2017, "Equivalence tests",
+    Social Psychological and Personality Science 8: different, but practically equivalent). Holm's
+    correction is of better and worse; equivalence is tested pair by pair.
+
+    Args:
+        difference: first less second.
+        p_holm: p of no difference, corrected for all pairs.
+        outer: the 1 - alpha interval of the difference.
+        p_equivalence: p of a difference of at least the margin.
+        inner: the 1 - 2 alpha interval.
+        margin: the largest difference that does not matter.
+        alpha: of every test.
+        one_system: the pair is two trainings of one system, of which neither can be better.
+    """
+    if p_equivalence < alpha and -margin < inner[0] and inner[1] < margin:
+        return EQUIVALENT
+    significant = p_holm < alpha and not outer[0] <= 0 <= outer[1]
+    if significant and not one_system:
+        return BETTER if difference > 0 else WORSE
+    return UNDECIDED
+
+
+def note(
+    word: str,
+    spread: Spread,
+    *,
+    p_holm: float,
+    p_randomisation: float,
+    alpha: float,
+    one_system: bool,
+) -> str:
+    """What the word leaves out; often nothing."""
+    if one_system:
+        if p_randomisation < alpha:
+            return "two trainings of one system; they differ on these queries, as trainings do"
+        return "two trainings of one system"
+    said = []
+    if word == EQUIVALENT and p_holm < alpha:
+        said.append("not 0, but smaller than the margin")
+    if word == UNDECIDED and p_randomisation < alpha <= p_holm:
+        said.append("these models differ on these queries, not more than chance allows")
+    if spread.uncovered and word != UNDECIDED:
+        said.append("these models, not the methods: one seed")
+    return "; ".join(said)

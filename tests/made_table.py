@@ -1,0 +1,63 @@
+"""A small table, made in the process of the tests: the runs are trained without a command."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_lists, write_letor
+
+from ltr.experiment.run import run
+from ltr.experiment.table import make
+from ltr.experiment.table.order import parse_order
+from ltr.experiment.table.plan import Run
+
+
+@dataclass(frozen=True)
+class Made:
+    """A table that was made, how, and what it printed."""
+
+    arguments: list[str]
+    folder: Path
+    printed: str
+
+
+def train_here(runs: Sequence[Run], *, workers: int, extra: Sequence[str] = ()) -> dict[Path, str]:
+    """``execute`` without processes."""
+    for one in runs:
+        one.folder.mkdir(parents=True, exist_ok=True)
+        run(one.config, one.folder, {"model": "mlp", "loss": one.label})
+    return {}
+
+
+def write_data(folder: Path, *, queries: int = 30) -> list[str]:
+    """Random lists in ``folder``; the overrides that read them."""
+    for seed, (split, count) in enumerate({"train": 24, "vali": 8, "test": queries}.items()):
+        lengths = np.random.default_rng(seed).integers(2, 12, count).tolist()
+        write_letor(folder / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
+    return [
+        "dataset=letor", "dataset.folder=mine", f"data_dir={folder}", f"cache_dir={folder}/cache",
+    ]  # fmt: skip
+
+
+def made(folder: Path, *more: str, captured: pytest.CaptureFixture[str] | None = None) -> Made:
+    """Make the small table in ``folder``."""
+    arguments = [
+        "table=ranknet_report",
+        "rows=RankNet,BCE,RankSVM linear L2 0.01",
+        "seeds=2",
+        "epochs=3",
+        "batch_size=5",
+        "model.hidden_sizes=[4]",
+        *write_data(folder),
+        f"output_dir={folder}/out",
+        *more,
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(make, "execute", train_here)
+        patch.setitem(os.environ, "TQDM_DISABLE", "1")
+        assert make.make_table(parse_order(arguments))
+    (tables,) = (folder / "out" / "tables").iterdir()
+    return Made(arguments, tables, captured.readouterr().out if captured else "")

@@ -1,0 +1,313 @@
+"""``scripts/compare.py``: runs become systems, and every mistake has its line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import compose
+from folders import refused
+
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.cli import CONFIGS
+from ltr.experiment.compare.order import parse_order
+from ltr.experiment.compare.run import compare, findings_of
+from ltr.experiment.compare.runs import find_runs
+from ltr.experiment.run import run
+
+SCRIPT = CONFIGS.parent / "scripts" / "compare.py"
+BASE = np.random.default_rng(0).uniform(0.2, 0.8, 40)
+
+
+def keep(
+    folder: Path,
+    *,
+    loss: str = "rmse",
+    seed: int = 1,
+    fold: int | None = None,
+    better: float = 0.0,
+    digest: str = "d",
+    convention: str = "empty list = 1",
+    select_on: str = "ndcg@5",
+    typed: tuple[str, ...] = (),
+    config: dict | None = None,
+) -> Path:
+    """Write what a run leaves behind: ``better`` is what it adds to NDCG@5 of every query."""
+    rng = np.random.default_rng([seed, fold or 0, len(loss)])
+    values = BASE + better + rng.normal(0, 0.002) + rng.normal(0, 0.01, len(BASE))
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "config.yaml").write_text("")
+    (folder / ".hydra" / "overrides.yaml").write_text(
+        "\n".join(f"- {item}" for item in (f"loss={loss}", f"seed={seed}", *typed))
+    )
+    pd.DataFrame(
+        {"qid": [f"{i:03}" for i in range(len(BASE))], "items": 9, "empty": False,
+         "ndcg@5": values, "ndcg@10": 1 - values}
+    ).to_csv(folder / "queries.csv", index=False)  # fmt: skip
+    results = {
+        "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
+        "convention": {"text": convention},
+        "select_on": select_on,
+        "seed": seed,
+        "dataset": "mine",
+        "fold": fold,
+        "data": {"test": {"digest": f"{digest}{fold}", "lists": len(BASE)}},
+        "protocol": {
+            "seed": seed, "epochs": 9, "data_dir": str(folder), "threads": seed,
+            "metrics": ["ndcg@5"], "suggested": {"epochs": 9},
+            "loss": {"_target_": loss, "k": None}, "model": {"sizes": [4], "head": loss},
+            "dataset": {"name": "mine", "fold": fold}, **(config or {}),
+        },
+    }  # fmt: skip
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+def found(*arguments: object):
+    order = parse_order([str(argument) for argument in arguments])
+    runs, _ = find_runs(order.paths)
+    return findings_of(runs, order)
+
+
+def said(*arguments: object) -> str:
+    return compare(parse_order([str(argument) for argument in arguments]))
+
+
+def sweep(folder: Path, seeds=(1, 2, 3), folds=(None,)) -> Path:
+    for loss, better in (("rmse", 0.0), ("listnet", 0.1)):
+        for seed in seeds:
+            for fold in folds:
+                keep(
+                    folder / f"{loss}-{seed}-{fold}", loss=loss, seed=seed, fold=fold, better=better
+                )
+    return folder
+
+
+def test_a_sweep_becomes_systems_with_seeds(tmp_path) -> None:
+    findings = found(sweep(tmp_path))
+    assert list(findings.systems) == ["loss=listnet", "loss=rmse"]
+    assert [of.seeds for of in findings.systems.values()] == [3, 3]
+    (pair,) = findings.pairs
+    assert (pair.first, pair.word, pair.second) == ("loss=listnet", "better", "loss=rmse")
+    assert pair.spread.covers == "seeds"
+    values = [
+        pd.read_csv(f)["ndcg@5"].mean() for f in sorted(tmp_path.glob("listnet*/queries.csv"))
+    ]
+    assert findings.systems["loss=listnet"].mean == pytest.approx(np.mean(values))
+    assert findings.systems["loss=listnet"].deviation == pytest.approx(np.std(values, ddof=1))
+
+
+def test_folds_are_joined(tmp_path) -> None:
+    findings = found(sweep(tmp_path, seeds=(1,), folds=(1, 2, 3)))
+    assert findings.title == "ndcg@5 on mine, test: 120 queries of 3 folds"
+    assert findings.pairs[0].queries == 120
+    assert findings.pairs[0].spread.covers == "folds"
+
+
+def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
+    a = keep(tmp_path / "a", seed=1)
+    b = keep(tmp_path / "b", seed=2, better=0.2)  # far apart, and yet
+    text = said(a, b)
+    assert "BETTER" not in text
+    assert "WORSE" not in text
+    assert "UNDECIDED" in text
+    assert "two trainings of one system; they differ on these queries, as trainings do" in text
+    assert "none can be better or worse" in text
+    assert "loss=rmse" in text
+    assert "EQUIVALENT" in said(a, b, "margin=0.9")
+
+
+def test_one_seed_each_is_about_these_models(tmp_path) -> None:
+    text = said(keep(tmp_path / "a", better=0.2), keep(tmp_path / "b", loss="bce"))
+    assert "loss=rmse  BETTER  loss=bce" in " ".join(text.split("\n")) or "BETTER" in text
+    assert "loss=rmse is better than loss=bce: these models, not the methods: one seed" in text
+    assert "NOT COVERED, one seed only of loss=rmse, loss=bce" in text
+
+
+def test_the_report_says_all_that_it_should(tmp_path) -> None:
+    text = said(sweep(tmp_path), "published=0.5", "margin=0.01")
+    assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
+    for part in (
+        "95% interval", "sd of seeds", "p random.", "p t", "p Holm", "d_z", "wins/ties/losses",
+        "queries and seeds", "40/0/0", "±0.01", "empty list = 1", "0.5000",
+        "40 queries resolve (80% power, alpha 0.05) a true difference of ",
+        "not covered: other data",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_metric_baseline_and_seed_are_as_asked(tmp_path) -> None:
+    sweep(tmp_path)
+    for seed in (1, 2, 3):
+        keep(tmp_path / f"c{seed}", loss="bce", seed=seed)
+    assert found(tmp_path, "metric=ndcg@10").pairs[1].word == "better"
+    assert len(found(tmp_path).pairs) == 3
+    pairs = found(tmp_path, "baseline=listnet").pairs
+    assert [(pair.second, pair.word) for pair in pairs] == [("loss=listnet", "worse")] * 2
+    assert found(tmp_path, "seed=1").pairs[0].interval != found(tmp_path).pairs[0].interval
+    assert said(tmp_path) == said(tmp_path)
+
+
+def test_systems_are_named_by_what_differs(tmp_path) -> None:
+    keep(tmp_path / "a", typed=("epochs=0",), config={"epochs": 0})
+    keep(tmp_path / "b")
+    assert list(found(tmp_path).systems) == ["epochs=0", "epochs=9"]
+    keep(tmp_path / "c", loss="bce", config={"loss": {"_target_": "bce", "k": 5}})
+    names = list(found(tmp_path).systems)
+    assert names == ["loss=rmse, epochs=0", "loss=rmse, epochs=9", "loss=bce, epochs=9"]
+    keep(tmp_path / "d", config={"model": {"sizes": [4, 2], "head": "rmse"}})  # nobody typed it
+    assert "loss=rmse, epochs=9, model.sizes=[4,2]" in found(tmp_path).systems
+
+
+def test_places_and_measuring_do_not_make_a_system(tmp_path) -> None:
+    keep(tmp_path / "a", seed=1)
+    other = {"metrics": ["ndcg@5", "map"], "device": "cpu", "suggested": {"epochs": 5}}
+    keep(tmp_path / "b", seed=2, config=other)
+    assert len(found(tmp_path).systems) == 1
+
+
+def test_patterns_single_files_and_repeated_paths(tmp_path) -> None:
+    sweep(tmp_path / "s")
+    assert len(find_runs([f"{tmp_path}/s/rmse-*"])[0]) == 3
+    assert len(find_runs([f"{tmp_path}/s", f"{tmp_path}/s/rmse-1-None"])[0]) == 6
+    assert len(find_runs([f"{tmp_path}/s/rmse-1-None/results.json"])[0]) == 1
+
+
+def test_unfinished_runs_are_named(tmp_path) -> None:
+    sweep(tmp_path)
+    (tmp_path / "cut" / ".hydra").mkdir(parents=True)
+    (tmp_path / "cut" / ".hydra" / "config.yaml").write_text("")
+    assert f"not finished, left out: {tmp_path / 'cut'}" in said(tmp_path)
+
+
+def test_what_is_written(tmp_path) -> None:
+    folder = tmp_path / "verdicts"
+    text = said(sweep(tmp_path / "s"), f"write={folder}", "published=0.5")
+    assert f"kept in {folder} (compare.md, compare.png, compare.svg, compare.csv)" in text
+    table = pd.read_csv(folder / "compare.csv")
+    assert table["word"].tolist() == ["better"]
+    assert table.notna().sum(axis=1)[0] == len(table.columns) - 1  # no note
+    assert "| **better** |" in (folder / "compare.md").read_text()
+    assert (folder / "compare.png").read_bytes()[:4] == b"\x89PNG"
+    before = (folder / "compare.svg").read_bytes()
+    said(tmp_path / "s", f"write={folder}", "published=0.5")
+    assert (folder / "compare.svg").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"digest": "e"}, "have different test lists (mine and mine): compare runs on the same"),
+        ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
+        ({"select_on": "map"}, "selected on map and ndcg@5: give metric=NAME"),
+        ({"fold": 2}, "not on the same folds (None is in one only): run what is missing"),
+    ],
+)
+def test_runs_that_cannot_be_set_side_by_side(tmp_path, change, line) -> None:
+    keep(tmp_path / "a")
+    keep(tmp_path / "b", loss="bce", **change)
+    assert line in refused(lambda: said(tmp_path), (ConfigError, DataError))
+
+
+def test_the_same_run_twice_is_refused(tmp_path) -> None:
+    a, b = keep(tmp_path / "a"), keep(tmp_path / "b")
+    assert refused(lambda: said(tmp_path), ConfigError) == (
+        f"{a} and {b} are the same run (same config, seed 1): give one of them"
+    )
+
+
+def test_a_seed_without_a_fold_is_refused(tmp_path) -> None:
+    sweep(tmp_path, seeds=(1, 2), folds=(1, 2))
+    (tmp_path / "rmse-2-2" / "results.json").unlink()
+    assert "loss=rmse: seed 2 has no run of fold 2" in refused(lambda: said(tmp_path), ConfigError)
+
+
+def test_one_run_alone_is_refused(tmp_path) -> None:
+    message = refused(lambda: said(keep(tmp_path / "a")), ConfigError)
+    assert message == "one run of one system: give another seed of it, or another system"
+
+
+def test_damage_is_named(tmp_path) -> None:
+    sweep(tmp_path, seeds=(1,))
+    file = tmp_path / "rmse-1-None" / "queries.csv"
+    file.write_text("\n".join(file.read_text().splitlines()[:9]))
+    assert "holds 8 queries, results.json says 40: run it again" in refused(lambda: said(tmp_path))
+    file.unlink()
+    assert "queries.csv cannot be read (No such file" in refused(lambda: said(tmp_path))
+    (tmp_path / "rmse-1-None" / "results.json").write_text("{}")
+    assert "not what train.py writes" in refused(lambda: said(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "give run folders"),
+        (["x", "margn=1"], "margn=1: no such key; the keys are metric, margin"),
+        (["x", "margin=a"], "margin=a: give a number"),
+        (["x", "samples=-1"], "samples=-1: give a whole number >= 0"),
+        (["nowhere"], "nowhere: no results.json there or below"),
+    ],
+)
+def test_mistakes_of_the_command_line(arguments, line, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refused(lambda: said(*arguments), (ConfigError, DataError))
+
+
+def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
+    sweep(tmp_path)
+    message = refused(lambda: said(tmp_path, "metric=map"), ConfigError)
+    assert "has ndcg@5, ndcg@10; choose one of these, or train again with metrics=[" in message
+    message = refused(lambda: said(tmp_path, "baseline=bce"), ConfigError)
+    assert message.startswith("baseline=bce is no system: choose of loss=listnet | loss=rmse")
+    message = refused(lambda: said(tmp_path, "baseline=loss"), ConfigError)
+    assert message.startswith("baseline=loss is 2 systems")
+
+
+def test_the_command(tmp_path) -> None:
+    sweep(tmp_path)
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(SCRIPT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    done = call(".", "samples=500")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "BETTER" in done.stdout
+    wrong = call("elsewhere")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: elsewhere: no results.json")
+    assert len(wrong.stderr.splitlines()) == 1
+
+
+def test_help_is_quick() -> None:
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = {[str(SCRIPT), '--help']!r}\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "print('heavy:', sorted({'torch', 'pandas', 'numpy', 'scipy'} & set(sys.modules)))\n"
+    )
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "heavy: []" in got.stdout
+
+
+def test_real_runs_without_torch(tiny, tmp_path) -> None:
+    for seed, epochs in ((1, 3), (2, 3), (1, 0), (2, 0)):
+        folder = tmp_path / f"seed{seed}-epochs{epochs}"
+        folder.mkdir()
+        cfg = compose(*tiny, "loss=listnet", f"seed={seed}", f"epochs={epochs}")
+        run(cfg, folder, {"loss": "listnet", "model": "transformer"})
+    code = (
+        "import sys\n"
+        "from ltr.experiment.compare.order import parse_order\n"
+        "from ltr.experiment.compare.run import compare\n"
+        f"print(compare(parse_order([{str(tmp_path)!r}, 'samples=500'])))\n"
+        "print('torch' in sys.modules)\n"
+    )
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert got.stdout.endswith("False\n")
+    assert "epochs=0" in got.stdout
+    assert "8 queries" in got.stdout

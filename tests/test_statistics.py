@@ -1,0 +1,482 @@
+"""Tests, intervals and verdicts: hand cases, SciPy's and statsmodels' answers, edges."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from folders import refused
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
+from statsmodels.stats.weightstats import ttost_paired
+
+from ltr.errors import ConfigError
+from ltr.statistics import (
+    BETTER,
+    EQUIVALENT,
+    UNDECIDED,
+    WORSE,
+    SystemValues,
+    align,
+    compare_seeds,
+    compare_systems,
+    covers,
+    difference_spread,
+    draw,
+    effect_size,
+    equivalence_p,
+    interval,
+    interval_of,
+    paired_t_p,
+    resolvable_difference,
+    rule,
+    sign_flip_exact,
+    sign_flip_p,
+    system_spread,
+)
+from ltr.statistics.bootstrap import deviations
+from ltr.statistics.spread import seed_variance
+
+ONE_PAIR = np.array([[0, 1]])
+
+
+def system(values, folds: int = 1, **more) -> SystemValues:
+    """``values`` ``[seeds, queries]`` or ``[queries]`` of as many folds of equal size."""
+    values = np.atleast_2d(np.asarray(values, dtype=float))
+    count = values.shape[1]
+    queries = [(i * folds // count, f"q{i}") for i in range(count)]
+    return SystemValues(values, queries, **more)
+
+
+def noisy(seeds: int = 3, queries: int = 80, shift: float = 0.0, seed: int = 0, **more):
+    """Two systems, the first ``shift`` above the second."""
+    rng = np.random.default_rng(seed)
+    base = rng.uniform(0.2, 0.8, queries)
+
+    def one(mean: float) -> SystemValues:
+        run = rng.normal(0, 0.01, (seeds, 1))
+        return system(base + mean + run + rng.normal(0, 0.05, (seeds, queries)), **more)
+
+    return {"a": one(shift), "b": one(0.0)}
+
+
+def only(systems, **settings):
+    (pair,) = compare_systems(systems, **{"samples": 1000, **settings})
+    return pair
+
+
+# --- randomisation test
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_exact_p_is_that_of_all_sign_patterns(seed) -> None:
+    rng = np.random.default_rng(seed)
+    d = rng.integers(-3, 4, 9) / 4  # ties and zeros
+    sums = [abs(np.dot(signs, d)) for signs in itertools.product([-1, 1], repeat=len(d))]
+    p = np.mean(np.array(sums) >= abs(d.sum()) - 1e-12)
+    assert sign_flip_exact(d) == pytest.approx(p, abs=1e-12)
+    both = np.stack([d, np.zeros_like(d)])
+    assert sign_flip_p(both, ONE_PAIR, samples=100)[0] == pytest.approx(p, abs=1e-12)
+
+
+def test_drawn_p_agrees_with_scipy_and_is_the_same_again() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal([[0.06], [0.0], [0.03]], 0.2, (3, 60))
+    pairs = np.array([[0, 1], [0, 2], [1, 2]])
+    p = sign_flip_p(values, pairs, samples=20_000, seed=3)
+    for got, (i, j) in zip(p, pairs, strict=True):
+        want = stats.permutation_test(
+            (values[i] - values[j],),
+            np.sum,
+            permutation_type="samples",
+            vectorized=True,
+            n_resamples=20_000,
+            rng=np.random.default_rng(0),
+        ).pvalue
+        assert got == pytest.approx(want, abs=5 * math.sqrt(2 * want / 20_000))
+    assert (sign_flip_p(values, pairs, samples=20_000, seed=3) == p).all()
+    assert (sign_flip_p(values, pairs, samples=20_000, seed=4) != p).any()
+
+
+def test_drawn_p_counts_ties_of_tied_differences() -> None:
+    d = np.array([0.1] * 12 + [-0.1] * 8)  # |sum| = 0.4 is met by chance very often
+    want = 2 * stats.binom.sf(11, 20, 0.5)
+    got = sign_flip_p(np.stack([d + 0.3, np.full(20, 0.3)]), ONE_PAIR, samples=40_000)[0]
+    assert got == pytest.approx(want, abs=0.01)
+
+
+def test_p_is_never_zero_and_memory_stays_bounded(monkeypatch) -> None:
+    d = np.linspace(1, 2, 100)
+    both = np.stack([d, np.zeros(100)])
+    assert sign_flip_p(both, ONE_PAIR, samples=999)[0] == 1 / 1000
+    whole = sign_flip_p(both / d.max() - 0.7, ONE_PAIR, samples=999)
+    monkeypatch.setattr("ltr.statistics.randomisation._BLOCK", 700)  # 7 patterns at a time
+    assert sign_flip_p(both, ONE_PAIR, samples=999)[0] == 1 / 1000
+    assert sign_flip_p(both / d.max() - 0.7, ONE_PAIR, samples=999) == whole
+
+
+# --- t, TOST, Holm, effect, power
+
+
+def test_t_is_scipys_and_knows_no_variance() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 30))
+    assert paired_t_p(a, b) == stats.ttest_rel(a, b).pvalue
+    assert paired_t_p(a, a) == 1
+    assert paired_t_p(a + 0.1, a) == 0  # not a warning of SciPy about lost digits
+    assert paired_t_p(a[:1], b[:1]) == 1
+
+
+def test_one_seed_gives_the_paired_t_and_statsmodels_tost() -> None:
+    pair = only(noisy(seeds=1, shift=0.01), margin=0.02)
+    systems = noisy(seeds=1, shift=0.01)
+    a, b = systems["a"].values[0], systems["b"].values[0]
+    assert pair.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-6)
+    assert pair.p_training == pytest.approx(pair.p_t, rel=1e-6)
+    assert pair.p_equivalence == pytest.approx(ttost_paired(a, b, -0.02, 0.02)[0], rel=1e-6)
+    assert pair.difference == pytest.approx((a - b).mean())
+
+
+@pytest.mark.parametrize(
+    ("difference", "error", "want"), [(0.0, 0, 0), (0.1, 0, 1), (0, math.inf, 1)]
+)
+def test_equivalence_without_an_error(difference, error, want) -> None:
+    assert equivalence_p(difference, error, 9, margin=0.1) == want
+
+
+def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
+    systems = noisy(shift=0.02) | {"c": noisy(shift=0.01, seed=0)["a"]}
+    pairs = compare_systems(systems, samples=1000)
+    assert [(p.first, p.second) for p in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    want = multipletests([p.p for p in pairs], method="holm")[1]
+    assert [p.p_holm for p in pairs] == pytest.approx(want)
+    ordered = sorted(pairs, key=lambda p: p.p)
+    assert ordered[0].p_holm == pytest.approx(min(1, 3 * ordered[0].p))
+    assert all(p.p == max(p.p_randomisation, p.p_training) for p in pairs)
+    fewer = compare_systems(systems, samples=1000, baseline="b")
+    assert [(p.first, p.second) for p in fewer] == [("a", "b"), ("c", "b")]
+    assert min(p.p_holm for p in fewer) == pytest.approx(2 * min(p.p for p in fewer))
+
+
+def test_many_pairs_can_still_pass_holm() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.random(60)
+    levels = {f"s{i}": system(base + 0.2 * i + rng.normal(0, 0.01, 60)) for i in range(25)}
+    pairs = compare_systems(levels, samples=100)  # 300 pairs: 1 / 101 would be far too coarse
+    assert {pair.word for pair in pairs} == {WORSE}
+
+
+def test_effect_and_its_interval_agree_with_scipys_bca_bootstrap() -> None:
+    rng = np.random.default_rng(2)
+    d = np.where(rng.random(400) < 0.4, 0.0, rng.exponential(0.2, 400) - 0.12)
+    found = effect_size(d)
+    assert found.value == pytest.approx(d.mean() / d.std(ddof=1))
+    want = stats.bootstrap(
+        (d,),
+        lambda x, axis: x.mean(axis) / x.std(axis, ddof=1),
+        n_resamples=4000,
+        method="BCa",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx((want.low, want.high), abs=0.012)
+    swapped = effect_size(-d)
+    assert (swapped.low, swapped.high) == pytest.approx((-found.high, -found.low))
+
+
+@pytest.mark.parametrize(
+    ("d", "want"), [([0.0, 0.0], 0.0), ([0.1, 0.1], math.inf), ([-0.1, -0.1], -math.inf)]
+)
+def test_effect_without_spread(d, want) -> None:
+    found = effect_size(np.array(d))
+    assert (found.value, found.low, found.high) == (want, want, want)
+
+
+def test_resolvable_difference_is_statsmodels() -> None:
+    want = TTestPower().solve_power(None, nobs=784, alpha=0.05, power=0.8) * 0.17
+    assert resolvable_difference(0.17 / 28, 784, 783) == pytest.approx(want, rel=1e-6)
+    few = resolvable_difference(0.01, 784, 3)  # seeds decide: the same error, few degrees
+    assert few > 1.3 * resolvable_difference(0.01, 784, 783)
+    assert resolvable_difference(0, 10, 9) == 0
+    assert resolvable_difference(math.inf, 1, 1) == math.inf
+
+
+# --- spread and bootstrap
+
+
+def test_seed_variance_by_hand() -> None:
+    values = np.array([[0.1, 0.5], [0.3, 0.5]])  # run means 0.3, 0.4; residuals -+0.05
+    aligned = align({"a": system(values)})
+    found = seed_variance(aligned, 0)
+    assert found.raw == pytest.approx(0.005 / 2)
+    residual = 4 * 0.05**2 / (1 * 1)
+    assert found.own == pytest.approx(max(0, 0.005 - residual / 2) / 2)
+    assert found.df == 1
+    assert seed_variance(align({"a": system(values[:1])}), 0) is None
+
+
+@pytest.mark.parametrize("folds", [1, 2])
+def test_seed_variance_is_unbiased(folds) -> None:
+    rng = np.random.default_rng(0)
+    own = []
+    for _ in range(2000):
+        run = np.repeat(rng.normal(0, 0.05, (4, folds)), 30 // folds, axis=1)
+        values = run + rng.normal(0, 0.1, (4, 30)) + rng.random(30)
+        own.append(seed_variance(align({"a": system(values, folds)}), 0).own)
+    assert np.mean(own) == pytest.approx(0.05**2 / (4 * folds), rel=0.07)
+
+
+@pytest.mark.parametrize(("seeds", "folds"), [(1, 1), (3, 1), (2, 4), (1, 5)])
+def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
+    aligned = align(noisy(seeds=seeds, queries=100, folds=folds))
+    variances = [seed_variance(aligned, i) for i in (0, 1)]
+    draws = draw(aligned, variances, samples=20_000)
+    pair = difference_spread(aligned, variances, 0, 1)
+    off = deviations(draws, pair, 0, 1)
+    assert off.mean() == pytest.approx(0, abs=4 * pair.error / math.sqrt(20_000))
+    assert off.std() == pytest.approx(pair.error, rel=0.03)
+    alone = system_spread(aligned, variances, 0)
+    assert deviations(draws, alone, 0, None).std() == pytest.approx(alone.error, rel=0.03)
+
+
+def test_interval_of_one_seed_is_scipys_percentile_interval() -> None:
+    pair = only(noisy(seeds=1, queries=200), samples=20_000)
+    systems = noisy(seeds=1, queries=200)
+    d = systems["a"].values[0] - systems["b"].values[0]
+    want = stats.bootstrap(
+        (d,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    assert pair.interval == pytest.approx((want.low, want.high), abs=3e-4)
+
+
+def test_interval_of_few_seeds_is_as_wide_as_students() -> None:
+    aligned = align(noisy(seeds=2, queries=4000, seed=5))  # seeds decide
+    variances = [seed_variance(aligned, i) for i in (0, 1)]
+    spread = difference_spread(aligned, variances, 0, 1)
+    assert spread.df < 3
+    low, high = interval(
+        0.0, np.random.default_rng(0).normal(0, spread.error, 50_000), spread, alpha=0.05
+    )
+    half = stats.t.ppf(0.975, spread.df) * spread.error
+    assert (-low, high) == pytest.approx((half, half), rel=0.03)
+
+
+def test_what_is_covered_is_said() -> None:
+    said = {
+        "seeds": only(noisy(seeds=3)),
+        "queries": only(noisy(seeds=1, shift=0.2)),
+        "folds": only(noisy(seeds=1, folds=5, shift=0.2)),
+    }
+    assert {key: pair.spread.covers for key, pair in said.items()} == {key: key for key in said}
+    assert said["queries"].spread.uncovered == ("a", "b")
+    assert said["queries"].word == BETTER
+    assert said["queries"].note == "these models, not the methods: one seed"
+    assert said["folds"].spread.uncovered == said["seeds"].spread.uncovered == ()
+    assert said["folds"].note == ""
+    mixed = {"a": noisy(seeds=3, shift=0.2)["a"], "b": noisy(seeds=1)["b"]}
+    assert only(mixed).spread.uncovered == ("b",)
+
+
+# --- verdicts
+
+
+def test_the_four_words() -> None:
+    assert only(noisy(shift=0.1)).word == BETTER
+    assert only(noisy(shift=-0.1)).word == WORSE
+    assert only(noisy(shift=0.0), margin=0.1).word == EQUIVALENT
+    assert only(noisy(shift=0.0), margin=0.001).word == UNDECIDED
+
+
+def test_a_sure_difference_below_the_margin_is_equivalent_and_said() -> None:
+    pair = only(noisy(seeds=1, queries=2000, shift=0.02), margin=0.05)
+    assert pair.p_holm < 0.05
+    assert pair.word == EQUIVALENT
+    assert pair.note.startswith("not 0, but smaller than the margin")
+
+
+def test_seeds_that_decide_are_not_taken_for_the_method() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.random(3000)
+    runs = {"a": [0.03, -0.01, 0.02], "b": [0.0, 0.015, -0.02]}
+    systems = {
+        name: system(base + np.array(means)[:, None] + rng.normal(0, 0.05, (3, 3000)))
+        for name, means in runs.items()
+    }
+    pair = only(systems, margin=0.001)
+    assert pair.p_randomisation < 0.01  # sure over queries
+    assert pair.word == UNDECIDED
+    assert pair.note == "these models differ on these queries, not more than chance allows"
+
+
+def test_another_seed_is_never_better() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.random(500)
+    runs = system(
+        np.stack([base, base + 0.1 + rng.normal(0, 0.01, 500), base + 1e-4]), seeds=[1, 2, 7]
+    )
+    pairs = compare_seeds(runs, samples=1000)
+    assert [(p.first, p.second, p.word) for p in pairs] == [
+        ("seed 1", "seed 2", UNDECIDED),
+        ("seed 1", "seed 7", EQUIVALENT),
+        ("seed 2", "seed 7", UNDECIDED),
+    ]
+    assert pairs[0].p_holm < 0.01
+    assert "as trainings do" in pairs[0].note
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_swapped_systems_give_the_mirrored_result(seeds) -> None:
+    systems = noisy(seeds=seeds, shift=0.015)
+    here, there = only(systems), only(dict(reversed(systems.items())))
+    assert (there.first, there.second) == ("b", "a")
+    mirrored = there.swapped()
+    assert mirrored.word == here.word
+    assert (mirrored.wins, mirrored.ties, mirrored.losses) == (here.wins, here.ties, here.losses)
+    for name in (
+        "difference",
+        "interval",
+        "inner",
+        "p_randomisation",
+        "p_t",
+        "p_training",
+        "p_holm",
+    ):
+        assert getattr(mirrored, name) == pytest.approx(getattr(here, name), abs=1e-12), name
+    assert mirrored.effect.low == pytest.approx(here.effect.low)
+    assert here.swapped().swapped() == here
+
+
+def test_a_third_system_changes_a_pair_by_holm_only() -> None:
+    two = noisy(shift=0.015)
+    three = two | {"c": noisy(seed=9)["a"]}
+    alone, among = only(two), compare_systems(three, samples=1000)[0]
+    assert among.interval == pytest.approx(alone.interval, abs=1e-12)
+    assert among.p_t == alone.p_t
+
+
+def test_identical_systems() -> None:
+    same = noisy()["a"]
+    pair = only({"a": same, "b": SystemValues(same.values[::-1], same.queries)})
+    assert (pair.difference, pair.p_randomisation, pair.p_t) == (0, 1, 1)
+    assert (pair.wins, pair.ties, pair.losses) == (0, 80, 0)
+    assert pair.word != BETTER
+    one = system(same.values[0])
+    pair = only({"a": one, "b": one})
+    assert (pair.word, pair.interval, pair.p) == (EQUIVALENT, (0, 0), 1)
+
+
+def test_a_constant_difference() -> None:
+    base = np.random.default_rng(0).random(50)
+    pair = only({"a": system(base + 0.1), "b": system(base)})
+    assert pair.word == BETTER
+    assert pair.interval == pytest.approx((0.1, 0.1))
+    assert pair.effect.value == math.inf
+    pair = only({"a": system(base + 0.001), "b": system(base)})
+    assert pair.word == EQUIVALENT
+
+
+def test_one_query_decides_nothing() -> None:
+    pair = only({"a": system([0.9]), "b": system([0.1])})
+    assert pair.word == UNDECIDED
+    assert pair.p == 1
+    assert pair.interval == (-math.inf, math.inf)
+    assert pair.resolvable() == math.inf
+    assert math.isnan(pair.effect.value)
+    seeds = {"a": system([[0.9], [0.8]]), "b": system([[0.1], [0.2]])}
+    assert only(seeds).word == UNDECIDED
+
+
+# --- values
+
+
+def test_skipped_queries_are_left_out_of_both() -> None:
+    systems = noisy(seeds=2)
+    values = systems["a"].values.copy()
+    values[1, 3] = values[:, 5] = np.nan
+    with_gaps = {"a": SystemValues(values, systems["a"].queries), "b": systems["b"]}
+    kept = np.delete(np.arange(80), [3, 5])
+    without = {
+        name: SystemValues(s.values[:, kept], [s.queries[i] for i in kept])
+        for name, s in systems.items()
+    }
+    assert align(with_gaps).dropped == 2
+    assert only(with_gaps) == only(without)
+
+
+def test_queries_in_another_order_are_put_in_order() -> None:
+    systems = noisy()
+    order = np.random.default_rng(0).permutation(80)
+    b = systems["b"]
+    shuffled = SystemValues(b.values[:, order], [b.queries[i] for i in order])
+    assert only(systems | {"b": shuffled}) == only(systems)
+
+
+def test_the_mean_is_that_of_folds() -> None:
+    queries = [(1, "a"), (1, "b"), (1, "c"), (2, "d")]
+    own = SystemValues(np.array([[0.0, 0.3, 0.6, 0.9]]), queries)
+    found = interval_of(own, samples=100)
+    assert found.mean == pytest.approx((0.3 + 0.9) / 2)
+    assert (found.folds, found.queries, found.seeds) == (2, 4, 1)
+
+
+def test_other_queries_are_refused() -> None:
+    systems = noisy(seeds=1)
+    fewer = SystemValues(systems["b"].values[:, :79], systems["b"].queries[:79])
+    message = refused(lambda: only(systems | {"b": fewer}))
+    assert message == (
+        "a and b are measured on different queries (80 and 79; (0, 'q79') is in one only): compare "
+        "runs on the same test lists"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: SystemValues(np.zeros(3), [(0, "a")] * 3), "give [seeds, queries]"),
+        (lambda: system([[0.1, np.inf]]), "give finite values"),
+        (lambda: system([[0.1], [0.2]], seeds=[1]), "name each row or none"),
+        (lambda: align({}), "give at least one"),
+        (lambda: align({"a": system([np.nan, np.nan])}), "all are skipped; choose another metric"),
+    ],
+)
+def test_values_that_are_refused(make, said) -> None:
+    assert said in refused(make)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"margin": 0}, "margin=0: give a number > 0"),
+        ({"margin": math.nan}, "margin=nan: give a number > 0"),
+        ({"alpha": 0.5}, "alpha=0.5: give a number between 0 and 0.5"),
+        ({"samples": 10}, "samples=10: give at least 100"),
+        ({"baseline": "z"}, "baseline=z: no such system; choose of a, b"),
+    ],
+)
+def test_settings_that_are_refused(settings, said) -> None:
+    assert said in refused(lambda: only(noisy(), **settings), ConfigError)
+
+
+def test_too_few_systems_are_refused() -> None:
+    one = {"a": noisy()["a"]}
+    assert "several seeds of one" in refused(lambda: compare_systems(one), ConfigError)
+    assert "give another seed" in refused(lambda: compare_seeds(noisy(seeds=1)["a"]), ConfigError)
+
+
+def test_a_published_number_is_covered_or_not() -> None:
+    found = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
+    assert covers(found, 0.5).word == "covers"
+    assert covers(found, 0.4) == covers(found, 0.4)
+    below = covers(found, 0.7)
+    assert not below.covered
+    assert below.text == f"ours 0.5000 ({found.low:.4f} to {found.high:.4f}) is below 0.7000"
+    assert covers(found, 0.3).word == "above"
+    assert math.isnan(found.deviation)
+    assert "alpha=2" in refused(lambda: interval_of(system([0.1]), alpha=2), ConfigError)
+
+
+def test_the_rule_names_margin_and_levels() -> None:
+    said = rule(0.005, 0.05)
+    assert "\n" not in said
+    for part in ("±0.005", "p < 0.05", "90% interval", "95% interval", "undecided"):
+        assert part in said

@@ -1,0 +1,182 @@
+"""How often tests and verdicts are wrong, by simulation of values such as NDCG gives.
+
+The data are skewed and tied, with many queries on which all systems agree. A rate is held to the
+range that a binomial of the right probability leaves once in ten thousand.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from ltr.statistics import (
+    BETTER,
+    EQUIVALENT,
+    UNDECIDED,
+    WORSE,
+    SystemValues,
+    compare_seeds,
+    compare_systems,
+    effect_size,
+    interval_of,
+    sign_flip_p,
+)
+
+ALPHA = 0.05
+QUERIES = 60
+
+
+def at_most(rate: float, tries: int) -> float:
+    return stats.binom.ppf(0.9999, tries, rate) / tries
+
+
+def at_least(rate: float, tries: int) -> float:
+    return stats.binom.ppf(0.0001, tries, rate) / tries
+
+
+def ndcg_like(
+    rng: np.random.Generator, systems: int, seeds: int, *, seed_sd: float = 0.0
+) -> NDArray[np.float64]:
+    """``[systems, seeds, queries]`` of systems that are equal but for chance.
+
+    On a third of the queries all are 0 or 1; elsewhere a system has its own skewed taste, a seed
+    its own, and a run is ``seed_sd`` better or worse on all; values stand on a grid from 0 to 1.
+    """
+    easy = rng.beta(0.7, 0.5, QUERIES)
+    taste = rng.exponential(0.1, (systems, 1, QUERIES))
+    chance = rng.exponential(0.1, (systems, seeds, QUERIES)) - 0.1
+    run = rng.normal(0, seed_sd, (systems, seeds, 1))
+    values = np.clip(np.round((easy + taste + chance + run) * 20) / 20, 0, 1)
+    agreed = rng.random(QUERIES) < 1 / 3
+    return np.where(agreed, np.round(easy), values)
+
+
+def systems_of(values: NDArray[np.float64], folds: int = 1) -> dict[str, SystemValues]:
+    queries = [(i * folds // QUERIES, str(i)) for i in range(values.shape[2])]
+    return {f"s{i}": SystemValues(own, queries) for i, own in enumerate(values)}
+
+
+def verdicts(
+    tries: int, systems: int, seeds: int, *, folds: int = 1, **more
+) -> Iterator[list[str]]:
+    """The words of all pairs, once per try; with folds every fold's runs are trained apart."""
+    rng = np.random.default_rng(systems + 10 * seeds + 100 * folds)
+    for _ in range(tries):
+        values = ndcg_like(rng, systems, seeds, **more)
+        if folds > 1:
+            fold = np.arange(QUERIES) * folds // QUERIES
+            values = values + rng.normal(0, 0.05, (systems, seeds, folds))[:, :, fold]
+        yield [pair.word for pair in compare_systems(systems_of(values, folds), samples=400)]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_randomisation_test_rejects_at_its_level(tied) -> None:
+    rng = np.random.default_rng(int(tied))
+    tries = 2000
+    pairs = np.array([[2 * i, 2 * i + 1] for i in range(tries)])
+    if tied:
+        values = np.concatenate([ndcg_like(rng, 2, 1)[:, 0] for _ in range(tries)])
+    else:
+        values = rng.exponential(1.0, (2 * tries, QUERIES))
+    p = sign_flip_p(values, pairs, samples=4999)
+    for level in (0.01, 0.05, 0.2):
+        rate = (p <= level).mean()
+        assert at_least(level, tries) <= rate <= at_most(level, tries), level
+
+
+def test_one_pair_is_seldom_called_different() -> None:
+    tries = 600
+    wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, 1))
+    assert at_least(ALPHA, tries) <= wrong / tries <= at_most(ALPHA, tries)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("seed_sd", [0.0, 0.02, 0.1])
+def test_seeds_are_seldom_taken_for_a_difference(seeds, seed_sd) -> None:
+    tries = 250
+    wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, seeds, seed_sd=seed_sd))
+    assert wrong / tries <= at_most(ALPHA, tries)
+
+
+def test_folds_with_one_seed_are_seldom_taken_for_a_difference() -> None:
+    tries = 400
+    wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, 1, folds=5))
+    assert wrong / tries <= at_most(ALPHA, tries)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_any_wrong_word_among_many_pairs_is_rare(seeds) -> None:
+    tries = 200
+    wrong = sum(
+        not {BETTER, WORSE}.isdisjoint(words)
+        for words in verdicts(tries, 4, seeds, seed_sd=0.03 if seeds > 1 else 0)
+    )
+    assert wrong / tries <= at_most(ALPHA, tries)
+
+
+def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
+    rng = np.random.default_rng(5)
+    tries, margin, claimed = 600, 0.02, 0
+    for _ in range(tries):
+        moved = rng.random((2, QUERIES)) < 0.6
+        chance = moved * (rng.exponential(0.04, (2, QUERIES)) - 0.04)
+        values = rng.random(QUERIES) + chance + [[margin], [0]]
+        (pair,) = compare_systems(systems_of(values[:, None]), samples=400, margin=margin)
+        claimed += pair.word == EQUIVALENT
+    assert 0.02 <= claimed / tries <= at_most(ALPHA, tries)
+
+
+def test_another_seed_is_never_called_better_or_worse() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(60):
+        (own,) = systems_of(ndcg_like(rng, 1, 2, seed_sd=0.2)).values()
+        assert {pair.word for pair in compare_seeds(own, samples=200)} <= {EQUIVALENT, UNDECIDED}
+
+
+@pytest.mark.parametrize(("seeds", "seed_sd"), [(1, 0.0), (2, 0.05), (3, 0.05), (5, 0.02)])
+def test_interval_covers_the_truth(seeds, seed_sd) -> None:
+    """On the very grid that ``ndcg_like`` makes: the truth is the mean of many such."""
+    rng = np.random.default_rng(7)
+    truth = np.mean([ndcg_like(rng, 1, 40, seed_sd=seed_sd).mean() for _ in range(4000)])
+    tries = 300
+    covered = 0
+    for _ in range(tries):
+        (own,) = systems_of(ndcg_like(rng, 1, seeds, seed_sd=seed_sd)).values()
+        found = interval_of(own, samples=400)
+        covered += found.low <= truth <= found.high
+    assert covered / tries >= at_least(1 - ALPHA - 0.015, tries)  # a percentile interval, n = 60
+
+
+def test_effect_interval_covers_the_truth() -> None:
+    rng = np.random.default_rng(8)
+
+    def draw(n: int) -> NDArray[np.float64]:
+        return (rng.random(n) < 0.6) * (rng.exponential(0.2, n) - 0.12)
+
+    truth = effect_size(draw(2_000_000)).value
+    tries = 1000
+    found = [effect_size(draw(QUERIES)) for _ in range(tries)]
+    covered = np.mean([of.low <= truth <= of.high for of in found])
+    assert at_least(1 - ALPHA - 0.015, tries) <= covered <= at_most(1 - ALPHA + 0.015, tries)
+
+
+def test_a_difference_that_the_set_resolves_is_found_as_often_as_said() -> None:
+    rng = np.random.default_rng(9)
+    tries, queries, found = 400, 100, 0
+    base = rng.random(queries)
+    said = []
+    for _ in range(tries):
+        chance = rng.normal(0, 0.05, (2, 1, queries))
+        shift = 0.05 * 2**0.5 / queries**0.5 * 2.83  # sd of a difference / sqrt(n) * (1.98 + 0.85)
+        values = base + chance + np.array([shift, 0])[:, None, None]
+        systems = {
+            str(i): SystemValues(own, [(0, str(q)) for q in range(queries)])
+            for i, own in enumerate(values)
+        }
+        (pair,) = compare_systems(systems, samples=400, margin=1e-6)
+        found += pair.word == BETTER
+        said.append(pair.resolvable())
+    assert np.mean(said) == pytest.approx(shift, rel=0.02)
+    assert found / tries == pytest.approx(0.8, abs=0.08)

@@ -1,0 +1,89 @@
+"""A sweep given twice does nothing twice: what is finished stays, what was cut off goes on."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_cli import call, start
+from test_trainer import assert_same_run
+
+from ltr.errors import ConfigError
+from ltr.experiment.standing import NOTE, Standing, take_up, value_of
+from ltr.experiment.sweep_names import job_dir, sweep_dir
+
+
+def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
+    first = sweep_dir("out", None, ["loss=listnet,rmse", "seed=1,2", "threads=1"])
+    assert first == sweep_dir("out", None, ["seed=1,2", "loss=listnet,rmse", "device=cpu"])
+    assert first != sweep_dir("out", None, ["seed=1,2,3", "loss=listnet,rmse"])
+    assert Path(first).name.startswith("sweep_loss_seed_")
+    for wrong in ("a/b", "..", "."):
+        with pytest.raises(ConfigError, match="give a name"):
+            sweep_dir("out", wrong, [])
+
+
+def test_a_job_is_named_by_what_it_overrides() -> None:
+    long = [f"model.hidden_sizes=[{','.join('64' for _ in range(50))}]"]
+    assert len(job_dir(long[0], long)) < 180
+    assert job_dir("x", ["epochs=1"]) != job_dir("x", ["epochs=2"])
+    assert job_dir("x", ["epochs=1", "data_dir=a"]) == job_dir("x", ["epochs=1", "data_dir=b"])
+
+
+def test_a_run_is_done_cut_off_or_new(tmp_path: Path) -> None:
+    assert take_up(tmp_path, "a" * 64) is Standing.NEW
+    assert take_up(tmp_path, "a" * 64) is Standing.NEW  # nothing was kept yet
+    (tmp_path / "last.pt").write_text("weights")
+    assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
+    (tmp_path / "results.json").write_text(json.dumps({"vali": {"ndcg@5": 0.5}}))
+    assert take_up(tmp_path, "a" * 64) is Standing.DONE
+    assert value_of(tmp_path, "ndcg@5") == 0.5
+
+
+def test_results_of_other_code_or_data_are_moved_aside(tmp_path: Path) -> None:
+    take_up(tmp_path, "a" * 64)
+    for name in ("results.json", "last.pt", "train.log", "history.csv"):
+        (tmp_path / name).write_text(name)
+    assert take_up(tmp_path, "b" * 64) is Standing.NEW
+    assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", "before-aaaaaaaaaa"}
+    old = tmp_path / "before-aaaaaaaaaa"
+    assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
+    (tmp_path / "results.json").write_text("{}")
+    assert take_up(tmp_path, "b" * 64) is Standing.DONE
+
+
+def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path) -> None:
+    common = ["-m", *tiny, "loss=listnet", "threads=1", "model.dropout=0.2", "epochs=60"]
+    command = [*common, "seed=1,2", f"output_dir={tmp_path}/cut"]
+    process = start(*command)
+    for _ in range(6000):
+        history = list((tmp_path / "cut").glob("*/*seed-2*/history.csv"))
+        if history and len(history[0].read_text().splitlines()) > 8:
+            break
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (folder,) = (tmp_path / "cut").iterdir()
+    first, second = sorted(path for path in folder.iterdir() if path.is_dir())
+    assert (first / "results.json").is_file()
+    assert not (second / "results.json").is_file()
+    before = (first / "last.pt").stat().st_mtime_ns
+
+    # as two processes at once: one goes on with the run, the other finds it done
+    both = [start(*command) for _ in range(2)]
+    texts = [one.communicate(timeout=240) for one in both]
+    assert [one.returncode for one in both] == [0, 0], texts
+    assert (first / "last.pt").stat().st_mtime_ns == before
+    assert sum(text.count("resumed at epoch") for _, text in texts) == 1
+    assert sum(text.count("is done already") for _, text in texts) == 3
+    assert (second / "train.log").read_text().count("kept in") == 1
+    assert len(pd.read_csv(folder / "summary.csv")) == 2
+
+    whole = tmp_path / "whole"
+    call(*common, "seed=2", "sweep=mine", f"output_dir={whole}")
+    (other,) = (path for path in (whole / "mine").iterdir() if path.is_dir())
+    assert other.name == second.name
+    assert_same_run(other, second)

@@ -1,0 +1,228 @@
+"""What a table says of its rows: published numbers, verdicts, and why a row is missing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from ltr.errors import ConfigError
+from ltr.experiment.table import missing
+from ltr.experiment.table.measure import Measured, stacked
+from ltr.experiment.table.missing import missing_libraries
+from ltr.experiment.table.numbers import numbers, over_repeats
+from ltr.experiment.table.plan import Run
+from ltr.experiment.table.render import blocks, facts
+from ltr.experiment.table.report import Block
+from ltr.experiment.table.spec import Published, Table, parse_table, read_table
+from ltr.experiment.table.verdicts import judge
+from ltr.metrics import Convention
+
+TABLE = Table(
+    name="mine",
+    title="Mine",
+    settings=(),
+    rows={"good": (), "bad": (), "twin": (), "gone": ()},
+    folds="all",
+    metrics=("ndcg@5", "map"),
+    conventions=("paper",),
+    published={},
+    verdicts=("ndcg@5",),
+    baseline="bad",
+)
+CONFIG = OmegaConf.create(
+    {"dataset": {"name": "letor"}, "select": "best", "select_on": "ndcg@5", "seed": 1}
+)
+
+
+def measured_row(label: str, seed: int, mean: float, *, fold: int | None = None) -> Measured:
+    """A run whose queries vary around ``mean``, the same in every run but for a little noise."""
+    shared = np.random.default_rng(7).normal(0, 0.05, 300)
+    own = np.random.default_rng([seed, len(label)]).normal(0, 0.002, 300)
+    values = mean + shared + own
+    return Measured(
+        run=Run(label, fold, seed, (), CONFIG, Path(f"/{label}/{seed}")),
+        results={"selected_epoch": 2, "wall_seconds": 1.0, "commit": "a" * 40},
+        values={"paper": {"ndcg@5": values, "map": values / 2}},
+        qids=np.arange(300).astype(str),
+        curve={},
+        history=pd.DataFrame(),
+    )
+
+
+ROWS = [
+    measured_row(label, seed, mean)
+    for label, mean in {"good": 0.6, "bad": 0.5, "twin": 0.5004}.items()
+    for seed in (1, 2, 3)
+]
+
+
+def frame_of(measured: list[Measured]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "row": one.run.label,
+                "fold": one.run.fold,
+                "seed": one.run.seed,
+                "paper ndcg@5": one.values["paper"]["ndcg@5"].mean(),
+                "paper map": one.values["paper"]["map"].mean(),
+            }
+            for one in measured
+        ]
+    )
+
+
+def found_of(published: Published | None = None) -> pd.DataFrame:
+    verdicts = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", baseline="bad", margin=0.005)}
+    return numbers(TABLE, frame_of(ROWS), verdicts, published, "bad")
+
+
+def blocks_of(
+    published: Published | None = None, missing: Mapping[str, str] | None = None
+) -> tuple[Block, ...]:
+    verdicts = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", baseline="bad", margin=0.005)}
+    frame = frame_of(ROWS)
+    found = numbers(TABLE, frame, verdicts, published, "bad")
+    conventions = {"paper": Convention()}
+    return blocks(TABLE, found, frame, verdicts, published, conventions, missing or {}, "bad")
+
+
+def test_better_equivalent_and_the_baseline_itself() -> None:
+    found = found_of().set_index(["row", "metric"])
+    assert found.loc[("good", "ndcg@5"), "verdict"] == "better"
+    assert found.loc[("twin", "ndcg@5"), "verdict"] == "equivalent"
+    assert found.loc[("good", "ndcg@5"), "less_baseline"] == pytest.approx(0.1, abs=0.001)
+    assert pd.isna(found.loc[("bad", "ndcg@5"), "verdict"])
+    assert pd.isna(found.loc[("good", "map"), "verdict"])  # not a metric of verdicts
+
+
+def test_a_published_number_is_covered_or_not() -> None:
+    ours = found_of().set_index(["row", "metric"])["ours"]
+    number = float(ours["good", "ndcg@5"])
+    values = {
+        "good": {"paper": {"ndcg@5": number}},
+        "bad": {"paper": {"ndcg@5": 0.9, "map": 0.25}},
+        "theirs": {"paper": {"ndcg@5": 0.1}},
+    }
+    found = found_of(Published("there", values, others="theirs")).set_index(["row", "metric"])
+    assert found.loc[("good", "ndcg@5"), "covered"] == "covers"
+    assert found.loc[("bad", "ndcg@5"), "covered"] == "below"
+    assert found.loc[("twin", "ndcg@5"), "covered"] == "above"
+    assert found.loc[("twin", "ndcg@5"), "beside"] == "theirs"
+    assert found.loc[("bad", "ndcg@5"), "difference"] == pytest.approx(
+        float(ours["bad", "ndcg@5"]) - 0.9
+    )
+    assert found.loc[("bad", "map"), "published"] == 0.25
+    assert pd.isna(found.loc[("good", "map"), "published"])
+
+
+def test_every_row_stands_in_the_table_also_one_that_cannot_run() -> None:
+    table, verdicts = blocks_of(missing={"gone": "needs ltr[gbdt]"})
+    assert [row[0].text for row in table.rows] == ["good", "bad", "twin", "gone"]
+    assert table.rows[3][1].text == "needs ltr[gbdt]"
+    assert {len(row) for row in table.rows} == {len(table.head)}
+    assert [row[0].text for row in verdicts.rows] == ["good", "bad", "twin"]
+    assert {row[-1].text for row in verdicts.rows} == {"better", "", "equivalent"}
+    assert "the baseline" in [cell.text for cell in verdicts.rows[1]]
+    assert "Holm" in verdicts.note
+    (not_run,) = [row[1].text for row in blocks_of()[0].rows if row[0].text == "gone"]
+    assert not_run == "not run"
+
+
+def test_published_numbers_of_a_row_stand_beside_it_others_below() -> None:
+    values = {
+        "theirs": {"paper": {"ndcg@5": 0.1, "map": 0.2}},
+        "report": {"paper": {"ndcg@5": 0.5}},
+    }
+    table, *_ = blocks_of(Published("there", values, beside={"bad": "report"}, others="theirs"))
+    assert table.head == ("", "ndcg@5", "published", "difference", "map")
+    by_label = {row[0].text: [cell.text for cell in row] for row in table.rows}
+    assert by_label["bad"][2] == "0.5000"
+    assert by_label["good"][2:4] == ["", ""]  # theirs is not its own
+    assert by_label["theirs (published)"] == ["theirs (published)", "0.1000", "", "", "0.2000"]
+    assert "report (published)" not in by_label
+
+
+def test_the_head_names_everything() -> None:
+    runs = [one.run for one in ROWS]
+    said = dict(facts(TABLE, runs, ROWS, Published("a book", {}), "bad"))
+    assert said["data"] == "letor, test"
+    assert said["selection"] == "best epoch by ndcg@5 of vali (select=best)"
+    assert said["seeds"] == "1 2 3"
+    assert said["commit"] == "a" * 12
+    assert said["published"] == "a book"
+    assert said["baseline"] == "bad"
+    last = CONFIG.copy()
+    last.select = "last"
+    changed = [replace(run, config=last) if run.label == "twin" else run for run in runs]
+    assert dict(facts(TABLE, changed, ROWS, None, "bad"))["selection"] == (
+        "best epoch by ndcg@5 of vali (select=best); of twin: last epoch (select=last)"
+    )
+
+
+def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
+    rows = [measured_row("a", seed, 0.5, fold=fold) for seed in (1, 2) for fold in (1, 2)][:-1]
+    found = stacked(rows, "paper", "ndcg@5")
+    assert found.values["a"].shape == (1, 600)
+    assert found.seeds["a"] == (1,)
+    assert found.queries[0] == (1, "0")
+    assert found.queries[300] == (2, "0")
+
+
+def test_deviation_is_over_folds_of_means_over_seeds() -> None:
+    values = pd.DataFrame(
+        [
+            {"row": "a", "fold": fold, "seed": seed, "x": fold + seed / 10}
+            for fold in (1, 2, 3)
+            for seed in (0, 10)
+        ]
+    )
+    found = over_repeats(values, ["x"])
+    assert found["x"]["mean"]["a"] == pytest.approx(2.5)
+    assert found["x"]["sd"]["a"] == pytest.approx(1)
+    alone = over_repeats(values[values["fold"] == 1], ["x"])
+    assert alone["x"]["sd"]["a"] == pytest.approx(np.std([1, 2], ddof=1))
+
+
+def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read_table("letor4_mq2008")
+    assert isinstance(table, Table)
+    monkeypatch.setattr(missing, "find_spec", lambda name: None if name == "xgboost" else object())
+    assert missing_libraries(table, []) == {
+        "XGBoost rank:ndcg": "needs ltr[gbdt]",
+        "XGBoost rank:pairwise": "needs ltr[gbdt]",
+    }
+    monkeypatch.setattr(missing, "find_spec", lambda name: object())
+    assert missing_libraries(table, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("verdicts: [ndcg@7]", r"verdicts: ndcg@7 is not known; choose of ndcg@5"),
+        ("baseline: B", r"baseline: B is not known; choose of A"),
+        ("kind: graph", r"kind=graph: write one of runs, statistics"),
+        ("sort: up", r"sort is missing or unknown; write title, settings"),
+        (
+            "published: {mq2008: {source: s, values: {}, others: C}}",
+            r"published.mq2008.others: C is not known; choose of",
+        ),
+        (
+            "published: {mq2008: {source: s, values: {C: {}}, beside: {B: C}}}",
+            r"published.mq2008.beside: B is not known; choose of A",
+        ),
+    ],
+)
+def test_a_table_that_names_nothing_is_refused(change: str, message: str, tmp_path: Path) -> None:
+    text = (
+        "title: x\nsettings: []\nfolds: all\nmetrics: [ndcg@5]\nconventions: [paper]\n"
+        "rows: {A: [loss=bce]}\n"
+    )
+    text += "" if change.startswith("published") else "published: {}\n"
+    (tmp_path / "mine.yaml").write_text(f"{text}{change}\n")
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_table(tmp_path / "mine.yaml")
+    assert "\n" not in str(caught.value)

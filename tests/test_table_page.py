@@ -1,0 +1,183 @@
+"""The formats of a table: each whole, each escaped, the page without anything from outside."""
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_table import Made, made
+
+from ltr.experiment.table.drawing import page_style, svg
+from ltr.experiment.table.formats import latex, latex_text, markdown, terminal
+from ltr.experiment.table.page import Picture, page
+from ltr.experiment.table.report import Block, Cell, Report
+
+_VOID = {"meta", "link", "br", "hr", "img", "input"}
+EVIL = """<script>alert("&'x'")</script> | a_b_ % $ # {x} ~ ^ \\ [y] *z* `w`"""
+
+
+class Checked(HTMLParser):
+    """Collects what a page is made of; a tag that is not closed in order is a failure."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(tmp_path_factory.mktemp("table"))
+
+
+@pytest.fixture
+def evil() -> Report:
+    block = Block(EVIL, EVIL, ("", EVIL), ((Cell(EVIL), Cell(EVIL, "good")),))
+    return Report("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
+
+
+def test_the_page_is_whole_and_loads_nothing(table: Made) -> None:
+    text = (table.folder / "table.html").read_text()
+    found = Checked(text)
+    assert {"script", "link", "img", "iframe", "object", "base"} & set(found.tags) == set()
+    addresses = [value for _, name, value in found.attributes if name in ("src", "href")]
+    assert addresses
+    assert all(value.startswith("#") for value in addresses)
+    assert not [name for _, name, _ in found.attributes if name.startswith("on")]
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert {value[1:] for value in addresses} <= set(ids)
+
+
+def test_the_page_has_the_five_plots_and_every_run(table: Made) -> None:
+    found = Checked((table.folder / "table.html").read_text())
+    assert found.tags.count("svg") == 5
+    labels = [
+        value for tag, name, value in found.attributes if (tag, name) == ("svg", "aria-label")
+    ]
+    assert labels == [
+        "Learning curves", "NDCG against k", "Intervals",
+        "Queries won and lost against RankNet", "Every pair",
+    ]  # fmt: skip
+    runs = pd.read_csv(table.folder / "runs.csv")
+    assert len(runs) == 6
+    for value in runs["paper ndcg@15"]:
+        assert f"{value:.4f}" in found.text
+
+
+def test_a_plot_follows_the_colours_of_the_page(table: Made) -> None:
+    text = (table.folder / "table.html").read_text()
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(re.sub(r"\sxlink:href=", " href=", drawing))
+        assert "currentColor" in drawing
+        assert "#010203" not in drawing
+        assert "<style" not in drawing
+
+
+def test_the_same_runs_give_the_same_files(table: Made, tmp_path: Path) -> None:
+    names = ("table.html", "table.md", "table.tex", "table.csv")
+    before = {name: (table.folder / name).read_bytes() for name in names}
+    again = made(tmp_path)  # trained once more, elsewhere
+    assert {name: (again.folder / name).read_bytes() for name in names} == before
+
+
+def test_the_csv_has_every_number_in_full(table: Made) -> None:
+    found = pd.read_csv(table.folder / "table.csv")
+    runs = pd.read_csv(table.folder / "runs.csv")
+    assert list(dict.fromkeys(found["row"])) == ["RankNet", "BCE", "RankSVM linear L2 0.01"]
+    for line in found.to_dict("records"):
+        own = runs.loc[runs["row"] == line["row"], f"{line['convention']} {line['metric']}"]
+        assert line["ours"] == pytest.approx(own.mean(), abs=1e-12)
+        assert line["deviation"] == pytest.approx(own.std(), abs=1e-12)
+    judged = found[(found["convention"] == "paper") & (found["metric"] == "ndcg@15")]
+    assert (judged["low"] <= judged["ours"]).all()
+    assert (judged["ours"] <= judged["high"]).all()
+    words = judged.set_index("row")["verdict"]
+    assert pd.isna(words["RankNet"])
+    assert set(words.drop("RankNet")) <= {"better", "worse", "equivalent", "undecided"}
+
+
+def test_names_are_escaped_in_html(evil: Report) -> None:
+    frame = pd.DataFrame({EVIL: [EVIL]})
+    text = page(evil, (Picture(EVIL, EVIL, "<svg></svg>"),), ((EVIL, frame),))
+    found = Checked(text)
+    assert "script" not in found.tags
+    assert found.text.count(EVIL) == 18
+
+
+def test_names_are_escaped_in_markdown(evil: Report) -> None:
+    text = markdown(evil)
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3}
+    (command,) = [line for line in text.splitlines() if line.startswith("``")]
+    assert command == f"`` {EVIL} ``"
+    assert not re.search(r"(?<!\\)<script", text.replace(command, ""))
+
+
+def test_names_are_escaped_in_latex(evil: Report) -> None:
+    text = latex(evil)
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert "<" not in body
+    assert not re.search(r"(?<!\\)[#%]", body)
+    assert r"\textless{}script\textgreater{}" in body
+    assert r"a\_b\_ \% \$ \# \{x\} \textasciitilde{} \textasciicircum{}" in body
+    assert r"\textbackslash{} {[}y]" in body
+    for command in (r"\toprule", r"\midrule", r"\bottomrule"):
+        assert body.count(command) == 1
+    assert body.count("{") == body.count("}")
+
+
+def test_latex_leaves_no_row_short(table: Made) -> None:
+    text = (table.folder / "table.tex").read_text()
+    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.DOTALL):
+        rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert len(rows) > 1
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns) - 1}
+    assert latex_text("0.5 ± 0.1") == r"0.5 $\pm$ 0.1"
+
+
+def test_the_terminal_has_no_markup(table: Made, evil: Report) -> None:
+    assert EVIL in terminal(evil)
+    assert "\\pm" not in (table.folder / "table.md").read_text()
+
+
+def test_a_drawing_is_the_same_at_every_run() -> None:
+    from matplotlib.figure import Figure
+
+    def draw() -> str:
+        with page_style():
+            figure = Figure(figsize=(2, 2), layout="constrained")
+            figure.subplots().plot([1, 2], [3, 4], label="a < b")
+            return svg(figure, "x", 'a "quoted" <name>')
+
+    first = draw()
+    assert first == draw()
+    assert 'aria-label="a &quot;quoted&quot; &lt;name&gt;"' in first
+    assert all(name.startswith("x-") for name in re.findall(r'\sid="([^"]+)"', first))
