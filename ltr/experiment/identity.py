@@ -1,0 +1,70 @@
+"""What a run computes, as one hash of its whole config, the content of its data and the code."""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.data.dataset import SPLITS
+from ltr.experiment.build import make_dataset
+
+# Where and how fast a run is computed, not what.
+PLACES = (
+    "data_dir", "cache_dir", "output_dir", "sweep", "resume", "trust", "device", "threads",
+    "evaluation_items", "checkpoint_minutes", "monitor",
+)  # fmt: skip
+# The code that decides what a run computes; what is not there is not counted.
+_CODE = (
+    "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
+    "experiment/build.py", "experiment/run.py",
+)  # fmt: skip
+
+
+def identity(config: DictConfig) -> str:
+    """SHA-256 of what a run computes: its config without places, its data, the code.
+
+    Raises:
+        ConfigError, DataError: its data are not there, or cannot be read.
+    """
+    return _hash(config, _data(_frozen(config.dataset)))
+
+
+def identity_without_data(config: DictConfig) -> str:
+    """As ``identity`` of data that are not here: equal to no run's, different for each config."""
+    return _hash(config, {})
+
+
+def _hash(config: DictConfig, data: dict[str, str]) -> str:
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    for key in PLACES:
+        plain.pop(key, None)
+    for key in ("data_dir", "cache_dir"):
+        plain["dataset"].pop(key, None)
+    parts = {"config": plain, "data": data, "code": code_digest()}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _frozen(node: DictConfig) -> str:
+    return json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
+
+
+@functools.cache
+def _data(node: str) -> dict[str, str]:
+    dataset = make_dataset(OmegaConf.create(json.loads(node)))
+    dataset.check()
+    return {split: dataset.split(split).digest for split in SPLITS}
+
+
+@functools.cache
+def code_digest() -> str:
+    """SHA-256 of the files that decide what a run computes."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for part in _CODE:
+        place = root / part
+        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
