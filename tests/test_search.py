@@ -1,7 +1,6 @@
 """Searches: on vali only, continued after a kill, shared by processes, with a file at the end."""
 
 import csv
-import json
 import os
 import shutil
 import signal
@@ -96,7 +95,10 @@ def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> No
             [
                 *("model=mlp", "loss=neuralndcg", "model.dropout=0.2", "space.batch_size=null"),
                 *("space.optimizer.lr=[1e-5,1e-2,log]", "space.clip=[choice,null,1,2.5]"),
-                *("space.optimizer=[choice,adam,adamw]", "space.model.activation=[choice,relu,elu]"),
+                *(
+                    "space.optimizer=[choice,adam,adamw]",
+                    "space.model.activation=[choice,relu,elu]",
+                ),
             ]
         )
     )
@@ -260,7 +262,9 @@ def test_the_first_trial_is_the_config_even_outside_the_space(
     assert trial.user_attrs["overrides"] == []
 
 
-def test_the_same_seed_draws_the_same_and_another_does_not(small: list[str], tmp_path: Path) -> None:
+def test_the_same_seed_draws_the_same_and_another_does_not(
+    small: list[str], tmp_path: Path
+) -> None:
     def drawn(name: str, *more: str) -> list[str]:
         assert searched(*small, "epochs=1", "trials=3", f"output_dir={tmp_path}/{name}/out", *more)
         return [row["optimizer.lr"] for row in rows(tmp_path / name)]
@@ -278,8 +282,8 @@ def test_the_same_seed_draws_the_same_and_another_does_not(small: list[str], tmp
 def test_bad_trials_are_pruned_and_say_when(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["trials=12", "epochs=6", "space.optimizer.lr=[float,1e-7,0.1,log]", "prune_after=2"]
-    assert searched(*small, *more, "n_startup_trials=12")
+    more = ["trials=10", "epochs=4", "space.optimizer.lr=[choice,0.001,0.05,0.1]", "prune_after=2"]
+    assert searched(*small, *more, "n_startup_trials=10")
     pruned = [row for row in rows(tmp_path) if row["state"] == "pruned"]
     assert pruned
     assert int(pruned[0]["trial"]) >= 5
@@ -287,18 +291,19 @@ def test_bad_trials_are_pruned_and_say_when(
     history = pd.read_csv(
         tmp_path / f"out/search/mine/trials/{int(pruned[0]['trial']):04d}/history.csv"
     )
-    assert 2 <= epochs == history.epoch.max() < 6
+    assert 2 <= epochs == history.epoch.max() < 4
     assert ", pruned after epoch " in capsys.readouterr().out
 
 
 def test_failed_trials_are_recorded_and_the_search_goes_on(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["space.optimizer.lr=[choice,0.001,1e30]", "optimizer=sgd", "optimizer.momentum=0"]
-    assert searched(*small, *more, "trials=6", "epochs=2", "n_startup_trials=6")
+    more = ["space.optimizer.lr=[choice,0.001,1e30]", "optimizer=sgd", "loss=mse"]
+    small = [item for item in small if item != "loss=listnet"]
+    assert searched(*small, *more, "trials=4", "epochs=1", "n_startup_trials=4")
     table = rows(tmp_path)
     failed = [row for row in table if row["state"] == "failed"]
-    assert 0 < len(failed) < 6
+    assert 0 < len(failed) < 4
     assert all(row["optimizer.lr"] == "1e+30" for row in failed)
     assert "not finite" in failed[0]["reason"]
     assert f", {len(failed)} failed" in capsys.readouterr().out
@@ -444,17 +449,13 @@ def test_a_killed_search_goes_on_where_it_was(small: list[str], tmp_path: Path) 
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    began = json.loads(
-        json.dumps(
-            [t.params for t in study_of(tmp_path, *small).get_trials() if t.number == 1]
-        )
-    )
+    began = study_of(tmp_path, *small).get_trials()[1].params
     assert searched(*small)
     table = rows(tmp_path)
     assert [row["state"] for row in table].count("done") == 3
     assert table[1]["state"] == "cut off"
     again = next(trial for trial in finished(study_of(tmp_path, *small)) if trial.number == 2)
-    assert [again.params] == began
+    assert again.params == began
     assert again.user_attrs["first"] == 1
     assert len(again.intermediate_values) == 40  # those before the kill too
     history = pd.read_csv(tmp_path / "out/search/mine/trials/0001/history.csv")

@@ -59,8 +59,6 @@ def write_best(
     text = best_text(command_of(path), order, plan, study, best)
     with FileLock(folder / ".best.lock"):
         check_free(path, folder)
-        if path.exists() and _body(path.read_text()) == _body(text):
-            return  # with the day it was found
         path.parent.mkdir(parents=True, exist_ok=True)
         for place in (folder / _COPY, path):
             part = place.with_name(f".{place.name}.part")
@@ -109,8 +107,8 @@ def _comments(order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial) 
         if argument.partition("=")[0] not in (*PLACES, "workers", "dry_run")
     ]
     lines = [
-        f"{plan.config.select_on} {best.value:.4f} on vali of {data_of(plan)}: trial {best.number}, "
-        f"the best of {len(trials)}",
+        f"{plan.config.select_on} {best.value:.4f} on vali of {data_of(plan)}: "
+        f"trial {best.number}, the best of {len(trials)}",
         f"({pruned} pruned, {failed} failed) by {today}"
         + (f"; with the values it began from {own.value:.4f}" if own is not None else ""),
         f"python scripts/search.py {shlex.join(kept)}",
@@ -137,7 +135,3 @@ def _set(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for name in above:
         values = values.setdefault(name, {})
     values[last] = value
-
-
-def _body(text: str) -> str:
-    return "".join(line for line in text.splitlines(True) if not line.startswith("#"))

@@ -46,7 +46,7 @@ def digests(plan: Plan) -> dict[str, str]:
     Raises:
         DataError: a file is not there or malformed.
     """
-    found = {}
+    found: dict[str, str] = {}
     for fold, repeat in {repeat.fold: repeat for repeat in plan.repeats}.items():
         lists = read_lists(build(repeat.set(plan.config)))
         place = "" if fold is None else f"fold {fold} "

@@ -16,6 +16,7 @@ from ltr.experiment.search.order import Order
 from ltr.experiment.search.plan import Plan, make_plan, settings_of
 from ltr.experiment.search.plot import draw_history
 from ltr.experiment.search.report import summary, write_trials
+from ltr.experiment.search.space import as_text
 from ltr.experiment.search.study import folder_of, is_there, open_study, settle_identity, study_lock
 from ltr.experiment.search.watch import Watch, best_of
 from ltr.experiment.search.work import stoppable, work, work_at_once
@@ -101,7 +102,7 @@ def _finish(
 
 def _described(order: Order, plan: Plan, folder: Path) -> str:
     """What a search would be of."""
-    rows = [[key, str(space), str(plan.default(key))] for key, space in plan.space.items()]
+    rows = [[key, str(space), as_text(plan.default(key))] for key, space in plan.space.items()]
     count = "one training" if len(plan.repeats) == 1 else f"{len(plan.repeats)} trainings"
     return "\n".join(
         [

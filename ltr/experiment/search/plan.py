@@ -66,7 +66,10 @@ class Plan:
 
     def default(self, key: str) -> Any:
         """What the config has for ``key``, which may be a group."""
-        return self.choices[key] if key in self.choices else OmegaConf.select(self.config, key)
+        if key in self.choices:
+            return self.choices[key]
+        value = OmegaConf.select(self.config, key)
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     @property
     def epochs(self) -> int:

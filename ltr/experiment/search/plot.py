@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import optuna
+from matplotlib.ticker import MaxNLocator
 from optuna.trial import TrialState
 
 from ltr.experiment.figures.page import BLUE, GREY, ORANGE, page, style
@@ -20,8 +21,8 @@ def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> 
     with style():
         figure = page(
             title,
-            f"Each dot is a trial, at its {metric} on vali; a cross is one that was pruned, at what "
-            "it had reached by then; the line is the best so far. "
+            f"Each dot is a trial, at its {metric} on vali; a cross is one that was pruned, at "
+            "what it had reached by then; the line is the best so far. "
             f"{len(failed)} trials failed" + (", marked at the bottom." if failed else "."),
             width=6.4,
             height=3.4,
@@ -31,8 +32,10 @@ def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> 
             numbers, values = zip(*done, strict=True)
             best = [max(values[: i + 1]) for i in range(len(values))]
             end = max(trial.number for trial in trials)
-            axes.step([*numbers, end], [*best, best[-1]], where="post", color=BLUE, label="best so far")
-            axes.plot(*zip(*done, strict=True), "o", color=BLUE, markersize=4, label="trained to its end")
+            axes.step(
+                [*numbers, end], [*best, best[-1]], where="post", color=BLUE, label="best so far"
+            )
+            axes.plot(numbers, values, "o", color=BLUE, markersize=4, label="trained to its end")
         if pruned:
             axes.plot(*zip(*pruned, strict=True), "x", color=GREY, markersize=5, label="pruned")
         if failed:
@@ -46,7 +49,7 @@ def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> 
                 label="failed",
             )
         axes.set(xlabel="trial", ylabel=f"{metric} on vali")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if trials:
             axes.legend()
         paths = [folder / "history.png", folder / "history.svg"]

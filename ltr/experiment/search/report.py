@@ -10,6 +10,7 @@ from tabulate import tabulate
 
 from ltr.experiment.search.claims import finished, reason
 from ltr.experiment.search.plan import Plan
+from ltr.experiment.search.space import as_text
 from ltr.experiment.search.watch import WORDS, best_of
 
 _FEWEST = 5  # trials done, below which importances say nothing
@@ -78,7 +79,7 @@ def summary(study: optuna.Study, plan: Plan) -> str:
         lines.append(f"the config's own values: {first.value:.4f}")
     weights = importances(study, plan)
     rows = [
-        [key, _chosen(best, key, plan), str(plan.default(key)), str(distribution)]
+        [key, _chosen(best, key, plan), as_text(plan.default(key)), str(distribution)]
         + ([f"{weights[key]:.2f}"] if weights else [])
         for key, distribution in plan.space.items()
     ]
@@ -89,4 +90,4 @@ def summary(study: optuna.Study, plan: Plan) -> str:
 
 def _chosen(best: FrozenTrial, key: str, plan: Plan) -> str:
     overrides = dict(item.partition("=")[::2] for item in best.user_attrs["overrides"])
-    return overrides.get(key, str(plan.default(key)))
+    return overrides.get(key, as_text(plan.default(key)))

@@ -97,9 +97,7 @@ def chosen_space(
         ConfigError: a space or a distribution is wrong, or nothing is left.
     """
     given = list(names) or [
-        name
-        for name in (choices["model"], f"loss/{choices.get('loss')}")
-        if name in spaces()
+        name for name in (choices["model"], f"loss/{choices.get('loss')}") if name in spaces()
     ]
     space: Space = {}
     for name in given:
@@ -150,7 +148,8 @@ def parse_space(text: str, where: str) -> Space:
     try:
         raw: Any = OmegaConf.to_container(OmegaConf.create(text))
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not YAML: {' '.join(str(error).split())}; mend it") from error
+        text = " ".join(str(error).split())
+        raise ConfigError(f"{where} is not YAML: {text}; mend it") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{where}: write a line KEY: [float, LOW, HIGH] for each key")
     return {str(key): distribution(f"{where}: {key}", value) for key, value in raw.items()}

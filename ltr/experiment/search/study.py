@@ -1,5 +1,6 @@
 """The study of a search: kept in a journal that survives a kill, and known by what it is of."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from filelock import FileLock
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import BaseJournalFileLock, JournalFileBackend
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
 from ltr.errors import ConfigError, DataError
@@ -35,9 +36,9 @@ def open_study(folder: Path, order: Order, plan: Plan) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     fifth = max(1, plan.epochs // 5)
     prune_after = fifth if order.prune_after is None else order.prune_after
-    storage = JournalStorage(
-        JournalFileBackend(str(folder / _JOURNAL), lock_obj=_KernelLock(folder / ".journal.lock"))
-    )
+    journal = folder / _JOURNAL
+    lock: Any = _JournalLock(journal)
+    storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
     with study_lock(folder):
         return optuna.create_study(
             storage=storage,
@@ -105,15 +106,27 @@ def settle_identity(
 _ABSENT = "not set"
 
 
-class _KernelLock(BaseJournalFileLock):
-    """The journal's lock; the kernel lets it go when its holder is killed."""
+class _JournalLock:
+    """Held by who writes to the journal; the kernel lets it go when its holder is killed."""
 
-    def __init__(self, path: Path) -> None:
-        self._lock = FileLock(path)
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._lock = FileLock(journal.with_name(f".{journal.name}.lock"))
 
     def acquire(self) -> bool:
         self._lock.acquire(poll_interval=0.01)
+        self._mend()
         return True
+
+    def _mend(self) -> None:
+        """Drop a last line that a full disk, or the end of its writer, cut short."""
+        with self._journal.open("rb+") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
 
     def release(self) -> None:
         self._lock.release()
@@ -135,8 +148,6 @@ class _Sampler(BaseSampler):
             self._number = trial.number
             self._tpe = TPESampler(
                 n_startup_trials=self._n_startup_trials,
-                multivariate=True,
-                constant_liar=True,
                 seed=(self._seed * 1_000_003 + trial.number) % 2**32,
             )
         return self._tpe

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import optuna
 
@@ -108,7 +109,7 @@ def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _why(status: int, said: "tempfile._TemporaryFileWrapper[str]") -> str | None:
+def _why(status: int, said: IO[str]) -> str | None:
     said.seek(0)
     lines = [line for line in said.read().splitlines() if line.strip()]
     said.close()

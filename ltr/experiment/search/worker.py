@@ -1,4 +1,4 @@
-"""One of several processes of a search: ``python -m ltr.experiment.search.worker KEY=VALUE ...``."""
+"""One of several processes of a search: ``python -m ltr.experiment.search.worker KEY=VALUE``."""
 
 import os
 import sys
