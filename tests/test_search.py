@@ -40,8 +40,9 @@ def command(*arguments: str) -> list[str]:
 
 
 @pytest.fixture
-def small(letor_folder: Path, tmp_path: Path) -> list[str]:
-    """A search of seconds, on a folder without a test file."""
+def small(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A search of a second, on a folder without a test file; its history is not drawn."""
+    monkeypatch.setattr("ltr.experiment.search.make.draw_history", lambda *args: [])
     (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
     return [
         "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
@@ -210,8 +211,13 @@ def test_help_needs_neither_torch_nor_optuna() -> None:
 
 
 def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
-    small: list[str], letor_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: list[str],
+    letor_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.undo()  # the history is drawn
     small = [*small, "trials=7", "pruner=none", "space.model.output_activation=[choice,null,tanh]"]
     assert searched(*small)
     out = capsys.readouterr().out
@@ -396,7 +402,7 @@ def test_stopped_by_the_user_it_says_so_and_goes_on(
         if epoch == 2:
             raise Interrupted(signal.SIGINT)
 
-    for _ in range(4):  # as often as the user likes
+    for _ in range(3):  # as often as the user likes
         with monkeypatch.context() as patch:
             patch.setattr(Report, "__call__", stop)
             with pytest.raises(Interrupted):

@@ -61,8 +61,18 @@ class Plan:
     repeats: tuple[Repeat, ...]
 
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-        """The config of a trial that sets ``overrides``, and what it chose of the groups."""
-        return compose_train([*self.overrides, *overrides])
+        """The config of a trial that sets ``overrides``, and what it chose of the groups.
+
+        Raises:
+            ConfigError: one of them is wrong.
+        """
+        values = parsed(overrides)
+        if any(OmegaConf.select(self.config, key) is None or key in self.choices for key in values):
+            return compose_train([*self.overrides, *overrides])
+        config = self.config.copy()  # a tenth of a second sooner than composed anew
+        for key, value in values.items():
+            OmegaConf.update(config, key, value)  # as Hydra does
+        return config, dict(self.choices)
 
     def default(self, key: str) -> Any:
         """What the config has for ``key``, which may be a group."""
