@@ -205,9 +205,9 @@ def _group_choices() -> list[str]:
 
 
 def _groups() -> list[str]:
-    """The groups that a run is composed from; ``table`` is data of scripts/table.py."""
+    """The groups that a run is composed from; ``table`` and ``search`` are data of scripts."""
     folders = sorted(path.name for path in CONFIGS.iterdir() if path.is_dir())
-    return [name for name in folders if name not in ("hydra", "table")]
+    return [name for name in folders if name not in ("hydra", "table", "search")]
 
 
 def _choices() -> str:

@@ -18,7 +18,7 @@ PLACES = (
 )  # fmt: skip
 # The code that decides what a run computes; what is not there is not counted.
 _CODE = (
-    "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training", "trees",
+    "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
     "experiment/build.py", "experiment/run.py",
 )  # fmt: skip
 

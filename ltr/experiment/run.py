@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ltr.experiment.results import (
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
 from ltr.training.evaluation import evaluate, means, predict
-from ltr.training.trainer import Trainer
+from ltr.training.trainer import AfterEpoch, Progress, Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
 log = logging.getLogger(__name__)
@@ -55,36 +55,13 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     experiment = build(cfg)
     experiment.dataset.check()
     settings, device = experiment.settings, experiment.device
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
     lists = read_splits(experiment)
-    transform = (
-        experiment.fit_transform(lists["train"])
-        if cfg.resume is None
-        else FeatureTransform.from_state(load_checkpoint(folder / "last.pt")["transform"])
-    )
+    fitted = fit(cfg, experiment, lists, folder, choices)
+    model, data, done = fitted.model, fitted.data, fitted.progress
 
-    torch.manual_seed(settings.seed)
-    model = experiment.model(experiment.dataset.width).to(device)
-    kept = {
-        "config": _placed(cfg),
-        "choices": dict(choices),
-        "transform": transform.state(),
-        "width": experiment.dataset.width,
-        "data": {split: lists[split].digest for split in SPLITS},
-    }
-    trainer = _trainer(experiment, model, folder, kept)
-    log.info("%s", _introduction(experiment, choices, lists, model))
-    if cfg.resume is not None:
-        _check_same_data(trainer, lists)
-        trainer.resume(device)
-        log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
-    data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
-    done = trainer.fit(data)
-
-    chosen = trainer.best if settings.select == "best" else trainer.last
-    model.load_state_dict(load_checkpoint(chosen, device)["model"])
-    data["test"] = ItemTensors(lists["test"], transform, device)
+    chosen = "best.pt" if settings.select == "best" else "last.pt"
+    model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
+    data["test"] = ItemTensors(lists["test"], fitted.transform, device)
     values = {
         split: evaluate(
             model,
@@ -145,6 +122,63 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """What training leaves: the model with its last weights, and ``data`` as the model reads it."""
+
+    model: nn.Module
+    transform: FeatureTransform
+    data: dict[str, ItemTensors]
+    progress: Progress
+
+
+def fit(
+    cfg: DictConfig,
+    experiment: Experiment,
+    lists: Mapping[str, Lists],
+    folder: Path,
+    choices: Mapping[str, str],
+    after_epoch: AfterEpoch | None = None,
+) -> Fitted:
+    """Train on ``lists["train"]``, select on ``lists["vali"]``; other splits are not looked at.
+
+    Args:
+        cfg, folder, choices: As for ``run``.
+        experiment: Built from ``cfg``.
+        lists: The splits that the record of the run names.
+        after_epoch: As for ``Trainer``.
+
+    Raises:
+        TrainingError, Interrupted: see ``Trainer.fit``.
+    """
+    settings, device = experiment.settings, experiment.device
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    transform = (
+        experiment.fit_transform(lists["train"])
+        if cfg.resume is None
+        else FeatureTransform.from_state(load_checkpoint(folder / "last.pt")["transform"])
+    )
+
+    torch.manual_seed(settings.seed)
+    model = experiment.model(experiment.dataset.width).to(device)
+    kept = {
+        "config": _placed(cfg),
+        "choices": dict(choices),
+        "transform": transform.state(),
+        "width": experiment.dataset.width,
+        "data": {split: part.digest for split, part in lists.items()},
+    }
+    trainer = _trainer(experiment, model, folder, kept, after_epoch)
+    log.info("%s", _introduction(experiment, choices, lists, model))
+    if cfg.resume is not None:
+        _check_same_data(trainer, lists)
+        trainer.resume(device)
+        log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
+    data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
+    return Fitted(model, transform, data, trainer.fit(data))
+
+
 def _placed(cfg: DictConfig) -> dict[str, Any]:
     """The config as it is kept: where the data lies must hold from any working directory."""
     config: Any = OmegaConf.to_container(cfg)
@@ -157,11 +191,20 @@ def read_splits(experiment: Experiment) -> dict[str, Lists]:
 
 
 def _trainer(
-    experiment: Experiment, model: nn.Module, folder: Path, kept: Mapping[str, Any]
+    experiment: Experiment,
+    model: nn.Module,
+    folder: Path,
+    kept: Mapping[str, Any],
+    after_epoch: AfterEpoch | None,
 ) -> Trainer | TreeTrainer:
     """What fits ``model``; everything before and after is the same for every model."""
-    metrics, convention = experiment.metrics, experiment.convention
-    common: Any = {"metrics": metrics, "convention": convention, "folder": folder, "kept": kept}
+    common: Any = {
+        "metrics": experiment.metrics,
+        "convention": experiment.convention,
+        "folder": folder,
+        "kept": kept,
+        "after_epoch": after_epoch,
+    }
     if isinstance(model, BoostedTrees):
         return TreeTrainer(model, experiment.loss, experiment.settings, **common)
     assert experiment.loss is not None
@@ -174,7 +217,7 @@ def _trainer(
 def _introduction(
     experiment: Experiment, choices: Mapping[str, str], lists: Mapping[str, Lists], model: nn.Module
 ) -> str:
-    sizes = ", ".join(f"{split} {len(lists[split]):,}" for split in SPLITS)
+    sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
     fold = f" fold {experiment.dataset.fold}" if experiment.dataset.fold is not None else ""
     size, objective = f"{_parameters(model):,} parameters", choices.get("loss", "loss")
     if isinstance(model, BoostedTrees):
@@ -201,7 +244,7 @@ def _library(model: nn.Module) -> dict[str, str]:
 
 def _check_same_data(trainer: Trainer | TreeTrainer, lists: Mapping[str, Lists]) -> None:
     kept = load_checkpoint(trainer.last)["data"]
-    changed = [split for split in SPLITS if kept.get(split) != lists[split].digest]
+    changed = [split for split, part in lists.items() if kept.get(split) != part.digest]
     if changed:
         raise DataError(
             f"{', '.join(changed)} changed since the run began: put the data back, or start anew"

@@ -32,6 +32,7 @@ from ltr.training.step import Loss, Stepper
 log = logging.getLogger(__name__)
 
 Schedule = Callable[[float, int], float]
+AfterEpoch = Callable[[int, Mapping[str, float]], None]
 
 
 @dataclass
@@ -69,12 +70,22 @@ class Trainer:
         convention: Convention,
         folder: Path,
         kept: Mapping[str, Any],
+        after_epoch: AfterEpoch | None = None,
     ) -> None:
-        """``kept`` goes into every checkpoint as it is: the config and the transform."""
+        """Nothing is trained yet.
+
+        Args:
+            model, loss, optimizer, schedule, settings, metrics, convention: what to train, how.
+            folder: of the checkpoints and the history.
+            kept: goes into every checkpoint as it is: the config and the transform.
+            after_epoch: called with each epoch, 0 for the untrained model, and its row of the
+                history, when all of it is saved; what it raises ends ``fit``. Epochs done before a
+                resume come first.
+        """
         self.model = model
         self.optimizer, self.schedule = optimizer, schedule
         self.settings, self.metrics, self.convention = settings, metrics, convention
-        self.folder, self.kept = folder, kept
+        self.folder, self.kept, self.after_epoch = folder, kept, after_epoch
         self.progress = Progress()
         self._clock = time.perf_counter()
         self._base_lr = [group["lr"] for group in optimizer.param_groups]
@@ -103,6 +114,8 @@ class Trainer:
         scalars = Scalars(self.folder, after_epoch=done.epoch if done.history else -1)
         with logging_redirect_tqdm(), Interruption() as interruption:
             try:
+                for row in done.history:
+                    self._tell(row)
                 if not done.history:
                     self._close_epoch(data, scalars)  # epoch 0: the untrained model
                 while done.epoch < self.settings.epochs and not self._stalled():
@@ -202,6 +215,11 @@ class Trainer:
         write_history(self.folder / "history.csv", done.history)
         scalars.add(row)
         log.info("%s%s", sentence(row, settings.epochs), " *" if better else "")
+        self._tell(row)
+
+    def _tell(self, row: Mapping[str, float]) -> None:
+        if self.after_epoch is not None:
+            self.after_epoch(int(row["epoch"]), row)
 
     def _stalled(self) -> bool:
         patience, done = self.settings.patience, self.progress

@@ -18,7 +18,7 @@ from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.settings import Settings
 from ltr.training.step import Loss
-from ltr.training.trainer import Progress, selection_of, sentence
+from ltr.training.trainer import AfterEpoch, Progress, selection_of, sentence
 from ltr.trees.model import BoostedTrees, Boosting, Order
 from ltr.trees.objective import LossObjective
 from ltr.trees.padded import Watched
@@ -48,11 +48,12 @@ class TreeTrainer:
         convention: Convention,
         folder: Path,
         kept: Mapping[str, Any],
+        after_epoch: AfterEpoch | None = None,
     ) -> None:
-        """``loss`` is the objective, None the library's own; ``kept`` goes into checkpoints."""
+        """``loss`` is the objective, None the library's own; the others as for ``Trainer``."""
         self.model, self.loss, self.settings = model, loss, settings
         self.metrics, self.convention = metrics, convention
-        self.folder, self.kept = folder, kept
+        self.folder, self.kept, self.after_epoch = folder, kept, after_epoch
         self.progress = Progress()
         self._clock = time.perf_counter()
         self._best_trees = 0
@@ -137,6 +138,8 @@ class TreeTrainer:
                     log.info("%s", sentence(row, settings.epochs, unit="round"))
                 if interruption.signum is not None:
                     raise Interrupted(interruption.signum)
+                if self.after_epoch is not None:
+                    self.after_epoch(done.epoch, row)
                 if ends:
                     return
                 started = time.perf_counter()

@@ -1,0 +1,54 @@
+"""All that can be found wrong before the first trial: settings, the space, the data."""
+
+from collections.abc import Sequence
+
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError
+from ltr.experiment.build import Experiment, build
+from ltr.experiment.search.plan import Plan
+
+SPLITS_READ = ("train", "vali")  # a search never opens test
+
+
+def check_space(plan: Plan) -> None:
+    """Build what every trial has, and try the ends and options of each key of the space.
+
+    Raises:
+        ConfigError: naming the key; a combination of keys that fails is left to its trial.
+    """
+    build(plan.config)
+    tried = {key: distribution.tried() for key, distribution in plan.space.items()}
+    for turn in range(max(len(values) for values in tried.values())):
+        overrides = [f"{key}={values[turn % len(values)]}" for key, values in tried.items()]
+        try:
+            _build(plan, overrides)
+        except ConfigError:
+            for override in overrides:  # which of them
+                try:
+                    _build(plan, [override])
+                except ConfigError as error:
+                    raise ConfigError(f"space: {override} cannot be had: {error}") from error
+
+
+def _build(plan: Plan, overrides: Sequence[str]) -> None:
+    config, _ = plan.trial(overrides)
+    build(config)
+
+
+def read_lists(experiment: Experiment) -> dict[str, Lists]:
+    """The splits that a search reads."""
+    return {split: experiment.dataset.split(split) for split in SPLITS_READ}
+
+
+def digests(plan: Plan) -> dict[str, str]:
+    """What identifies the lists of every fold of the search: ``{"fold 1 train": ..., ...}``.
+
+    Raises:
+        DataError: a file is not there or malformed.
+    """
+    found: dict[str, str] = {}
+    for fold, repeat in {repeat.fold: repeat for repeat in plan.repeats}.items():
+        lists = read_lists(build(repeat.set(plan.config)))
+        place = "" if fold is None else f"fold {fold} "
+        found |= {f"{place}{split}": part.digest for split, part in lists.items()}
+    return found

@@ -1,0 +1,118 @@
+"""The work of a search: trial after trial in this process, or in several at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import optuna
+
+from ltr.experiment.search.claims import Nothing, claim
+from ltr.experiment.search.order import Order
+from ltr.experiment.search.plan import Plan
+from ltr.experiment.search.trial import do_trial
+
+_POLL_SECONDS = 0.3
+
+
+def work(
+    plan: Plan,
+    study: optuna.Study,
+    folder: Path,
+    trials: int,
+    *,
+    parent: int | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> None:
+    """Do trials until ``trials`` are finished, whoever does them.
+
+    Args:
+        plan, study, folder: of the search.
+        trials: to be finished in all.
+        parent: as for ``do_trial``.
+        look: called when something may have changed.
+
+    Raises:
+        Interrupted, DataError, CheckpointError: as ``do_trial``.
+    """
+    while parent is None or os.getppid() == parent:
+        found = claim(plan, study, folder, trials)
+        look()
+        if found is Nothing.LEFT:
+            return
+        if found is Nothing.YET:
+            time.sleep(_POLL_SECONDS)
+            continue
+        with found:
+            do_trial(plan, study, found, parent)
+
+
+def work_at_once(order: Order, threads: int | None, look: Callable[[], None]) -> list[str]:
+    """Let ``order.workers`` processes work until all trials are finished.
+
+    Args:
+        order: of the user.
+        threads: of each process; None: as PyTorch chooses.
+        look: called every now and then.
+
+    Returns:
+        Why processes ended before that, if any did.
+    """
+    extra = ["workers=1"] if threads is None else ["workers=1", f"threads={threads}"]
+    command = [sys.executable, "-m", "ltr.experiment.search.worker", *order.arguments, *extra]
+    files = [tempfile.TemporaryFile("w+") for _ in range(order.workers)]  # noqa: SIM115
+    processes = [
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env={**os.environ, "TQDM_DISABLE": "1"},
+            start_new_session=True,  # Ctrl-C reaches it once, from here
+        )
+        for file in files
+    ]
+    try:
+        while any(process.poll() is None for process in processes):
+            look()
+            time.sleep(_POLL_SECONDS)
+        look()
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)  # it keeps a checkpoint and ends
+        for process in processes:
+            process.wait()
+    return [
+        reason
+        for process, file in zip(processes, files, strict=True)
+        if (reason := _why(process.returncode, file)) is not None
+    ]
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Within, SIGTERM ends the work like Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _why(status: int, said: IO[str]) -> str | None:
+    said.seek(0)
+    lines = [line for line in said.read().splitlines() if line.strip()]
+    said.close()
+    if status == 0:
+        return None
+    return lines[-1] if lines else f"a worker ended with status {status}"
