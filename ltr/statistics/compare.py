@@ -160,6 +160,7 @@ def _compared(
                     spread,
                     p_holm=float(p_holm[n]),
                     p_randomisation=float(p_randomisation[n]),
+                    p_training=p_training[n],
                     alpha=alpha,
                     one_system=one_system,
                 ),
