@@ -78,7 +78,7 @@ def _weights(rng: np.random.Generator, samples: int, n: int) -> NDArray[np.float
         return np.ones((samples, 1))
     chosen = rng.integers(0, n, (samples, n)) + n * np.arange(samples)[:, None]
     counts = np.bincount(chosen.ravel(), minlength=samples * n).reshape(samples, n)
-    return 1 + math.sqrt(n / (n - 1)) * (counts - 1)
+    return np.asarray(1 + math.sqrt(n / (n - 1)) * (counts - 1), dtype=np.float64)
 
 
 def deviations(draws: Draws, spread: Spread, first: int, second: int | None) -> NDArray[np.float64]:

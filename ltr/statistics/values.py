@@ -144,9 +144,10 @@ def _order(
     missing = [query for query in queries if query not in column]
     if missing or len(own) != len(queries) or len(column) != len(own):
         extra = set(own) - set(queries)
-        example = str((missing or sorted(extra, key=str) or ["a query that stands twice"])[0])
+        others = [*missing, *sorted(extra, key=str)]
+        example = f"{others[0]} is in one only" if others else "one stands twice"
         raise DataError(
             f"{reference} and {name} are measured on different queries ({len(queries)} and "
-            f"{len(own)}; {example} is in one only): compare runs on the same test lists"
+            f"{len(own)}; {example}): compare runs on the same test lists"
         )
     return np.array([column[query] for query in queries])

@@ -61,6 +61,7 @@ def note(
     *,
     p_holm: float,
     p_randomisation: float,
+    p_training: float,
     alpha: float,
     one_system: bool,
 ) -> str:
@@ -72,8 +73,8 @@ def note(
     said = []
     if word == EQUIVALENT and p_holm < alpha:
         said.append("not 0, but smaller than the margin")
-    if word == UNDECIDED and p_randomisation < alpha <= p_holm:
-        said.append("these models differ on these queries, not more than chance allows")
+    if word == UNDECIDED and p_randomisation < alpha <= p_training:
+        said.append("sure of these models, not of the methods: more seeds would tell")
     if spread.uncovered and word != UNDECIDED:
         said.append("these models, not the methods: one seed")
     return "; ".join(said)

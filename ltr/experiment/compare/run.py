@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ltr.errors import ConfigError
 from ltr.experiment.compare.order import Order
@@ -23,13 +24,13 @@ def compare(order: Order) -> str:
     if unfinished:
         parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
     if order.write is not None:
+        from ltr.experiment.compare.plot import write_plot  # matplotlib only where it is asked
+
         folder = Path(order.write)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             markdown = folder / "compare.md"
             markdown.write_text(text(findings, markdown=True) + "\n")
-            from ltr.experiment.compare.plot import write_plot  # matplotlib only where it is asked
-
             paths = [markdown, *write_plot(findings, folder)]
         except OSError as error:
             raise ConfigError(
@@ -44,7 +45,7 @@ def findings_of(runs: Sequence[FinishedRun], order: Order) -> Findings:
     metric = order.metric or _selected_on(runs)
     systems = group(runs)
     values = {system.name: values_of(system, metric) for system in systems}
-    draws = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
+    draws: Any = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
     if len(values) == 1:
         (only,) = values.values()
         pairs = compare_seeds(only, margin=order.margin, **draws)
@@ -52,9 +53,8 @@ def findings_of(runs: Sequence[FinishedRun], order: Order) -> Findings:
         baseline = None if order.baseline is None else _baseline(order.baseline, systems)
         pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
     results = runs[0].results
-    repeats = {run.repeat for run in runs} - {None}
-    folds = f" of {len(repeats)} folds" if len(repeats) > 1 else f", {min(repeats, default='')}"
-    where = folds if repeats else ""
+    repeats = sorted({run.repeat for run in runs if run.repeat})
+    where = f" of {len(repeats)} folds" if len(repeats) > 1 else "".join(f", {r}" for r in repeats)
     aligned = align(values)
     return Findings(
         title=f"{metric} on {results['dataset']}, test: {aligned.queries:,} queries{where}",
