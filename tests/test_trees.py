@@ -3,7 +3,9 @@
 import json
 import logging
 import os
+import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,16 @@ import pandas as pd
 import pytest
 import torch
 from conftest import compose, make_lists, real_data, write_letor
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.errors import CheckpointError, ConfigError, DataError, LTRError, TrainingError
+from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.apply import evaluate_kept, predict_kept
 from ltr.experiment.build import build, make_loss
+from ltr.experiment.cli import explain, register_resolvers
 from ltr.experiment.kept import load_kept
 from ltr.experiment.loss_configs import loss_names
 from ltr.experiment.run import run
@@ -26,7 +31,7 @@ from ltr.metrics import Convention, parse_metric
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import evaluate, means, predict
 from ltr.training.interruption import Interrupted
-from ltr.trees import LightGBM, LossObjective, XGBoost
+from ltr.trees import CatBoost, LightGBM, LossObjective, XGBoost
 from ltr.trees.model import BoostedTrees, Order
 from ltr.trees.padded import Watched
 
@@ -388,8 +393,6 @@ def mistake(*overrides: str) -> str:
     ],
 )
 def test_a_mistake_ends_with_the_remedy(overrides, message) -> None:
-    import re
-
     assert re.search(message, mistake(*overrides))
 
 
@@ -402,12 +405,19 @@ def test_mistakes_of_other_libraries() -> None:
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "xgboost", None)
     message = mistake("model=xgboost")
     assert message.startswith("model=xgboost needs xgboost, which does not load here")
     assert message.endswith("pip install 'ltr[gbdt]'")
+
+
+def test_no_loss_is_named_where_there_is_none(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "model=lightgbm", "loss.k=5"])
+    error = HydraException("Could not override 'loss.k'.")
+    register_resolvers()
+    assert explain(error, "train") == "loss.k: no loss is chosen; add loss=CHOICE"
+    folder = OmegaConf.create({"at": "${run_dir:out,null,mq2008-lightgbm-None-seed1}"}).at
+    assert re.fullmatch(r"out/[0-9_-]+_mq2008-lightgbm-seed1_[0-9a-f]{4}", folder)
 
 
 def with_labels(labels: list[float]) -> ItemTensors:
@@ -433,16 +443,22 @@ def test_labels_and_lists_that_an_objective_cannot_take() -> None:
 
 @pytest.mark.parametrize("content", [b"not trees", b"tree\nversion=v4\n", b"\x00" * 64])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_booster_that_is_damaged_is_refused(library, content, data, tmp_path) -> None:
+def test_a_booster_that_is_damaged_is_refused(library, content) -> None:
     needed(library)
-    out = tmp_path / "run"
-    train(out, *data, f"model={library}", "epochs=1", "select=last")
-    kept = load_checkpoint(out / "last.pt")
-    kept["model"]["_extra_state"] = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-    save_checkpoint(out / "last.pt", kept)
+    model = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}[library](5)
+    state = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
     with pytest.raises(CheckpointError, match=r"trees kept are not a model that") as error:
-        load_kept(str(out), torch.device("cpu"))
+        model.load_state_dict({"_extra_state": state})
     assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
+    train(tmp_path / "run", *data, "model=lightgbm", "epochs=1", "select=last")
+    path = tmp_path / "run" / "last.pt"
+    for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
+        save_checkpoint(path, load_checkpoint(path) | {"model": state})
+        with pytest.raises(CheckpointError):
+            load_kept(str(path), torch.device("cpu"))
 
 
 def test_trees_of_other_features_are_refused() -> None:
@@ -457,7 +473,6 @@ def test_every_tree_model_is_one_and_scores_0_before_it_is_fitted() -> None:
     model: BoostedTrees = LightGBM(3)
     mask = torch.tensor([[True, False]])
     assert model(torch.full((1, 2, 3), torch.nan), mask).tolist() == [[0.0, 0.0]]
-    assert issubclass(LTRError, Exception)
 
 
 @real_data

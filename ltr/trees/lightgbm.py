@@ -147,16 +147,18 @@ class _Boosting(Boosting):
             self._booster.update(fobj=lambda scores, _: derivatives(scores))
 
     def scores(self, split: str) -> NDArray[np.float32]:
-        found: dict[str, NDArray[np.float32]] = {}
-        names = ["train"] if split == "train" else iter(self._watched)
-        names = iter(names)
+        # LightGBM shows the scores it keeps to a function of metrics, split after split.
+        found: list[NDArray[np.float32]] = []
 
         def take(scores: NDArray[np.float64], _: Any) -> tuple[str, float, bool]:
-            found[next(names)] = scores.astype(np.float32)
+            found.append(scores.astype(np.float32))
             return "taken", 0.0, True
 
-        (self._booster.eval_train if split == "train" else self._booster.eval_valid)(take)
-        return found[split]
+        if split == "train":
+            self._booster.eval_train(take)
+            return found[0]
+        self._booster.eval_valid(take)
+        return found[self._watched.index(split)]
 
     @property
     def trees(self) -> int:

@@ -133,9 +133,14 @@ class _Boosting(Boosting):
         self._derivatives = order.derivatives
 
     def round(self) -> None:
-        derivatives = self._derivatives
-        own = None if derivatives is None else lambda scores, _: derivatives(scores.astype(float))
-        self._booster.update(self._lists["train"], self.trees, fobj=own)
+        train = self._lists["train"]
+        if self._derivatives is None:
+            self._booster.update(train, self.trees)
+        else:
+            derivatives = self._derivatives
+            self._booster.update(
+                train, self.trees, fobj=lambda scores, _: derivatives(scores.astype(np.float64))
+            )
 
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._booster.predict(self._lists[split], output_margin=True)

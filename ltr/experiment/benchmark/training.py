@@ -106,6 +106,7 @@ def first_lists(lists: Lists, count: int) -> Lists:
 
 def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, folder: Path) -> Any:
     device = experiment.device
+    assert experiment.loss is not None  # the settings timed choose one
     model = experiment.model(lists.width).to(device)
     trainer = Trainer(
         model,
