@@ -122,7 +122,7 @@ def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
 
 def test_one_seed_each_is_about_these_models(tmp_path) -> None:
     text = said(keep(tmp_path / "a", better=0.2), keep(tmp_path / "b", loss="bce"))
-    assert "loss=rmse  BETTER  loss=bce" in " ".join(text.split("\n")) or "BETTER" in text
+    assert "BETTER" in text
     assert "loss=rmse is better than loss=bce: these models, not the methods: one seed" in text
     assert "NOT COVERED, one seed only of loss=rmse, loss=bce" in text
 
@@ -143,7 +143,7 @@ def test_metric_baseline_and_seed_are_as_asked(tmp_path) -> None:
     sweep(tmp_path)
     for seed in (1, 2, 3):
         keep(tmp_path / f"c{seed}", loss="bce", seed=seed)
-    assert found(tmp_path, "metric=ndcg@10").pairs[1].word == "better"
+    assert found(tmp_path, "metric=ndcg@10").pairs[0].word == "better"
     assert len(found(tmp_path).pairs) == 3
     pairs = found(tmp_path, "baseline=listnet").pairs
     assert [(pair.second, pair.word) for pair in pairs] == [("loss=listnet", "worse")] * 2
@@ -307,7 +307,9 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
         f"print(compare(parse_order([{str(tmp_path)!r}, 'samples=500'])))\n"
         "print('torch' in sys.modules)\n"
     )
-    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", code]
+    got = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert got.returncode == 0, got.stderr
     assert got.stdout.endswith("False\n")
     assert "epochs=0" in got.stdout
     assert "8 queries" in got.stdout

@@ -4,6 +4,7 @@ The data are skewed and tied, with many queries on which all systems agree. A ra
 range that a binomial of the right probability leaves once in ten thousand.
 """
 
+import gc
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,6 +27,14 @@ from ltr.statistics import (
 
 ALPHA = 0.05
 QUERIES = 60
+
+
+@pytest.fixture(autouse=True)
+def _frozen() -> Iterator[None]:
+    """statsmodels collects garbage in each call, which takes long with all of torch loaded."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def at_most(rate: float, tries: int) -> float:
@@ -87,13 +96,12 @@ def test_randomisation_test_rejects_at_its_level(tied) -> None:
 
 
 def test_one_pair_is_seldom_called_different() -> None:
-    tries = 600
+    tries = 500
     wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, 1))
     assert at_least(ALPHA, tries) <= wrong / tries <= at_most(ALPHA, tries)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("seed_sd", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize(("seeds", "seed_sd"), [(2, 0.02), (2, 0.1), (3, 0.0), (3, 0.1), (5, 0.05)])
 def test_seeds_are_seldom_taken_for_a_difference(seeds, seed_sd) -> None:
     tries = 250
     wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, seeds, seed_sd=seed_sd))
@@ -101,7 +109,7 @@ def test_seeds_are_seldom_taken_for_a_difference(seeds, seed_sd) -> None:
 
 
 def test_folds_with_one_seed_are_seldom_taken_for_a_difference() -> None:
-    tries = 400
+    tries = 300
     wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, 1, folds=5))
     assert wrong / tries <= at_most(ALPHA, tries)
 
@@ -118,7 +126,7 @@ def test_any_wrong_word_among_many_pairs_is_rare(seeds) -> None:
 
 def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
     rng = np.random.default_rng(5)
-    tries, margin, claimed = 600, 0.02, 0
+    tries, margin, claimed = 500, 0.02, 0
     for _ in range(tries):
         moved = rng.random((2, QUERIES)) < 0.6
         chance = moved * (rng.exponential(0.04, (2, QUERIES)) - 0.04)
@@ -139,7 +147,7 @@ def test_another_seed_is_never_called_better_or_worse() -> None:
 def test_interval_covers_the_truth(seeds, seed_sd) -> None:
     """On the very grid that ``ndcg_like`` makes: the truth is the mean of many such."""
     rng = np.random.default_rng(7)
-    truth = np.mean([ndcg_like(rng, 1, 40, seed_sd=seed_sd).mean() for _ in range(4000)])
+    truth = np.mean([ndcg_like(rng, 1, 40, seed_sd=seed_sd).mean() for _ in range(1500)])
     tries = 300
     covered = 0
     for _ in range(tries):
@@ -164,7 +172,7 @@ def test_effect_interval_covers_the_truth() -> None:
 
 def test_a_difference_that_the_set_resolves_is_found_as_often_as_said() -> None:
     rng = np.random.default_rng(9)
-    tries, queries, found = 400, 100, 0
+    tries, queries, found = 300, 100, 0
     base = rng.random(queries)
     said = []
     for _ in range(tries):

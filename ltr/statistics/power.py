@@ -32,7 +32,9 @@ def resolvable_difference(
 
     def excess(difference: float) -> float:
         effect = difference / (error * math.sqrt(queries))
-        return float(test.power(effect, queries, alpha, df=df)) - power
+        # of a significant difference in the right direction; the other tail counts for nothing
+        found = test.power(effect, queries, alpha / 2, df=df, alternative="larger")
+        return float(found) - power
 
     high = 3 * error
     while excess(high) < 0:
