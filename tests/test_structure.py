@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "data": {"errors", "typing"},
     "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
     "statistics": {"errors"},
+    "trees": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
     "experiment": {
         "errors",
         "typing",
@@ -29,6 +30,7 @@ MAY_IMPORT = {
         "data",
         "training",
         "statistics",
+        "trees",
     },
 }
 

@@ -61,7 +61,7 @@ def _numbers(
     convention: Convention,
     missing: Mapping[str, str],
 ) -> Block:
-    beside = {row: label for row in table.rows if published and (label := published.own(row))}
+    beside = {row: mine for row in table.rows if published and (mine := published.own(row))}
     # Where only some rows have one of their own, the published rows stand below instead.
     own: set[str] = set(beside.values()) if 2 * len(beside) >= len(table.rows) else set()
     printed = {
