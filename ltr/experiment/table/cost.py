@@ -170,6 +170,7 @@ def measured(run: Run) -> Cost:
     data = ItemTensors(lists, no_transform(lists), experiment.device)
     model = experiment.model(width).to(experiment.device)
     optimizer = experiment.optimizer(model.parameters())
+    assert experiment.loss is not None  # only trees do without
     stepper = Stepper(model, experiment.loss, optimizer, settings)
     epochs = iter(range(1, 1 << 30))
 
