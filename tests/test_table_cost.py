@@ -83,7 +83,7 @@ def test_what_is_finished_counts_for_its_row(
     table = only(table, ["RankNet", "untrained"])
     given = parse_order(done.arguments).overrides
     runs = plan(table, given, [1, 2, 3], tmp_path / "out")
-    assert [run.done for run in runs] == [False] * 3 + [True, True, False]
+    assert [run.done for run in runs] == [True, True, False] + [False] * 3
     asked = []
 
     def measured(run):

@@ -146,7 +146,10 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
 
 
 def _source(run: Run) -> str:
-    shape = shape_of(run)
+    try:
+        shape = shape_of(run)
+    except DataError as error:
+        return str(error)
     lists = ", ".join(f"{split} {shape.lists[split]:,}" for split in SPLITS)
     where = "counted in the data" if shape.known else "as published; the data are not here"
     return f"lists {lists}, {shape.length:.0f} items in the mean, {where}"
