@@ -244,9 +244,9 @@ def test_table_3_is_the_reference_s_own() -> None:
 
 
 def test_the_last_epoch_of_a_finished_run_is_tested_without_training(tmp_path: Path) -> None:
-    finished = made(tmp_path)
+    finished = made(tmp_path, "rows=BCE", "seeds=1")
     table = only(runs_of("ranknet_report"), ["BCE"])
-    given = [item for item in finished.arguments[3:] if not item.startswith("output_dir=")]
+    given = parse_order(finished.arguments).overrides
     (run,) = plan(table, [*given, "select=best"], [1], tmp_path / "out")
     assert not run.done
     assert adopt(run)

@@ -77,13 +77,13 @@ def test_drawn_lists_have_the_shape() -> None:
 def test_what_is_finished_counts_for_its_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = made(tmp_path)
+    done = made(tmp_path, "rows=RankNet", "seeds=2")
     table = read_table("ranknet_report")
     assert isinstance(table, Table)
     table = only(table, ["RankNet", "untrained"])
-    given = [item for item in done.arguments[3:] if not item.startswith("output_dir=")]
+    given = parse_order(done.arguments).overrides
     runs = plan(table, given, [1, 2, 3], tmp_path / "out")
-    assert [run.done for run in runs] == [False] * 3 + [True, True, False]
+    assert [run.done for run in runs] == [True, True, False] + [False] * 3
     asked = []
 
     def measured(run):

@@ -58,6 +58,7 @@ ROWS = [
     for label, mean in {"good": 0.6, "bad": 0.5, "twin": 0.5004}.items()
     for seed in (1, 2, 3)
 ]
+VERDICTS = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", baseline="bad", margin=0.005)}
 
 
 def frame_of(measured: list[Measured]) -> pd.DataFrame:
@@ -76,18 +77,16 @@ def frame_of(measured: list[Measured]) -> pd.DataFrame:
 
 
 def found_of(published: Published | None = None) -> pd.DataFrame:
-    verdicts = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", baseline="bad", margin=0.005)}
-    return numbers(TABLE, frame_of(ROWS), verdicts, published, "bad")
+    return numbers(TABLE, frame_of(ROWS), VERDICTS, published, "bad")
 
 
 def blocks_of(
     published: Published | None = None, missing: Mapping[str, str] | None = None
 ) -> tuple[Block, ...]:
-    verdicts = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", baseline="bad", margin=0.005)}
     frame = frame_of(ROWS)
-    found = numbers(TABLE, frame, verdicts, published, "bad")
+    found = numbers(TABLE, frame, VERDICTS, published, "bad")
     conventions = {"paper": Convention()}
-    return blocks(TABLE, found, frame, verdicts, published, conventions, missing or {}, "bad")
+    return blocks(TABLE, found, frame, VERDICTS, published, conventions, missing or {}, "bad")
 
 
 def test_better_equivalent_and_the_baseline_itself() -> None:
@@ -127,7 +126,6 @@ def test_every_row_stands_in_the_table_also_one_that_cannot_run() -> None:
     assert [row[0].text for row in verdicts.rows] == ["good", "bad", "twin"]
     assert {row[-1].text for row in verdicts.rows} == {"better", "", "equivalent"}
     assert "the baseline" in [cell.text for cell in verdicts.rows[1]]
-    assert "Holm" in verdicts.note
     (not_run,) = [row[1].text for row in blocks_of()[0].rows if row[0].text == "gone"]
     assert not_run == "not run"
 
@@ -137,28 +135,35 @@ def test_published_numbers_of_a_row_stand_beside_it_others_below() -> None:
         "theirs": {"paper": {"ndcg@5": 0.1, "map": 0.2}},
         "report": {"paper": {"ndcg@5": 0.5}},
     }
-    table, *_ = blocks_of(Published("there", values, beside={"bad": "report"}, others="theirs"))
+    beside = {"bad": "report", "good": "report"}
+    table, *_ = blocks_of(Published("there", values, beside, others="theirs"))
     assert table.head == ("", "ndcg@5", "published", "difference", "map")
     by_label = {row[0].text: [cell.text for cell in row] for row in table.rows}
     assert by_label["bad"][2] == "0.5000"
-    assert by_label["good"][2:4] == ["", ""]  # theirs is not its own
+    assert by_label["twin"][2:4] == ["", ""]  # theirs is not its own
     assert by_label["theirs (published)"] == ["theirs (published)", "0.1000", "", "", "0.2000"]
     assert "report (published)" not in by_label
+    # one row of four is too few for columns of their own
+    table, *_ = blocks_of(Published("there", values, {"bad": "report"}))
+    assert table.head == ("", "ndcg@5", "map")
+    assert "report (published)" in [row[0].text for row in table.rows]
 
 
 def test_the_head_names_everything() -> None:
     runs = [one.run for one in ROWS]
-    said = dict(facts(TABLE, runs, ROWS, Published("a book", {}), "bad"))
+    said = dict(facts(TABLE, runs, ROWS, Published("a book", {}), VERDICTS, "bad"))
     assert said["data"] == "letor, test"
     assert said["selection"] == "best epoch by ndcg@5 of vali (select=best)"
     assert said["seeds"] == "1 2 3"
     assert said["commit"] == "a" * 12
     assert said["published"] == "a book"
     assert said["baseline"] == "bad"
+    assert "Holm" in said["verdict"]
+    assert said["interval"].startswith("95%")
     last = CONFIG.copy()
     last.select = "last"
     changed = [replace(run, config=last) if run.label == "twin" else run for run in runs]
-    assert dict(facts(TABLE, changed, ROWS, None, "bad"))["selection"] == (
+    assert dict(facts(TABLE, changed, ROWS, None, {}, "bad"))["selection"] == (
         "best epoch by ndcg@5 of vali (select=best); of twin: last epoch (select=last)"
     )
 

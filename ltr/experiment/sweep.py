@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
@@ -20,11 +21,15 @@ class SweepSummary(Callback):
     """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Fix the name of the sweep's folder, which holds a time, for a launcher's processes too.
+        """Fix the folder of the sweep for a launcher's processes too.
 
-        They compose each job anew from the overrides, so the folder becomes one of these.
+        They compose each job anew from its own overrides, which do not tell the sweep's; so the
+        folder becomes one of these.
         """
-        folder = str(config.hydra.sweep.dir).replace("'", "\\'")
+        try:
+            folder = str(config.hydra.sweep.dir).replace("'", "\\'")
+        except OmegaConfBaseException:
+            return  # the sweep itself says what is wrong with it
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{folder}'")
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:

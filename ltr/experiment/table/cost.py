@@ -146,7 +146,10 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
 
 
 def _source(run: Run) -> str:
-    shape = shape_of(run)
+    try:
+        shape = shape_of(run)
+    except DataError as error:
+        return str(error)
     lists = ", ".join(f"{split} {shape.lists[split]:,}" for split in SPLITS)
     where = "counted in the data" if shape.known else "as published; the data are not here"
     return f"lists {lists}, {shape.length:.0f} items in the mean, {where}"
@@ -170,6 +173,7 @@ def measured(run: Run) -> Cost:
     data = ItemTensors(lists, no_transform(lists), experiment.device)
     model = experiment.model(width).to(experiment.device)
     optimizer = experiment.optimizer(model.parameters())
+    assert experiment.loss is not None  # only trees do without
     stepper = Stepper(model, experiment.loss, optimizer, settings)
     epochs = iter(range(1, 1 << 30))
 

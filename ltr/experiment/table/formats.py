@@ -1,6 +1,7 @@
 """A report as text for a terminal, as Markdown, and as LaTeX with booktabs."""
 
 import re
+import textwrap
 from collections.abc import Callable
 
 from tabulate import tabulate
@@ -30,10 +31,19 @@ _LATEX = {
 def terminal(report: Report) -> str:
     """For reading at once: the head, then block after block."""
     width = max(len(key) for key, _ in report.facts)
-    head = "\n".join(f"{key:<{width}}  {value}" for key, value in report.facts)
+    head = "\n".join(_wrapped(f"{key:<{width}}  {value}", width + 2) for key, value in report.facts)
     return _joined(
-        report.title, head, report, lambda block: f"{block.title}: {block.note}", "simple"
+        report.title,
+        head,
+        report,
+        lambda block: _wrapped(f"{block.title}: {block.note}", 2),
+        "simple",
     )
+
+
+def _wrapped(text: str, indent: int) -> str:
+    """Lines that fit a terminal; what is longer goes on further in."""
+    return "\n".join(textwrap.wrap(text, 100, subsequent_indent=" " * indent))
 
 
 def markdown(report: Report) -> str:

@@ -101,7 +101,7 @@ def _report(
         name=f"{table.name}_{data}",
         title=f"{table.title}: {data}",
         command=order.command(),
-        facts=facts(table, runs, measured, published, baseline),
+        facts=facts(table, runs, measured, published, verdicts, baseline),
         blocks=blocks(table, found, frame, verdicts, published, conventions, missing, baseline),
     )
     drawn: tuple[Picture, ...] = ()

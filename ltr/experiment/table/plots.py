@@ -20,6 +20,7 @@ _ROW = 0.24  # inches, a line of text
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
 _NAMED = len(_COLOURS)  # rows that a plot of many lines names, besides the baseline
 _TIE = 1e-9
+_TICKS = (1, 3, 5, 8, 10, 15, 20)  # of k that are written
 
 
 def pictures(
@@ -40,6 +41,7 @@ def pictures(
     judged = verdicts[metric]
     on = str(measured[0].run.config.select_on)
     over = "folds and seeds" if len({one.run.fold for one in measured}) > 1 else "seeds"
+    convention = found["convention"].iloc[0]
     several = len(judged.stacked.values) > 1 and baseline in judged.stacked.values
     drawings: list[tuple[str, str, Callable[[], Figure | None]]] = [
         (
@@ -50,8 +52,8 @@ def pictures(
         ),
         (
             "NDCG against k",
-            f"NDCG@k of test, mean over {over}; the baseline and the {_NAMED} best rows by "
-            f"{metric} are named, the others are grey.",
+            f"NDCG@k of test under {convention}, mean over {over}; the baseline and the "
+            f"{_NAMED} best rows by {metric} are named, the others are grey.",
             lambda: ndcg_against_k(measured, found, metric, baseline),
         ),
         (
@@ -137,20 +139,31 @@ def ndcg_against_k(
         rows.setdefault(one.run.label, []).append(line)
     means = {label: np.mean(lines, axis=0) for label, lines in rows.items()}
     named = _best(found, metric, baseline)
-    figure = Figure(figsize=(_WIDTH, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for label, mean in means.items():
-        if label not in named and label != baseline:
-            axes.plot(CUTOFFS, mean, color=LINE, linewidth=1)
-    for label, colour in zip(named, _COLOURS, strict=False):
-        axes.plot(CUTOFFS, means[label], color=colour, marker="o", markersize=3, label=label)
+    zero = np.zeros(len(CUTOFFS))
+    sides = [("NDCG@k", 1, zero)]
     if baseline in means:
-        style: Any = {"color": INK, "linestyle": "--", "marker": "o", "markersize": 3}
-        axes.plot(CUTOFFS, means[baseline], label=f"{baseline} (baseline)", **style)
-    axes.set_xlabel("k")
-    axes.set_ylabel("NDCG@k")
-    axes.set_xticks(CUTOFFS)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        sides.append((f"points more than {baseline}", 100, means[baseline]))
+    figure = Figure(figsize=(_WIDTH, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(sides), squeeze=False)[0]
+    for axes, (title, unit, less) in zip(panels, sides, strict=True):
+        for label, mean in means.items():
+            if label not in named and label != baseline:
+                axes.plot(CUTOFFS, unit * (mean - less), color=LINE, linewidth=1)
+        inside = [means[label] for label in named]
+        for label, colour in zip(named, _COLOURS, strict=False):
+            style: Any = {"color": colour, "marker": "o", "markersize": 3, "label": label}
+            axes.plot(CUTOFFS, unit * (means[label] - less), **style)
+        if baseline in means:
+            style = {"color": INK, "linestyle": "--", "label": f"{baseline} (baseline)"}
+            axes.plot(CUTOFFS, unit * (means[baseline] - less), **style)
+            inside.append(means[baseline])
+        shown = unit * (np.stack(inside) - less)
+        room = max(0.08 * float(np.ptp(shown)), 1e-3 * unit)
+        axes.set_ylim(shown.min() - room, shown.max() + room)
+        axes.set_title(title)
+        axes.set_xlabel("k")
+        axes.set_xticks(CUTOFFS, [str(k) if k in _TICKS else "" for k in CUTOFFS])
+    panels[-1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 
@@ -229,9 +242,7 @@ def matrix(judged: Verdicts) -> Figure | None:
                 faint = to_rgba(colour, 0.34 if pair.word != EQUIVALENT else 0.22)
                 axes.add_patch(_square(i, j, faint))
             if size <= 24:
-                axes.text(
-                    j, i, f"{100 * pair.difference:+.1f}", ha="center", va="center", fontsize=7.5
-                )
+                axes.text(j, i, _points(pair.difference), ha="center", va="center", fontsize=7.5)
     axes.set_xlim(-0.5, size - 0.5)
     axes.set_ylim(size - 0.5, -0.5)
     axes.set_yticks(range(size), labels)
@@ -246,6 +257,12 @@ def matrix(judged: Verdicts) -> Figure | None:
     words = ["row better", "row worse", "equivalent", "undecided"]
     axes.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
+
+
+def _points(difference: float) -> str:
+    """In points with one digit; no sign on what rounds to none."""
+    text = f"{100 * difference:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
 
 
 def _square(i: int, j: int, colour: Any, edge: str = "none") -> Any:

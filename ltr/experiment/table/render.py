@@ -11,7 +11,7 @@ from ltr.experiment.table.numbers import over_repeats
 from ltr.experiment.table.plan import Run
 from ltr.experiment.table.report import Block, Cell, plain
 from ltr.experiment.table.spec import Published, Table
-from ltr.experiment.table.verdicts import Verdicts
+from ltr.experiment.table.verdicts import INTERVAL, Verdicts
 from ltr.metrics import Convention
 from ltr.statistics.verdict import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
@@ -47,7 +47,7 @@ def blocks(
     first = table.conventions[0]
     for metric, judged in verdicts.items():
         chosen = found[(found["metric"] == metric) & (found["convention"] == first)]
-        block = _verdicts(chosen, judged, conventions[first], baseline)
+        block = _verdicts(chosen, judged, first, baseline)
         made += [block] if block is not None else []
     return tuple(made)
 
@@ -61,7 +61,9 @@ def _numbers(
     convention: Convention,
     missing: Mapping[str, str],
 ) -> Block:
-    own = {label for row in table.rows if published and (label := published.own(row))}
+    beside = {row: mine for row in table.rows if published and (mine := published.own(row))}
+    # Where only some rows have one of their own, the published rows stand below instead.
+    own: set[str] = set(beside.values()) if 2 * len(beside) >= len(table.rows) else set()
     printed = {
         metric
         for label in own
@@ -110,9 +112,7 @@ def _numbers(
     return Block(name, convention.describe(), tuple(head), tuple(rows))
 
 
-def _verdicts(
-    chosen: pd.DataFrame, judged: Verdicts, convention: Convention, baseline: str
-) -> Block | None:
+def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) -> Block | None:
     """The intervals of one metric, what they cover, and the verdict against the baseline."""
     with_published = bool(chosen["published"].notna().any())
     with_baseline = bool(chosen["verdict"].notna().any())
@@ -141,8 +141,7 @@ def _verdicts(
                 Cell(word, TONES.get(word, "")),
             ]
         rows.append(tuple(cells))
-    note = f"{judged.about}; {convention.describe()}" if judged.about else convention.describe()
-    return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows))
+    return Block(f"{judged.metric}, verdicts", f"under {name}", tuple(head), tuple(rows))
 
 
 def _covered(line: Mapping[Any, Any]) -> Cell:
@@ -178,6 +177,7 @@ def facts(
     runs: Sequence[Run],
     measured: Sequence[Measured],
     published: Published | None,
+    verdicts: Mapping[str, Verdicts],
     baseline: str,
 ) -> tuple[tuple[str, str], ...]:
     """What the numbers are of: data, folds, seeds, selection, commits, sources."""
@@ -197,8 +197,11 @@ def facts(
         ("commit", commits or "none yet"),
         ("±", f"standard deviation over {'folds' if len(folds) > 1 else 'seeds'}"),
     ]
-    if len(table.rows) > 1:
-        found.append(("baseline", baseline))
+    said = next(iter(verdicts.values()), None)
+    if said is not None and said.intervals:
+        found.append(("interval", INTERVAL))
+    if said is not None and said.against:
+        found += [("baseline", baseline), ("verdict", said.rule)]
     if published is not None:
         found.append(("published", " ".join(published.source.split())))
     return tuple(found)

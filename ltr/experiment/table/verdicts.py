@@ -12,6 +12,7 @@ from ltr.statistics.values import SystemValues
 from ltr.statistics.verdict import rule
 
 ALPHA = 0.05
+INTERVAL = f"{1 - ALPHA:.0%}, of other queries and, where there are several, other seeds"
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Verdicts:
         against: row -> the row beside the baseline, corrected for these comparisons.
         pairs: ``(row, other)`` -> the row beside the other, corrected for all pairs.
         stacked: the values that it is said of.
-        about: how the intervals and verdicts were made, in words.
+        rule: how the verdicts were made, in words.
     """
 
     metric: str
@@ -32,7 +33,7 @@ class Verdicts:
     against: Mapping[str, Comparison]
     pairs: Mapping[tuple[str, str], Comparison]
     stacked: Stacked
-    about: str
+    rule: str
 
 
 def judge(
@@ -58,16 +59,14 @@ def judge(
         }
     except DataError:  # the convention skips every list
         return Verdicts(metric, {}, {}, {}, values, "")
-    about = f"intervals are {1 - ALPHA:.0%}, of other queries and, where there are several, seeds"
     if len(systems) < 2:
-        return Verdicts(metric, intervals, {}, {}, values, about)
+        return Verdicts(metric, intervals, {}, {}, values, "")
     against = {}
     if baseline in systems:
         compared = compare_systems(systems, margin=margin, alpha=ALPHA, baseline=baseline)
         against = {pair.first: pair for pair in compared}
-        about = f"{about}; {rule(margin, ALPHA)}"
     pairs = {}
     for pair in compare_systems(systems, margin=margin, alpha=ALPHA):
         pairs[pair.first, pair.second] = pair
         pairs[pair.second, pair.first] = pair.swapped()
-    return Verdicts(metric, intervals, against, pairs, values, about)
+    return Verdicts(metric, intervals, against, pairs, values, rule(margin, ALPHA))
