@@ -22,14 +22,14 @@ def write_trials(path: Path, study: optuna.Study, plan: Plan) -> None:
     rows = []
     for trial in study.get_trials(deepcopy=False):
         failed = reason(trial)
-        seconds = trial.duration.total_seconds() if trial.duration else None
         word = "failed" if failed else WORDS.get(trial.state, "cut off")
+        known = trial.duration is not None and word != "cut off"  # till noticed, which is no use
         rows.append(
             {
                 "trial": trial.number,
                 "state": word,
                 f"vali {metric}": trial.value,
-                "seconds": None if seconds is None else round(seconds, 1),
+                "seconds": round(trial.duration.total_seconds(), 1) if known else None,
                 **{key: trial.params.get(key) for key in plan.space},
                 "reason": failed or trial.user_attrs.get("pruned", ""),
             }
