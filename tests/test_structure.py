@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "models": {"errors", "typing"},
     "data": {"errors", "typing"},
     "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
+    "trees": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
     "experiment": {
         "errors",
         "typing",
@@ -27,6 +28,7 @@ MAY_IMPORT = {
         "models",
         "data",
         "training",
+        "trees",
     },
 }
 

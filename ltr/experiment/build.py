@@ -23,15 +23,17 @@ from ltr.training.device import pick_device
 from ltr.training.settings import Settings
 from ltr.training.step import Loss
 from ltr.training.trainer import Schedule
+from ltr.trees import BoostedTrees
+from ltr.trees.check import check_trees
 
 # Each part of a config: the arguments the framework passes, and where a checkpoint's may come from.
-PARTS: dict[str, tuple[tuple[str, ...], str]] = {
-    "model": (("width",), "ltr.models."),
-    "loss": (("scores", "labels", "mask"), "ltr.losses."),
-    "optimizer": (("parameters",), "torch.optim."),
-    "schedule": (("epoch", "epochs"), "ltr.training.schedules"),
-    "transform": (("lists",), "ltr.data.transforms"),
-    "dataset": ((), "ltr.data."),
+PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "model": (("width",), ("ltr.models", "ltr.trees")),
+    "loss": (("scores", "labels", "mask"), ("ltr.losses",)),
+    "optimizer": (("parameters",), ("torch.optim",)),
+    "schedule": (("epoch", "epochs"), ("ltr.training.schedules",)),
+    "transform": (("lists",), ("ltr.data.transforms",)),
+    "dataset": ((), ("ltr.data",)),
 }
 
 
@@ -42,7 +44,7 @@ class Experiment:
     dataset: Dataset
     fit_transform: Callable[[Lists], FeatureTransform]
     model: Callable[[int], nn.Module]
-    loss: Loss
+    loss: Loss | None  # None: the objective of a tree library
     optimizer: Callable[..., torch.optim.Optimizer]
     schedule: Schedule
     settings: Settings
@@ -73,7 +75,7 @@ def build(cfg: DictConfig) -> Experiment:
         "dataset": attempt(lambda: make_dataset(cfg.dataset)),
         "fit_transform": attempt(lambda: bind(cfg.transform, "transform")),
         "model": attempt(lambda: make_model(cfg.model)),
-        "loss": attempt(lambda: _tried(bind(cfg.loss, "loss"), "loss", *_tiny_lists())),
+        "loss": attempt(lambda: make_loss(cfg.get("loss"))),
         "optimizer": attempt(
             lambda: _tried(
                 bind(cfg.optimizer, "optimizer"), "optimizer", [nn.Parameter(torch.ones(1))]
@@ -84,6 +86,8 @@ def build(cfg: DictConfig) -> Experiment:
     if parts["metrics"] and parts["convention"]:
         for metric in parts["metrics"]:  # one may not be defined under this convention
             attempt(functools.partial(metric, *_tiny_lists(), parts["convention"]))
+    if not wrong:
+        attempt(lambda: _check_objective(parts["model"], parts["loss"], settings))
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
     return Experiment(settings=settings, **parts)
@@ -143,6 +147,26 @@ def make_model(node: DictConfig) -> Callable[[int], nn.Module]:
     with torch.device("meta"):  # checks the settings, costs no memory
         _tried(model, "model", 2)
     return model
+
+
+def make_loss(node: DictConfig | None) -> Loss | None:
+    """The loss of a ``loss`` node, tried; None where there is none."""
+    return None if node is None else _tried(bind(node, "loss"), "loss", *_tiny_lists())
+
+
+def _check_objective(
+    model: Callable[[int], nn.Module], loss: Loss | None, settings: Settings
+) -> None:
+    """Boosted trees may do without a loss, and are tried with what they boost with."""
+    made = getattr(model, "func", None)
+    if isinstance(made, type) and issubclass(made, BoostedTrees):
+        trees = model(2)
+        assert isinstance(trees, BoostedTrees)
+        check_trees(trees, loss, settings)
+    elif loss is None:
+        raise ConfigError(
+            "no loss is chosen: only boosted trees have an objective of their own; set loss=..."
+        )
 
 
 def bind(node: DictConfig, part: str) -> functools.partial[Any]:
@@ -214,9 +238,11 @@ def trusted(
             "the checkpoint's config cannot be resolved, train.py did not write it: use another"
         ) from error
     for part in parts:
+        if part == "loss" and plain.get(part) is None:
+            continue  # boosted with an objective of the library
         node = dict(plain.get(part) or {})
         target = str(node.pop("_target_", ""))
-        if _brings_in_more(node) or not _lives_in(target, (PARTS[part][1], *as_list(trust))):
+        if _brings_in_more(node) or not _lives_in(target, (*PARTS[part][1], *as_list(trust))):
             raise ConfigError(
                 f"the checkpoint's {part} is {target or 'unknown'}, which is not code of this "
                 "project; if you know where the file comes from, allow it with trust=[MODULE]"

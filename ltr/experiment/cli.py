@@ -87,6 +87,7 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
                 "train.py, such as outputs/<run>"
             )
         return str(folder)
+    name = name.replace("-None-", "-")  # a group without a choice
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")
 
@@ -191,6 +192,8 @@ def _explain_key(key: str, config_name: str) -> str:
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = hydra.compose(config_name, overrides=_group_choices())
         node = OmegaConf.select(cfg, parent) if parent else cfg
+        if node is None and parent in _groups():
+            return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
         names = [str(name) for name in node] if isinstance(node, DictConfig) else []
     except (HydraException, OmegaConfBaseException):
         pass  # the choices themselves are wrong; say what is known

@@ -31,6 +31,7 @@ from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
 from ltr.training.evaluation import evaluate, means, predict
 from ltr.training.trainer import AfterEpoch, Progress, Trainer
+from ltr.trees import BoostedTrees, TreeTrainer
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +101,10 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "fold": experiment.dataset.fold,
             "data": {split: describe_lists(lists[split]) for split in SPLITS},
             "features": experiment.dataset.width,
-            "parameters": fitted.parameters,
+            "parameters": _parameters(model),
             "wall_seconds": done.wall_seconds,
             "device": describe_device(device),
-            "versions": versions(),
+            "versions": versions() | _library(model),
             "commit": commit(),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "protocol": OmegaConf.to_container(cfg, resolve=True),
@@ -129,7 +130,6 @@ class Fitted:
     transform: FeatureTransform
     data: dict[str, ItemTensors]
     progress: Progress
-    parameters: int
 
 
 def fit(
@@ -162,32 +162,21 @@ def fit(
 
     torch.manual_seed(settings.seed)
     model = experiment.model(experiment.dataset.width).to(device)
-    parameters = sum(p.numel() for p in model.parameters())
-    trainer = Trainer(
-        model,
-        experiment.loss,
-        experiment.optimizer(model.parameters()),
-        experiment.schedule,
-        settings,
-        metrics=experiment.metrics,
-        convention=experiment.convention,
-        folder=folder,
-        kept={
-            "config": _placed(cfg),
-            "choices": dict(choices),
-            "transform": transform.state(),
-            "width": experiment.dataset.width,
-            "data": {split: part.digest for split, part in lists.items()},
-        },
-        after_epoch=after_epoch,
-    )
-    log.info("%s", _introduction(experiment, choices, lists, parameters))
+    kept = {
+        "config": _placed(cfg),
+        "choices": dict(choices),
+        "transform": transform.state(),
+        "width": experiment.dataset.width,
+        "data": {split: part.digest for split, part in lists.items()},
+    }
+    trainer = _trainer(experiment, model, folder, kept, after_epoch)
+    log.info("%s", _introduction(experiment, choices, lists, model))
     if cfg.resume is not None:
         _check_same_data(trainer, lists)
         trainer.resume(device)
         log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
-    return Fitted(model, transform, data, trainer.fit(data), parameters)
+    return Fitted(model, transform, data, trainer.fit(data))
 
 
 def _placed(cfg: DictConfig) -> dict[str, Any]:
@@ -201,19 +190,59 @@ def read_splits(experiment: Experiment) -> dict[str, Lists]:
     return {split: experiment.dataset.split(split) for split in SPLITS}
 
 
+def _trainer(
+    experiment: Experiment,
+    model: nn.Module,
+    folder: Path,
+    kept: Mapping[str, Any],
+    after_epoch: AfterEpoch | None,
+) -> Trainer | TreeTrainer:
+    """What fits ``model``; everything before and after is the same for every model."""
+    common: Any = {
+        "metrics": experiment.metrics,
+        "convention": experiment.convention,
+        "folder": folder,
+        "kept": kept,
+        "after_epoch": after_epoch,
+    }
+    if isinstance(model, BoostedTrees):
+        return TreeTrainer(model, experiment.loss, experiment.settings, **common)
+    assert experiment.loss is not None
+    optimizer = experiment.optimizer(model.parameters())
+    return Trainer(
+        model, experiment.loss, optimizer, experiment.schedule, experiment.settings, **common
+    )
+
+
 def _introduction(
-    experiment: Experiment, choices: Mapping[str, str], lists: Mapping[str, Lists], parameters: int
+    experiment: Experiment, choices: Mapping[str, str], lists: Mapping[str, Lists], model: nn.Module
 ) -> str:
     sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
     fold = f" fold {experiment.dataset.fold}" if experiment.dataset.fold is not None else ""
+    size, objective = f"{_parameters(model):,} parameters", choices.get("loss", "loss")
+    if isinstance(model, BoostedTrees):
+        size = f"boosted trees, {model.title} {model.version}"
+        if experiment.loss is None:
+            objective = f"its own objective {model.own_objective()}"
     return (
-        f"{choices.get('model', 'model')} ({parameters:,} parameters) with "
-        f"{choices.get('loss', 'loss')} on {experiment.dataset.name}{fold}: lists {sizes}; "
+        f"{choices.get('model', 'model')} ({size}) with {objective} on "
+        f"{experiment.dataset.name}{fold}: lists {sizes}; "
         f"{describe_device(experiment.device)}"
     )
 
 
-def _check_same_data(trainer: Trainer, lists: Mapping[str, Lists]) -> None:
+def _parameters(model: nn.Module) -> int:
+    """The numbers that were fitted: of trees, those in their leaves."""
+    if isinstance(model, BoostedTrees):
+        return model.leaves
+    return sum(p.numel() for p in model.parameters())
+
+
+def _library(model: nn.Module) -> dict[str, str]:
+    return {model.library: model.version} if isinstance(model, BoostedTrees) else {}
+
+
+def _check_same_data(trainer: Trainer | TreeTrainer, lists: Mapping[str, Lists]) -> None:
     kept = load_checkpoint(trainer.last)["data"]
     changed = [split for split, part in lists.items() if kept.get(split) != part.digest]
     if changed:

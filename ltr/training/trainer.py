@@ -196,12 +196,7 @@ class Trainer:
             row |= {
                 f"{split}_{name}": mean for name, mean in means(values, self.convention).items()
             }
-        selected = row[f"vali_{settings.select_on}"]
-        if math.isnan(selected):
-            raise TrainingError(
-                f"{settings.select_on} of vali is not a number: no list of vali counts under this "
-                "convention; set convention.empty to a number"
-            )
+        selected = selection_of(row, settings.select_on)
         if done.epoch:
             steps = steps_in_epoch(len(data["train"]), settings.batch_size)
             row["lr"] = self.optimizer.param_groups[0]["lr"]
@@ -219,7 +214,7 @@ class Trainer:
         self._save(self.last)
         write_history(self.folder / "history.csv", done.history)
         scalars.add(row)
-        log.info("%s%s", _sentence(row, settings.epochs), " *" if better else "")
+        log.info("%s%s", sentence(row, settings.epochs), " *" if better else "")
         self._tell(row)
 
     def _tell(self, row: Mapping[str, float]) -> None:
@@ -265,9 +260,24 @@ class Trainer:
         restore_random_states(content["random"])
 
 
-def _sentence(row: Mapping[str, float], epochs: int) -> str:
-    """One line of the log for an epoch."""
-    parts = [f"epoch {int(row['epoch'])}/{epochs}"]
+def selection_of(row: Mapping[str, float], select_on: str) -> float:
+    """The value of ``select_on`` on vali in a row of the history.
+
+    Raises:
+        TrainingError: no list of vali counts.
+    """
+    selected = row[f"vali_{select_on}"]
+    if math.isnan(selected):
+        raise TrainingError(
+            f"{select_on} of vali is not a number: no list of vali counts under this "
+            "convention; set convention.empty to a number"
+        )
+    return selected
+
+
+def sentence(row: Mapping[str, float], epochs: int, *, unit: str = "epoch") -> str:
+    """One line of the log for an epoch, or for another ``unit`` that the epochs of a model are."""
+    parts = [f"{unit} {int(row['epoch'])}/{epochs}"]
     if "loss" in row:
         parts.append(f"loss {row['loss']:.4f}")
     parts += [f"{k.replace('_', ' ')} {v:.4f}" for k, v in row.items() if "@" in k or "dcg" in k]

@@ -28,7 +28,7 @@ _PLACE = (
 )  # fmt: skip
 # The code that decides what a run computes.
 _CODE = (
-    "metrics", "relaxations", "losses", "models", "data", "training",
+    "metrics", "relaxations", "losses", "models", "data", "training", "trees",
     "experiment/build.py", "experiment/run.py",
 )  # fmt: skip
 

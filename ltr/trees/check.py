@@ -1,0 +1,61 @@
+"""What is wrong with a tree model's settings, found before any data is read."""
+
+from typing import Any
+
+import numpy as np
+
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError
+from ltr.training.settings import Settings
+from ltr.training.step import Loss
+from ltr.trees.model import BoostedTrees, Order
+from ltr.trees.objective import LossObjective
+
+# Settings of the neural trainer that trees cannot obey, as they are when left alone.
+_UNUSED: dict[str, Any] = {
+    "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
+}  # fmt: skip
+
+
+def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> None:
+    """Boost ``model``, of two features, once on tiny lists, as a run would.
+
+    Raises:
+        ConfigError: the library refuses a setting, or one asks for what trees do not have.
+    """
+    given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: boosted trees have no such thing, leave it out; model.* are "
+            "their settings"
+        )
+    if loss is not None and not model.takes_losses:
+        raise ConfigError(
+            f"{model.title} does not boost with a loss of ltr.losses: leave out loss=... for its "
+            f"own {model.own_objective()}, or choose model=lightgbm or model=xgboost"
+        )
+    if loss is not None and model.objective is not None:
+        raise ConfigError(
+            f"model.objective={model.objective} and a loss: give one of them; leave out loss=... "
+            "for the objective, or model.objective for the loss"
+        )
+    lists = Lists(
+        features=np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32),
+        labels=np.array([0, 1, 1, 0], np.float32),
+        offsets=np.array([0, 2, 4]),
+        qids=np.array(["1", "2"]),
+    )
+    data = ItemTensors(lists, no_transform(lists))
+    order = Order(
+        data={"train": data},
+        derivatives=None if loss is None else LossObjective(loss, data),
+        rounds=1,
+        seed=settings.seed,
+        threads=1,
+        device="cpu",
+        stop=lambda: False,
+    )
+    with model.complaints():
+        model.boost(order).round()

@@ -1,0 +1,168 @@
+"""LightGBM: boosted trees grown leaf by leaf."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ltr.errors import DataError
+from ltr.trees.model import (
+    BoostedTrees,
+    Boosting,
+    Order,
+    check_whole_labels,
+    items_of,
+    labels_of,
+)
+
+LONGEST = 10_000  # items in a list, of LightGBM's own objectives
+_MOST = 1023  # 2^1023 is the largest power of two in float64
+
+
+class LightGBM(BoostedTrees):
+    """Trees of LightGBM (Ke et al., 2017); a knob not described here is LightGBM's of that name.
+
+    Args:
+        width: number of features of an item.
+        objective: LightGBM's own, used where no loss is chosen: ``"lambdarank"`` (Burges, 2010) or
+            ``"rank_xendcg"`` (Bruch et al., 2020); None is the first.
+        options: other parameters of LightGBM by name; they go over all of these.
+
+    Raises:
+        ConfigError: LightGBM is not installed, or has no such objective.
+    """
+
+    library = "lightgbm"
+    title = "LightGBM"
+    objectives = ("lambdarank", "rank_xendcg")
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        objective: str | None = None,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        max_depth: int = -1,
+        min_data_in_leaf: int = 20,
+        min_sum_hessian_in_leaf: float = 1e-3,
+        lambda_l1: float = 0.0,
+        lambda_l2: float = 0.0,
+        feature_fraction: float = 1.0,
+        bagging_fraction: float = 1.0,
+        max_bin: int = 255,
+        lambdarank_truncation_level: int = 30,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(width, objective)
+        self.params: dict[str, Any] = {
+            "learning_rate": learning_rate,
+            "num_leaves": num_leaves,
+            "max_depth": max_depth,
+            "min_data_in_leaf": min_data_in_leaf,
+            "min_sum_hessian_in_leaf": min_sum_hessian_in_leaf,
+            "lambda_l1": lambda_l1,
+            "lambda_l2": lambda_l2,
+            "feature_fraction": feature_fraction,
+            "bagging_fraction": bagging_fraction,
+            "bagging_freq": int(bagging_fraction < 1),
+            "max_bin": max_bin,
+            "lambdarank_truncation_level": lambdarank_truncation_level,
+            **(options or {}),
+        }
+
+    def boost(self, order: Order) -> Boosting:
+        """Begin a fit; see the base class. On the CPU: LightGBM as it is installed has no other."""
+        params = self.params | {
+            "objective": "none",
+            "metric": "none",
+            "seed": order.seed,
+            "num_threads": order.threads,
+            "deterministic": True,
+            "force_row_wise": True,  # which way is faster would be measured, and might change
+            "feature_pre_filter": False,
+            "verbosity": -1,
+        }
+        if order.derivatives is None:
+            what = f"LightGBM's {self.own_objective()}"
+            check_whole_labels(
+                order.data["train"],
+                what,
+                most=_MOST,
+                instead="boost with a loss, such as loss=ranknet",
+            )
+            longest = int(order.data["train"].lengths.max())
+            if longest > LONGEST:
+                raise DataError(
+                    f"{what} takes lists of at most {LONGEST:,} items, train has one of "
+                    f"{longest:,}: boost with a loss, such as loss=lambdarank, or use model=xgboost"
+                )
+            highest = int(labels_of(order.data["train"]).max())
+            params |= {"objective": self.own_objective()}
+            params |= {"label_gain": [2.0**grade - 1 for grade in range(highest + 2)]}
+        return _Boosting(self.module, params, order)
+
+    def count_leaves(self, booster: Any) -> int:
+        """See the base class."""
+        return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
+
+    def library_error(self) -> type[Exception]:
+        """See the base class."""
+        return self.module.basic.LightGBMError
+
+    def load(self, content: bytes) -> Any:
+        """See the base class."""
+        booster = self.module.Booster(model_str=content.decode())
+        self.check_width(booster.num_feature())
+        return booster
+
+    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        """See the base class."""
+        return booster.predict(items, raw_score=True, num_threads=torch.get_num_threads())
+
+
+class _Boosting(Boosting):
+    def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
+        def lists(split: str, **more: Any) -> Any:
+            data = order.data[split]
+            return module.Dataset(
+                items_of(data), labels_of(data), group=data.lengths, params=dict(params), **more
+            )
+
+        train = lists("train")
+        self._derivatives = order.derivatives
+        self._booster = module.Booster(dict(params), train)
+        self._watched = [split for split in order.data if split != "train"]
+        for split in self._watched:
+            self._booster.add_valid(lists(split, reference=train), split)
+
+    def round(self) -> None:
+        if self._derivatives is None:
+            self._booster.update()
+        else:
+            derivatives = self._derivatives
+            self._booster.update(fobj=lambda scores, _: derivatives(scores))
+
+    def scores(self, split: str) -> NDArray[np.float32]:
+        # LightGBM shows the scores it keeps to a function of metrics, split after split.
+        found: list[NDArray[np.float32]] = []
+
+        def take(scores: NDArray[np.float64], _: Any) -> tuple[str, float, bool]:
+            found.append(scores.astype(np.float32))
+            return "taken", 0.0, True
+
+        if split == "train":
+            self._booster.eval_train(take)
+            return found[0]
+        self._booster.eval_valid(take)
+        return found[self._watched.index(split)]
+
+    @property
+    def trees(self) -> int:
+        return self._booster.current_iteration()
+
+    def content(self, trees: int) -> bytes:
+        return self._booster.model_to_string(num_iteration=trees).encode()

@@ -1,0 +1,228 @@
+"""What the tree models share: scoring, their state, and the interface of a fit under way."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ltr.data.batches import ItemTensors
+from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.models.checks import positive_int
+from ltr.typing import Features, Mask, Ranks, Scores
+
+# Scores of all items of train, float64 -> gradient and curvature of each, float32.
+Derivatives = Callable[[NDArray[np.float64]], tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a fit is asked for, whatever the library.
+
+    Attributes:
+        data: ``train`` and every split whose scores will be wanted.
+        derivatives: of the loss to boost with; None: the library's own objective.
+        rounds: the most rounds that will be asked for.
+        seed: of what the library draws.
+        threads: of the library.
+        device: ``cpu`` or ``cuda``.
+        stop: whether the user asked to stop, for a library that does its rounds in one go.
+    """
+
+    data: Mapping[str, ItemTensors]
+    derivatives: Derivatives | None
+    rounds: int
+    seed: int
+    threads: int
+    device: str
+    stop: Callable[[], bool]
+
+
+class Boosting(ABC):
+    """A fit under way, a round at a time."""
+
+    @abstractmethod
+    def round(self) -> None:
+        """Boost once more."""
+
+    @abstractmethod
+    def scores(self, split: str) -> NDArray[np.float32]:
+        """The scores of the items of ``split`` after the rounds so far, ``[items]``."""
+
+    @property
+    @abstractmethod
+    def trees(self) -> int:
+        """Trees so far; a round in which nothing could be split may add none."""
+
+    @abstractmethod
+    def content(self, trees: int) -> bytes:
+        """The booster of the first ``trees`` trees, >= 1, as the library writes it."""
+
+
+class BoostedTrees(nn.Module, ABC):
+    """Trees that score items one by one; before any is grown, every score is 0.
+
+    Its state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8.
+
+    Args:
+        width: number of features of an item.
+        objective: one of ``objectives``, the library's own; None is the first of them.
+
+    Raises:
+        ConfigError: the library is not installed, or has no such objective.
+    """
+
+    library: ClassVar[str]  # as it is imported
+    title: ClassVar[str]
+    objectives: ClassVar[tuple[str, ...]]
+    takes_losses: ClassVar[bool] = True  # whether it boosts with a loss of ltr.losses
+
+    def __init__(self, width: int, objective: str | None) -> None:
+        super().__init__()
+        self.width = positive_int("width", width)
+        if objective is not None and objective not in self.objectives:
+            raise ConfigError(
+                f"model.objective={objective}: {self.title} has {', '.join(self.objectives)} here; "
+                "for another set loss=..."
+            )
+        self.objective = objective
+        imported(self.library)
+        self._content = b""
+        self._booster: Any = None
+
+    @abstractmethod
+    def boost(self, order: Order) -> Boosting:
+        """Begin a fit; the model itself is not changed.
+
+        Raises:
+            ConfigError: the library refuses a setting.
+            DataError: the library's own objective does not take such lists.
+        """
+
+    @abstractmethod
+    def load(self, content: bytes) -> Any:
+        """The booster that the library wrote as ``content``; its number of features is checked."""
+
+    @abstractmethod
+    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        """The score of each row of ``items``, ``[items]``."""
+
+    @abstractmethod
+    def count_leaves(self, booster: Any) -> int:
+        """Leaves of all trees."""
+
+    @abstractmethod
+    def library_error(self) -> type[Exception]:
+        """What the library raises."""
+
+    @contextmanager
+    def complaints(self) -> Iterator[None]:
+        """Inside, what the library refuses comes out as a ``ConfigError`` of one line."""
+        try:
+            yield
+        except self.library_error() as error:
+            text = " ".join(str(error).partition("Stack trace")[0].split())
+            raise ConfigError(f"{self.title}: {text}; check the model.* settings") from error
+
+    @property
+    def module(self) -> ModuleType:
+        """The library."""
+        return imported(self.library)
+
+    @property
+    def version(self) -> str:
+        """The version of the library."""
+        return str(self.module.__version__)
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of all trees, a fitted number each."""
+        return 0 if self._booster is None else self.count_leaves(self._booster)
+
+    def own_objective(self) -> str:
+        """The objective of the library that is used where no loss is chosen."""
+        return self.objective or self.objectives[0]
+
+    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+        if self._booster is not None and bool(mask.any()):
+            items = np.ascontiguousarray(features[mask].float().cpu().numpy())
+            found = self.score_items(self._booster, items).astype(np.float32)
+            scores[mask] = torch.from_numpy(found).to(mask.device)
+        return scores
+
+    def take(self, content: bytes) -> None:
+        """Become the booster that ``content`` is; none where it is empty.
+
+        Raises:
+            CheckpointError: the library cannot read it, or it is of other features.
+        """
+        try:
+            booster = self.load(content) if content else None
+        except CheckpointError:
+            raise
+        except Exception as error:  # each library has its own, and others from below
+            raise CheckpointError(
+                f"the trees kept are not a model that {self.title} {self.version} reads: use the "
+                "version that wrote them, or train again"
+            ) from error
+        self._content, self._booster = content, booster
+
+    def check_width(self, width: int) -> None:
+        """Raise ``CheckpointError`` where a booster was trained on another number of features."""
+        if width != self.width:
+            raise CheckpointError(
+                f"the trees kept are of {width} features, the config is of {self.width}: use the "
+                "checkpoint that train.py wrote"
+            )
+
+    def get_extra_state(self) -> Tensor:
+        """The booster's bytes."""
+        return torch.from_numpy(np.frombuffer(self._content, np.uint8).copy())
+
+    def set_extra_state(self, state: Any) -> None:
+        """Become the booster of these bytes."""
+        self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")
+
+
+def imported(library: str) -> ModuleType:
+    """The library.
+
+    Raises:
+        ConfigError: it is not installed, or does not load.
+    """
+    try:
+        return importlib.import_module(library)
+    except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
+        raise ConfigError(
+            f"model={library} needs {library}, which does not load here "
+            f"({' '.join(str(error).split())}): pip install 'ltr[gbdt]'"
+        ) from error
+
+
+def items_of(data: ItemTensors) -> NDArray[np.float32]:
+    """The transformed features ``[items, width]`` on the CPU."""
+    return data.features.cpu().numpy()
+
+
+def labels_of(data: ItemTensors) -> NDArray[np.float32]:
+    """The labels ``[items]`` on the CPU."""
+    return data.labels.cpu().numpy()
+
+
+def check_whole_labels(data: ItemTensors, what: str, *, most: float, instead: str) -> None:
+    """Raise ``DataError`` unless all labels are whole numbers from 0 to ``most``."""
+    labels = labels_of(data)
+    wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > most)]
+    if len(wrong):
+        raise DataError(
+            f"{what} takes whole labels from 0 to {most:g}, train has {wrong[0]:g}: {instead}"
+        )

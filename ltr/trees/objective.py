@@ -1,0 +1,110 @@
+"""Any loss of the registry as the objective of boosted trees."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ltr.data.batches import ItemTensors
+from ltr.errors import TrainingError
+from ltr.losses.reduction import counted_lists
+from ltr.training.step import Loss
+from ltr.trees.padded import padded_batches
+
+_STEP = 1.0  # how far the scores move for the curvature, in units of the scores
+_LEAST = 1.0  # curvature in units of the gradient: no leaf asks for a step of more than 1 / this
+
+
+class LossObjective:
+    """Gradient and curvature of a loss, item by item, as a boosting library takes them.
+
+    The objective is the sum over lists of the loss, every list the same, L(s). With g(s) its
+    gradient by autograd, the curvature of item i is
+
+        h_i = max(|g_i(s + v) - g_i(s)|, |g_i(s)|), v_j = +1 or -1 at random, anew every round,
+
+    and a library gives a leaf the value -sum g / (sum h + its regularisation). The difference is
+    H v, H the matrix of second derivatives on the way from s to s + v. Its mean over v is at least
+    |H_ii|, the diagonal, as that of v_i (H v)_i is H_ii: a bound that is positive for losses that
+    are not convex (NeuralNDCG) and needs first derivatives only, as the losses have. Newton's own
+    H_ii would be negative there, and 0 for a hinge. A step of 1 sees what a boosted score will
+    move by, beyond the kinks where items are tied, as trees tie many. The second part is a floor:
+    no leaf asks for a step of more than 1 before regularisation.
+
+    Both are multiplied by ``unit``, 1 / mean of h at the first call, so that the libraries' limits
+    on the curvature in a leaf count items, whatever the unit of the loss. A loss that is flat where
+    all scores of every list are equal (SoftSort's) begins with its gradient at s + v.
+
+    Attributes:
+        value: mean over lists of the loss at the scores of the last call.
+        lists: how many lists count.
+        unit: what gradient and curvature were multiplied by; 0 before the first call.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        data: ItemTensors,
+        *,
+        empty: str = "keep",
+        items: int = 32768,
+        seed: int = 0,
+    ) -> None:
+        """Prepare the lists of ``data``, whole.
+
+        Args:
+            loss: a function of ``ltr.losses`` with its knobs bound.
+            data: the lists of train.
+            empty: ``keep`` or ``skip``, whether lists with no relevant item count.
+            items: bounds the padded items of a batch; it changes memory, and values only of a loss
+                that draws.
+            seed: of v.
+        """
+        self._loss, self._qids, self._items = loss, data.qids, len(data.labels)
+        self._device = data.device
+        self._batches = padded_batches(data, items=items)
+        self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
+        self._random = np.random.default_rng(seed)
+        self.lists = int(sum(counted.sum() for counted in self._counted))
+        self.value = float("nan")
+        self.unit = 0.0
+
+    def __call__(
+        self, scores: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Gradient and curvature of every item, ``[items]`` each, at ``scores``.
+
+        Raises:
+            TrainingError: the loss or its gradient is not finite.
+        """
+        moved = scores + _STEP * self._random.choice([-1.0, 1.0], self._items)
+        devices = [self._device] if self._device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # both gradients of a loss that draws are of one draw
+            there = self.gradient(moved)
+        gradient = self.gradient(scores)
+        if not gradient.any() and np.ptp(scores) == 0:
+            gradient = there
+        curvature = np.maximum(np.abs(there - gradient), _LEAST * np.abs(gradient))
+        if not self.unit and curvature.any():
+            self.unit = 1 / float(curvature.mean())
+        parts = gradient * self.unit, curvature * self.unit
+        return parts[0].astype(np.float32), parts[1].astype(np.float32)
+
+    def gradient(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The gradient of the sum over lists of the loss, ``[items]``; sets ``value``."""
+        flat = torch.from_numpy(np.array(scores, np.float64)).to(self._device)
+        out, total = torch.zeros_like(flat), 0.0
+        for batch, counted in zip(self._batches, self._counted, strict=True):
+            given = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
+            losses = self._loss(given, batch.labels, batch.mask).masked_fill(~counted, 0.0)
+            (slope,) = torch.autograd.grad(losses.sum(), given)
+            broken = ~(losses.isfinite() & slope.isfinite().all(-1)).cpu().numpy()
+            if broken.any():
+                qids = ", ".join(self._qids[batch.lists[broken]])
+                raise TrainingError(
+                    f"the loss or its gradient is not finite on lists with query id {qids}: lower "
+                    "model.learning_rate, or look at these lists"
+                )
+            total += float(losses.detach().sum())
+            out[batch.rows[batch.mask]] = slope[batch.mask]
+        self.value = total / max(1, self.lists)
+        return out.cpu().numpy()

@@ -1,0 +1,153 @@
+"""XGBoost: boosted trees grown level by level."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ltr.trees.model import (
+    BoostedTrees,
+    Boosting,
+    Order,
+    check_whole_labels,
+    items_of,
+    labels_of,
+)
+
+
+class XGBoost(BoostedTrees):
+    """Trees of XGBoost (Chen and Guestrin, 2016); a knob not described here is XGBoost's.
+
+    Args:
+        width: number of features of an item.
+        objective: XGBoost's own, used where no loss is chosen: ``"rank:ndcg"`` (LambdaMART) or
+            ``"rank:pairwise"``; None is the first.
+        options: other parameters of XGBoost by name; they go over all of these.
+
+    Raises:
+        ConfigError: XGBoost is not installed, or has no such objective.
+    """
+
+    library = "xgboost"
+    title = "XGBoost"
+    objectives = ("rank:ndcg", "rank:pairwise")
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        objective: str | None = None,
+        learning_rate: float = 0.1,
+        max_depth: int = 6,
+        max_leaves: int = 0,
+        min_child_weight: float = 1.0,
+        reg_alpha: float = 0.0,
+        reg_lambda: float = 1.0,
+        gamma: float = 0.0,
+        colsample_bytree: float = 1.0,
+        subsample: float = 1.0,
+        max_bin: int = 256,
+        lambdarank_pair_method: str = "topk",
+        lambdarank_num_pair_per_sample: int = 32,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(width, objective)
+        self.params: dict[str, Any] = {
+            "learning_rate": learning_rate,
+            "max_depth": max_depth,
+            "max_leaves": max_leaves,
+            "min_child_weight": min_child_weight,
+            "reg_alpha": reg_alpha,
+            "reg_lambda": reg_lambda,
+            "gamma": gamma,
+            "colsample_bytree": colsample_bytree,
+            "subsample": subsample,
+            "max_bin": max_bin,
+            **(options or {}),
+        }
+        self.pairs: dict[str, Any] = {
+            "lambdarank_pair_method": lambdarank_pair_method,
+            "lambdarank_num_pair_per_sample": lambdarank_num_pair_per_sample,
+        }
+
+    def boost(self, order: Order) -> Boosting:
+        """Begin a fit; see the base class."""
+        params = self.params | {
+            "tree_method": "hist",
+            "base_score": 0.0,
+            "disable_default_eval_metric": True,
+            "seed": order.seed,
+            "nthread": order.threads,
+            "device": order.device if self.module.build_info()["USE_CUDA"] else "cpu",
+            "verbosity": 0,
+        }
+        if order.derivatives is None:
+            objective = self.own_objective()
+            if objective == "rank:ndcg":
+                check_whole_labels(
+                    order.data["train"],
+                    "XGBoost's rank:ndcg",
+                    most=31,
+                    instead="set model.objective=rank:pairwise, or boost with a loss, such as "
+                    "loss=lambdarank",
+                )
+            params |= self.pairs | {"objective": objective}
+        return _Boosting(self.module, params, order)
+
+    def count_leaves(self, booster: Any) -> int:
+        """See the base class."""
+        return sum(tree.count("leaf=") for tree in booster.get_dump())
+
+    def library_error(self) -> type[Exception]:
+        """See the base class."""
+        return self.module.core.XGBoostError
+
+    def load(self, content: bytes) -> Any:
+        """See the base class."""
+        booster = self.module.Booster({"verbosity": 0})
+        booster.load_model(bytearray(content))
+        booster.set_param({"device": "cpu"})
+        self.check_width(booster.num_features())
+        return booster
+
+    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        """See the base class."""
+        booster.set_param({"nthread": torch.get_num_threads()})
+        return booster.inplace_predict(items, predict_type="margin")
+
+
+class _Boosting(Boosting):
+    def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
+        def lists(split: str, kind: Any, **more: Any) -> Any:
+            data = order.data[split]
+            return kind(
+                items_of(data), labels_of(data), group=data.lengths, nthread=order.threads, **more
+            )
+
+        train = lists("train", module.QuantileDMatrix, max_bin=params["max_bin"])
+        watched = {split: lists(split, module.DMatrix) for split in order.data if split != "train"}
+        self._lists = {"train": train, **watched}
+        self._booster = module.Booster(params, cache=list(self._lists.values()))
+        self._derivatives = order.derivatives
+
+    def round(self) -> None:
+        train = self._lists["train"]
+        if self._derivatives is None:
+            self._booster.update(train, self.trees)
+        else:
+            derivatives = self._derivatives
+            self._booster.update(
+                train, self.trees, fobj=lambda scores, _: derivatives(scores.astype(np.float64))
+            )
+
+    def scores(self, split: str) -> NDArray[np.float32]:
+        return self._booster.predict(self._lists[split], output_margin=True)
+
+    @property
+    def trees(self) -> int:
+        return self._booster.num_boosted_rounds()
+
+    def content(self, trees: int) -> bytes:
+        return bytes(self._booster[:trees].save_raw("ubj"))
