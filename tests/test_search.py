@@ -259,6 +259,8 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
             ["optimizer.lr=0.01", "model.fc_sizes=[64]"],
         ),
         (["experiment=rmse_web30k"], ["optimizer=adamw", "optimizer.lr=1e-05"]),
+        (["model=lightgbm"], ["model.num_leaves=7", "model.feature_fraction=0.5"]),
+        (["model=lightgbm", "loss=listnet", "dataset=mq2008"], ["model.num_leaves=7"]),
         (
             ["dataset=letor", "dataset.folder='a b'", "metrics=[ndcg@5,map]", "device=cpu"],
             ["loss.temperature=0.5", "clip=null"],

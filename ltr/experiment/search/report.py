@@ -23,13 +23,13 @@ def write_trials(path: Path, study: optuna.Study, plan: Plan) -> None:
     for trial in study.get_trials(deepcopy=False):
         failed = reason(trial)
         word = "failed" if failed else WORDS.get(trial.state, "cut off")
-        known = trial.duration is not None and word != "cut off"  # till noticed, which is no use
+        took = None if word == "cut off" else trial.duration  # that would be until it was noticed
         rows.append(
             {
                 "trial": trial.number,
                 "state": word,
                 f"vali {metric}": trial.value,
-                "seconds": round(trial.duration.total_seconds(), 1) if known else None,
+                "seconds": None if took is None else round(took.total_seconds(), 1),
                 **{key: trial.params.get(key) for key in plan.space},
                 "reason": failed or trial.user_attrs.get("pruned", ""),
             }
