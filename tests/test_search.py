@@ -20,7 +20,7 @@ from ltr.errors import LTRError
 from ltr.experiment.cli import CONFIGS
 from ltr.experiment.run import run
 from ltr.experiment.search import order as order_module
-from ltr.experiment.search.best_file import check_free
+from ltr.experiment.search.best_file import best_text, check_free
 from ltr.experiment.search.check import check_space
 from ltr.experiment.search.claims import Claim, Nothing, begin, claim, finished, is_finished
 from ltr.experiment.search.make import search
@@ -249,6 +249,40 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     assert found.read_text() == text
     assert "7 of 7 trials finished" in capsys.readouterr().out
     assert len(rows(tmp_path)) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "overrides"),
+    [
+        (
+            ["transform=none", "metrics_as=letor4", "+optimizer.amsgrad=true", "clip=1", "seed=3"],
+            ["optimizer.lr=0.01", "model.fc_sizes=[64]"],
+        ),
+        (["experiment=rmse_web30k"], ["optimizer=adamw", "optimizer.lr=1e-05"]),
+        (["model=lightgbm"], ["model.num_leaves=7", "model.feature_fraction=0.5"]),
+        (["model=lightgbm", "loss=listnet", "dataset=mq2008"], ["model.num_leaves=7"]),
+        (
+            ["dataset=letor", "dataset.folder='a b'", "metrics=[ndcg@5,map]", "device=cpu"],
+            ["loss.temperature=0.5", "clip=null"],
+        ),
+    ],
+)
+def test_the_file_composes_to_the_config_of_the_trial(
+    arguments: list[str], overrides: list[str], tmp_path: Path
+) -> None:
+    order = parse_order([*arguments, "data_dir=here"])
+    plan = make_plan(order)
+    study = optuna.create_study(direction="maximize")
+    study.add_trial(optuna.create_trial(value=0.5, user_attrs={"overrides": overrides}))
+    (tmp_path / "experiment").mkdir()
+    text = best_text("python train.py", order, plan, study, study.best_trial)
+    (tmp_path / "experiment/found.yaml").write_text(text)
+    found = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
+    wanted, _ = plan.trial(overrides)
+    for config in (found, wanted):
+        config.device = "auto"  # where it ran is not what was found
+    assert found == wanted
+    assert "here" not in text
 
 
 def test_a_garbled_test_file_is_not_looked_at(small: list[str], letor_folder: Path) -> None:

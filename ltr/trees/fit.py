@@ -50,7 +50,11 @@ class TreeTrainer:
         kept: Mapping[str, Any],
         after_epoch: AfterEpoch | None = None,
     ) -> None:
-        """``loss`` is the objective, None the library's own; the others as for ``Trainer``."""
+        """``loss`` is the objective, None the library's own; ``kept`` goes into checkpoints.
+
+        ``after_epoch`` is called with every round as ``Trainer`` calls it with every epoch; what it
+        raises ends ``fit``.
+        """
         self.model, self.loss, self.settings = model, loss, settings
         self.metrics, self.convention = metrics, convention
         self.folder, self.kept, self.after_epoch = folder, kept, after_epoch
@@ -79,6 +83,8 @@ class TreeTrainer:
             Interrupted: SIGINT or SIGTERM came; the trees so far are saved.
         """
         if self._over():
+            for row in self.progress.history:
+                self._tell(row)
             return self.progress
         settings = self.settings
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
@@ -113,6 +119,8 @@ class TreeTrainer:
                     boosting = self.model.boost(order)
                     self._go_on(boosting, scalars, interruption, started)
             finally:
+                if self.progress.history:
+                    write_history(self.folder / "history.csv", self.progress.history)
                 scalars.close()
         return self.progress
 
@@ -136,16 +144,19 @@ class TreeTrainer:
                 scalars.add(row)
                 if ends or done.epoch % max(1, settings.epochs // _LINES) == 0:
                     log.info("%s", sentence(row, settings.epochs, unit="round"))
+                self._tell(row)
                 if interruption.signum is not None:
                     raise Interrupted(interruption.signum)
-                if self.after_epoch is not None:
-                    self.after_epoch(done.epoch, row)
                 if ends:
                     return
                 started = time.perf_counter()
                 boosting.round()
                 done.epoch += 1
                 bar.update()
+
+    def _tell(self, row: Mapping[str, float]) -> None:
+        if self.after_epoch is not None:
+            self.after_epoch(int(row["epoch"]), row)
 
     def _row(self, boosting: Boosting, seconds: float) -> dict[str, float]:
         """What the history says of a round; ``loss`` is what the round started from."""

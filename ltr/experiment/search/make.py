@@ -51,7 +51,8 @@ def search(order: Order) -> bool:
 
 
 def _work(order: Order, plan: Plan, study: optuna.Study, folder: Path) -> list[str]:
-    print(f"search {plan.name}: {_so_far(study, order, plan)}; {order.workers} at a time")
+    begun = f"search {plan.name}: {_so_far(study, order, plan)}; {order.workers} at a time"
+    print(begun, flush=True)
     watch = Watch(study, order.trials, str(plan.config.select_on))
     try:
         if order.workers == 1:

@@ -22,14 +22,14 @@ def write_trials(path: Path, study: optuna.Study, plan: Plan) -> None:
     rows = []
     for trial in study.get_trials(deepcopy=False):
         failed = reason(trial)
-        seconds = trial.duration.total_seconds() if trial.duration else None
         word = "failed" if failed else WORDS.get(trial.state, "cut off")
+        took = None if word == "cut off" else trial.duration  # that would be until it was noticed
         rows.append(
             {
                 "trial": trial.number,
                 "state": word,
                 f"vali {metric}": trial.value,
-                "seconds": None if seconds is None else round(seconds, 1),
+                "seconds": None if took is None else round(took.total_seconds(), 1),
                 **{key: trial.params.get(key) for key in plan.space},
                 "reason": failed or trial.user_attrs.get("pruned", ""),
             }

@@ -70,6 +70,7 @@ class Report:
         self._repeats, self._stride = len(plan.repeats), plan.epochs + 1
         self._place, self._key, self._epochs, self._best = "", "", 0, True  # of the present repeat
         self._every = max(1, plan.epochs // _REPORTS)
+        self._spared = bool(trial.user_attrs.get("default"))  # the others are measured against it
         self._values: list[float] = []
 
     @property
@@ -101,7 +102,8 @@ class Report:
         if epoch % self._every and not end:
             return
         self._trial.report(self.mean, (len(self._values) - 1) * self._stride + epoch)
-        if not (end and len(self._values) == self._repeats) and self._trial.should_prune():
+        over = end and len(self._values) == self._repeats
+        if not (over or self._spared) and self._trial.should_prune():
             place = f"after epoch {epoch}" + (f" of {self._place}" if self._place else "")
             raise optuna.TrialPruned(place)
 

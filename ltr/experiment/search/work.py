@@ -65,11 +65,11 @@ def work_at_once(order: Order, threads: int | None, look: Callable[[], None]) ->
         Why processes ended before that, if any did.
     """
     extra = ["workers=1"] if threads is None else ["workers=1", f"threads={threads}"]
-    command = [sys.executable, "-m", "ltr.experiment.search.worker", *order.arguments, *extra]
+    worker = [sys.executable, "-m", "ltr.experiment.search.worker", str(os.getpid())]
     files = [tempfile.TemporaryFile("w+") for _ in range(order.workers)]  # noqa: SIM115
     processes = [
         subprocess.Popen(
-            command,
+            [*worker, *order.arguments, *extra],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=file,

@@ -1,6 +1,5 @@
-"""One of several processes of a search: ``python -m ltr.experiment.search.worker KEY=VALUE``."""
+"""One of several processes of a search: ``python -m ltr.experiment.search.worker ...``."""
 
-import os
 import sys
 
 from ltr.errors import LTRError
@@ -12,11 +11,14 @@ from ltr.training.interruption import Interrupted
 
 
 def main() -> None:
-    """Work on the search that ``scripts/search.py`` with the same arguments began."""
-    parent = os.getppid()
+    """Work on the search that process ``sys.argv[1]`` began with the arguments behind it.
+
+    It was named by who started this one: gone before this line, it could not be asked for.
+    """
+    parent, arguments = int(sys.argv[1]), sys.argv[2:]
     try:
         with stoppable():
-            order = parse_order(sys.argv[1:])
+            order = parse_order(arguments)
             plan = make_plan(order)
             folder = folder_of(order, plan)
             work(plan, open_study(folder, order, plan), folder, order.trials, parent=parent)
