@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test check bench format clean
+.PHONY: help setup train test check table3 bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,13 @@ train: $(VENV)/.installed ## train the default experiment (about a minute on two
 
 test: $(VENV)/.installed-dev ## run the tests
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+$(VENV)/.installed-gbdt: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt $(INDEX) --editable '.[gbdt]' $(TORCH)
+	@touch $@
+
+table3: $(VENV)/.installed-gbdt ## Table 3 of the NeuralNDCG paper (ARGS='dataset=istella seeds=3')
+	$(BIN)/python scripts/table.py table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
 
 check: $(VENV)/.installed-dev ## format check, lint, types and tests
 	$(BIN)/ruff format --check .
