@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ltr.experiment.figures.page import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY
 from ltr.experiment.table.drawing import BAND, INK, LINE, PAPER, page_style, panels, svg
@@ -122,6 +123,7 @@ def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
         place.plot(mean.index, mean, color=BLUE)
         place.set_title(_shortened(label, 26))
         place.set_xlim(0, max(1, curve.index.max()))
+        place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         place.set_ylim(low - room, high + room)
         place.grid(visible=False)
     for place in axes[-1]:
