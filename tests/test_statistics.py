@@ -240,6 +240,18 @@ def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
     assert deviations(draws, alone, 0, None).std() == pytest.approx(alone.error, rel=0.03)
 
 
+def test_seeds_that_cancel_on_every_query_leave_an_interval() -> None:
+    rng = np.random.default_rng(0)
+    base, apart = rng.random(50), rng.normal(0, 0.1, 50)
+    systems = {
+        "a": system(np.stack([base + apart, base - apart])),
+        "b": system(np.stack([base, base]) + rng.normal(0, 1e-4, (2, 50))),
+    }
+    pair = only(systems)
+    assert pair.spread.df >= 1
+    assert max(np.abs(pair.interval)) < 0.01
+
+
 def test_interval_of_one_seed_is_scipys_percentile_interval() -> None:
     pair = only(noisy(seeds=1, queries=200), samples=20_000)
     systems = noisy(seeds=1, queries=200)

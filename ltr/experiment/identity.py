@@ -19,7 +19,7 @@ PLACES = (
 # The code that decides what a run computes; what is not there is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
-    "experiment/build.py", "experiment/run.py",
+    "experiment/build.py", "experiment/fit.py", "experiment/run.py",
 )  # fmt: skip
 
 

@@ -92,7 +92,8 @@ def difference_spread(
 
     as Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer
     ROC analysis", Statistics in Medicine 26, has it for readers (here: seeds) and cases (queries)
-    both drawn at random; the model is Obuchowski and Rockette's (1995).
+    both drawn at random; the model is Obuchowski and Rockette's (1995). It is never below the least
+    df among the seeds: where chance makes their variance look like none, it would go to 0.
 
     A system with one seed says nothing of its training. Where there are ``FOLDS_AS_REPEATS`` folds
     the difference of each fold, of models trained apart, stands for it (their training lists
@@ -125,13 +126,15 @@ def _spread(
     queries = deviation(values) ** 2 / n
     known = [found for i in systems if (found := seeds[i]) is not None]
     own, raw = sum(s.own for s in known), sum(s.raw**2 / s.df for s in known)
+    least = min((s.df for s in known), default=n - 1)
     covers, shrink = ("queries" if single else "seeds"), 0.0
     if single and folds >= FOLDS_AS_REPEATS:
         between = deviation(by_fold) ** 2 / folds
         own, raw = max(0.0, between - queries), between**2 / (folds - 1)
+        least = folds - 1
         covers, single = "folds", ()
         shrink = math.sqrt(own / between) if between else 0.0
     variance = queries + own
     freedom = queries**2 / (n - 1) + raw
-    df = variance**2 / freedom if freedom > 0 else float(n - 1)
+    df = max(variance**2 / freedom, min(least, n - 1)) if freedom > 0 else float(n - 1)
     return Spread(math.sqrt(variance), df, queries, own, covers, single, shrink)

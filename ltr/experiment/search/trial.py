@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from ltr.errors import CheckpointError, DataError, LTRError
 from ltr.experiment.build import build
-from ltr.experiment.run import fit
+from ltr.experiment.fit import fit
 from ltr.experiment.search.check import read_lists
 from ltr.experiment.search.claims import Claim
 from ltr.experiment.search.plan import Plan, Repeat
