@@ -5,15 +5,15 @@ from importlib.util import find_spec
 
 from ltr.experiment.table.plan import merged
 from ltr.experiment.table.spec import Table
+from ltr.trees.model import extra_of
 
-# What each choice of model needs; all come with one extra.
+# What each choice of model needs.
 _LIBRARIES = {
     "lightgbm": "lightgbm",
     "stumps": "lightgbm",
     "xgboost": "xgboost",
     "catboost": "catboost",
 }
-_EXTRA = "gbdt"
 
 
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
@@ -23,5 +23,5 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
-            found[label] = f"needs ltr[{_EXTRA}]"
+            found[label] = f"needs ltr[{extra_of(library)}]"
     return found
