@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ltr.experiment.identity import _CODE
+
 LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
     "errors": set(),
@@ -33,6 +35,16 @@ MAY_IMPORT = {
         "statistics",
     },
 }
+
+# What reports on runs and computes none of them.
+COMPUTE_NO_RUN = {"battery", "experiment", "statistics"}
+
+
+def test_a_run_is_known_by_the_code_of_every_package_that_computes_it() -> None:
+    packages = {path.parent.name for path in LTR.glob("*/__init__.py")}
+    counted = {part for part in _CODE if (LTR / part).is_dir()}
+    assert counted == packages - COMPUTE_NO_RUN
+    assert all((LTR / part).exists() for part in _CODE)
 
 
 def imported(path: Path) -> set[str]:

@@ -338,6 +338,9 @@ def test_patience_and_no_round_at_all(data, tmp_path) -> None:
     )  # fmt: skip
     results = json.loads((tmp_path / "stop" / "results.json").read_text())
     assert results["epochs"] - results["best_epoch"] == 3
+    for name, rounds in (("best", results["best_epoch"]), ("last", results["epochs"])):
+        content = bytes(booster_of(tmp_path / "stop" / f"{name}.pt"))
+        assert content.count(b"\nTree=") == rounds
 
 
 def test_constant_columns_and_lists_of_nothing_relevant_do_no_harm(tmp_path) -> None:
