@@ -101,6 +101,22 @@ def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
     assert len({folder(), *(folder(*more) for more in changed)}) == 5
 
 
+def test_the_code_of_trees_counts_in_runs_of_trees_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, given = runs_of("neuralndcg_table3"), [*SYNTHETIC, f"cache_dir={tmp_path}"]
+
+    def folders(of_networks: str, of_trees: str) -> dict[str, Path]:
+        code = {False: of_networks, True: of_trees}
+        monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, trees: code[trees])
+        return {run.label: run.folder for run in plan(spec, given, [1], tmp_path)}
+
+    before, after = folders("a", "b"), folders("a", "c")
+    assert [row for row in before if before[row] != after[row]] == ["XGBoost"]
+    both = folders("d", "c")
+    assert [row for row in both if both[row] == after[row]] == ["XGBoost"]
+
+
 def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
     first = run(*small)
     assert first.returncode == 0, first.stderr

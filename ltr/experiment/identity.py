@@ -21,6 +21,7 @@ _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
     "experiment/build.py", "experiment/fit.py", "experiment/run.py",
 )  # fmt: skip
+_OF_TREES = "trees"  # decides nothing of a run whose model is another
 
 
 def identity(config: DictConfig) -> str:
@@ -43,7 +44,8 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
         plain.pop(key, None)
     for key in ("data_dir", "cache_dir"):
         plain["dataset"].pop(key, None)
-    parts = {"config": plain, "data": data, "code": code_digest()}
+    trees = str(config.model._target_).startswith("ltr.trees.")
+    parts = {"config": plain, "data": data, "code": code_digest(trees=trees)}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -59,12 +61,13 @@ def _data(node: str) -> dict[str, str]:
 
 
 @functools.cache
-def code_digest() -> str:
-    """SHA-256 of the files that decide what a run computes."""
+def code_digest(*, trees: bool = True) -> str:
+    """SHA-256 of the files that decide what a run computes; without ``trees`` one of a network."""
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for part in _CODE:
         place = root / part
         for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+            if trees or part != _OF_TREES:
+                digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
