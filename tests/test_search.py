@@ -22,13 +22,14 @@ from ltr.experiment.run import run
 from ltr.experiment.search import order as order_module
 from ltr.experiment.search.best_file import best_text, check_free
 from ltr.experiment.search.check import check_space
-from ltr.experiment.search.claims import Claim, Nothing, begin, claim, finished, is_finished
+from ltr.experiment.search.claims import Claim, Nothing, begin, claim, finished, is_finished, worth
 from ltr.experiment.search.make import search
 from ltr.experiment.search.order import Order, need_optuna, parse_order
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.space import FORMS, Choice, Range, distribution, parse_space, spaces
 from ltr.experiment.search.study import open_study
 from ltr.experiment.search.trial import Report
+from ltr.experiment.search.watch import sentence
 from ltr.training.interruption import Interrupted
 
 ROOT = CONFIGS.parent
@@ -58,7 +59,7 @@ def searched(*arguments: str) -> bool:
 
 def study_of(tmp_path: Path, *arguments: str) -> optuna.Study:
     order = parse_order(arguments)
-    return open_study(tmp_path / "out/search/mine", order, make_plan(order))
+    return open_study(tmp_path / "out/search/mine", order)
 
 
 def rows(tmp_path: Path) -> list[dict[str, str]]:
@@ -337,6 +338,30 @@ def test_bad_trials_are_pruned_and_say_when(
     assert ", pruned after epoch " in capsys.readouterr().out
 
 
+def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
+    small: list[str],
+) -> None:
+    plan = make_plan(parse_order((*small, "epochs=4", "seeds=1,2,3", "prune_after=3")))
+    study = optuna.create_study(direction="maximize")
+    trial = study.ask()
+    trial.should_prune = lambda: len(report._values) == 2  # type: ignore[method-assign]
+    report, key = Report(plan, trial, None), f"vali_{plan.config.select_on}"
+    report.begin(plan.config, plan.repeats[0])
+    for epoch in range(5):
+        report(epoch, {key: 0.5 + 0.1 * epoch})
+    report.begin(plan.config, plan.repeats[1])
+    report(1, {key: 0.2})
+    report(2, {key: 0.3})
+    with pytest.raises(optuna.TrialPruned, match="after epoch 3 of seed2"):
+        report(3, {key: 0.1})
+    study.tell(trial, state=TrialState.PRUNED)
+    (told,) = study.trials
+    assert told.value == pytest.approx((0.9 + 0.3 + 0) / 3)
+    assert worth(told) == pytest.approx((0.9 + 0.3) / 2)
+    told.user_attrs["pruned"] = "after epoch 3 of seed2"
+    assert "ndcg@5 0.6000, pruned after epoch 3 of seed2" in sentence(told, "ndcg@5")
+
+
 def test_failed_trials_are_recorded_and_the_search_goes_on(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -456,7 +481,7 @@ def test_trials_are_claimed_once_and_a_dead_worker_s_is_taken_up(
     order = parse_order(small)
     plan, folder = make_plan(order), tmp_path / "out/search/mine"
     folder.mkdir(parents=True)
-    one, two = (open_study(folder, order, plan) for _ in range(2))
+    one, two = (open_study(folder, order) for _ in range(2))
     begin(plan, one, folder)
     begin(plan, two, folder)
     first, second = claim(plan, one, folder, 2), claim(plan, two, folder, 2)

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,15 +29,26 @@ class CatBoost(BoostedTrees):
         width: number of features of an item.
         objective: CatBoost's: ``"YetiRank"`` (Gulin et al., 2011), ``"YetiRankPairwise"``,
             ``"PairLogit"``, or ``"QueryRMSE"``; None is the first.
-        options: other parameters of CatBoost by name; they go over all of these.
+        options: other parameters of CatBoost by name, those that have no argument here.
 
     Raises:
-        ConfigError: CatBoost is not installed, or has no such objective.
+        ConfigError: CatBoost is not installed, has no such objective, or ``options`` has
+            what cannot be set there.
     """
 
     library = "catboost"
     title = "CatBoost"
     objectives = ("YetiRank", "YetiRankPairwise", "PairLogit", "QueryRMSE")
+    reserved: ClassVar = {
+        "loss_function": "set model.objective instead",
+        "iterations": "set epochs instead",
+        "random_seed": "set seed instead",
+        "thread_count": "set threads instead",
+        "task_type": "set device instead",
+        "eval_metric": "set metrics and select_on instead",
+        "logging_level": "leave it out",
+        "allow_writing_files": "leave it out",
+    }
     takes_losses = False
 
     def __init__(
@@ -52,14 +63,14 @@ class CatBoost(BoostedTrees):
         border_count: int = 254,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(width, objective)
+        super().__init__(width, objective, options)
         self.params: dict[str, Any] = {
             "learning_rate": learning_rate,
             "depth": depth,
             "l2_leaf_reg": l2_leaf_reg,
             "random_strength": random_strength,
             "border_count": border_count,
-            **(options or {}),
+            **self.options,
         }
 
     def boost(self, order: Order) -> Boosting:
@@ -140,6 +151,9 @@ class _Boosting(Boosting):
 
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._now[split]
+
+    def parameters(self) -> None:
+        return None
 
     @property
     def trees(self) -> int:

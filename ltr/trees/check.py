@@ -58,4 +58,12 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
         stop=lambda: False,
     )
     with model.complaints():
-        model.boost(order).round()
+        boosting = model.boost(order)
+        boosting.round()
+    known = boosting.parameters()
+    unknown = [] if known is None else sorted(model.options.keys() - known)
+    if unknown:
+        raise ConfigError(
+            f"model.options.{unknown[0]}: {model.title} {model.version} has no parameter of that "
+            "name (other names for one are not taken): see its documentation"
+        )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,15 +29,26 @@ class LightGBM(BoostedTrees):
         width: number of features of an item.
         objective: LightGBM's own, used where no loss is chosen: ``"lambdarank"`` (Burges, 2010) or
             ``"rank_xendcg"`` (Bruch et al., 2020); None is the first.
-        options: other parameters of LightGBM by name; they go over all of these.
+        options: other parameters of LightGBM by name, those that have no argument here.
 
     Raises:
-        ConfigError: LightGBM is not installed, or has no such objective.
+        ConfigError: LightGBM is not installed, has no such objective, or ``options`` has
+            what cannot be set there.
     """
 
     library = "lightgbm"
     title = "LightGBM"
     objectives = ("lambdarank", "rank_xendcg")
+    reserved: ClassVar = {
+        "num_iterations": "set epochs instead",
+        "seed": "set seed instead",
+        "num_threads": "set threads instead",
+        "metric": "set metrics and select_on instead",
+        "early_stopping_round": "set patience instead",
+        "verbosity": "leave it out",
+        "label_gain": "the gain is 2^label - 1, for another one boost with a loss",
+        "boosting": "the best round is kept, so that its trees must not change later: leave it out",
+    }
 
     def __init__(
         self,
@@ -57,7 +68,7 @@ class LightGBM(BoostedTrees):
         lambdarank_truncation_level: int = 30,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(width, objective)
+        super().__init__(width, objective, options)
         self.params: dict[str, Any] = {
             "learning_rate": learning_rate,
             "num_leaves": num_leaves,
@@ -71,7 +82,7 @@ class LightGBM(BoostedTrees):
             "bagging_freq": int(bagging_fraction < 1),
             "max_bin": max_bin,
             "lambdarank_truncation_level": lambdarank_truncation_level,
-            **(options or {}),
+            **self.options,
         }
 
     def boost(self, order: Order) -> Boosting:
@@ -159,6 +170,10 @@ class _Boosting(Boosting):
             return found[0]
         self._booster.eval_valid(take)
         return found[self._watched.index(split)]
+
+    def parameters(self) -> set[str]:
+        told = self._booster.model_to_string().partition("\nparameters:")[2]
+        return set(re.findall(r"(?m)^\[(\w+):", told))
 
     @property
     def trees(self) -> int:

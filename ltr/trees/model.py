@@ -1,6 +1,7 @@
 """What the tree models share: scoring, their state, and the interface of a fit under way."""
 
 import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -65,6 +66,10 @@ class Boosting(ABC):
     def content(self, trees: int) -> bytes:
         """The booster of the first ``trees`` trees, >= 1, as the library writes it."""
 
+    @abstractmethod
+    def parameters(self) -> set[str] | None:
+        """What the library calls its parameters; None where it complains of unknown ones itself."""
+
 
 class BoostedTrees(nn.Module, ABC):
     """Trees that score items one by one; before any is grown, every score is 0.
@@ -74,18 +79,29 @@ class BoostedTrees(nn.Module, ABC):
     Args:
         width: number of features of an item.
         objective: one of ``objectives``, the library's own; None is the first of them.
+        options: parameters of the library by name that no other argument has.
 
     Raises:
-        ConfigError: the library is not installed, or has no such objective.
+        ConfigError: the library is not installed, has no such objective, or an option is not for
+            the user to set.
     """
 
     library: ClassVar[str]  # as it is imported
     title: ClassVar[str]
     objectives: ClassVar[tuple[str, ...]]
+    # Options that a run decides, or that break what it keeps, and what to do instead.
+    reserved: ClassVar[Mapping[str, str]]
     takes_losses: ClassVar[bool] = True  # whether it boosts with a loss of ltr.losses
 
-    def __init__(self, width: int, objective: str | None) -> None:
+    def __init__(
+        self, width: int, objective: str | None, options: Mapping[str, Any] | None
+    ) -> None:
         super().__init__()
+        self.options = dict(options or {})
+        knobs = dict.fromkeys(inspect.signature(type(self)).parameters, "set model.{name} instead")
+        decided = dict(self.reserved) | knobs
+        for name in sorted(self.options.keys() & decided.keys()):
+            raise ConfigError(f"model.options.{name}: {decided[name].format(name=name)}")
         self.width = positive_int("width", width)
         if objective is not None and objective not in self.objectives:
             raise ConfigError(

@@ -1,7 +1,8 @@
 """XGBoost: boosted trees grown level by level."""
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,15 +25,30 @@ class XGBoost(BoostedTrees):
         width: number of features of an item.
         objective: XGBoost's own, used where no loss is chosen: ``"rank:ndcg"`` (LambdaMART) or
             ``"rank:pairwise"``; None is the first.
-        options: other parameters of XGBoost by name; they go over all of these.
+        options: other parameters of XGBoost by name, those that have no argument here.
 
     Raises:
-        ConfigError: XGBoost is not installed, or has no such objective.
+        ConfigError: XGBoost is not installed, has no such objective, or ``options`` has
+            what cannot be set there.
     """
 
     library = "xgboost"
     title = "XGBoost"
     objectives = ("rank:ndcg", "rank:pairwise")
+    reserved: ClassVar = {
+        "seed": "set seed instead",
+        "nthread": "set threads instead",
+        "n_jobs": "set threads instead",
+        "device": "set device instead",
+        "eta": "set model.learning_rate instead",
+        "min_split_loss": "set model.gamma instead",
+        "alpha": "set model.reg_alpha instead",
+        "lambda": "set model.reg_lambda instead",
+        "verbosity": "leave it out",
+        "tree_method": "it is hist: leave it out",
+        "base_score": "it is 0: leave it out",
+        "booster": "the best round is kept, so that its trees must not change later: leave it out",
+    }
 
     def __init__(
         self,
@@ -53,7 +69,7 @@ class XGBoost(BoostedTrees):
         lambdarank_num_pair_per_sample: int = 32,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(width, objective)
+        super().__init__(width, objective, options)
         self.params: dict[str, Any] = {
             "learning_rate": learning_rate,
             "max_depth": max_depth,
@@ -65,7 +81,7 @@ class XGBoost(BoostedTrees):
             "colsample_bytree": colsample_bytree,
             "subsample": subsample,
             "max_bin": max_bin,
-            **(options or {}),
+            **self.options,
         }
         self.pairs: dict[str, Any] = {
             "lambdarank_pair_method": lambdarank_pair_method,
@@ -118,6 +134,13 @@ class XGBoost(BoostedTrees):
         return booster.inplace_predict(items, predict_type="margin")
 
 
+def _keys(tree: Any) -> Iterator[str]:
+    """Every key of nested mappings."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        yield key
+        yield from _keys(value)
+
+
 class _Boosting(Boosting):
     def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
         def lists(split: str, kind: Any, **more: Any) -> Any:
@@ -144,6 +167,9 @@ class _Boosting(Boosting):
 
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._booster.predict(self._lists[split], output_margin=True)
+
+    def parameters(self) -> set[str]:
+        return set(_keys(json.loads(self._booster.save_config())))
 
     @property
     def trees(self) -> int:

@@ -16,6 +16,7 @@ from ltr.experiment.search.space import Choice, as_text
 from ltr.experiment.search.study import study_lock
 from ltr.training.interruption import Interrupted
 
+REACHED = "reached"  # by a trial that was pruned; Optuna itself counts trainings to come as 0
 _TRIES = 3  # a trial whose process died so often counts as failed
 
 
@@ -74,6 +75,11 @@ def is_finished(trial: FrozenTrial) -> bool:
     if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
         return True
     return reason(trial) is not None
+
+
+def worth(trial: FrozenTrial) -> float | None:
+    """Its metric on vali: of a trial that was pruned, the mean over the trainings it had begun."""
+    return trial.user_attrs.get(REACHED, trial.value)
 
 
 def finished(study: optuna.Study) -> list[FrozenTrial]:

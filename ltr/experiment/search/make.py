@@ -41,7 +41,7 @@ def search(order: Order) -> bool:
     check_free(path, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with stoppable():
-        study = open_study(folder, order, plan)
+        study = open_study(folder, order)
         with study_lock(folder):
             if not settle_identity(study, folder, settings_of(plan), data, code_digest()):
                 print(f"note: the code changed since {folder} began; trials are of both versions")

@@ -51,6 +51,7 @@ class Plan:
         choices: of the groups.
         space: what is varied.
         repeats: a trial's value is the mean over them.
+        prune_after: epochs that every training has before its trial may be pruned.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Plan:
     choices: Mapping[str, str]
     space: Space
     repeats: tuple[Repeat, ...]
+    prune_after: int
 
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         """The config of a trial that sets ``overrides``, and what it chose of the groups.
@@ -84,8 +86,7 @@ class Plan:
     @property
     def epochs(self) -> int:
         """The most epochs that a training of a trial has."""
-        searched = self.space.get("epochs")
-        return int(searched.high if isinstance(searched, Range) else self.config.epochs)
+        return _most_epochs(self.space, self.config)
 
 
 def make_plan(order: Order) -> Plan:
@@ -106,7 +107,14 @@ def make_plan(order: Order) -> Plan:
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = order.name or "_".join([str(config.dataset.name), *parts])
     repeats = tuple(Repeat(fold, seed) for fold in folds for seed in seeds)
-    return Plan(name, order.overrides, config, choices, space, repeats)
+    fifth = max(1, _most_epochs(space, config) // 5)
+    prune_after = fifth if order.prune_after is None else order.prune_after
+    return Plan(name, order.overrides, config, choices, space, repeats, prune_after)
+
+
+def _most_epochs(space: Space, config: DictConfig) -> int:
+    searched = space.get("epochs")
+    return int(searched.high if isinstance(searched, Range) else config.epochs)
 
 
 def compose_train(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 from optuna.trial import TrialState
 
 from ltr.experiment.figures.page import BLUE, GREY, ORANGE, page, style
-from ltr.experiment.search.claims import finished
+from ltr.experiment.search.claims import finished, worth
 
 
 def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> list[Path]:
@@ -15,7 +15,7 @@ def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> 
     trials = finished(study)
     done = [(t.number, t.value) for t in trials if t.state == TrialState.COMPLETE]
     pruned = [
-        (t.number, t.value) for t in trials if t.state == TrialState.PRUNED and t.value is not None
+        (t.number, worth(t)) for t in trials if t.state == TrialState.PRUNED and t.value is not None
     ]
     failed = [t.number for t in trials if t.state == TrialState.FAIL]
     with style():

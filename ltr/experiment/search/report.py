@@ -8,7 +8,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from tabulate import tabulate
 
-from ltr.experiment.search.claims import finished, reason
+from ltr.experiment.search.claims import finished, reason, worth
 from ltr.experiment.search.plan import Plan
 from ltr.experiment.search.space import as_text
 from ltr.experiment.search.watch import WORDS, best_of
@@ -28,7 +28,7 @@ def write_trials(path: Path, study: optuna.Study, plan: Plan) -> None:
             {
                 "trial": trial.number,
                 "state": word,
-                f"vali {metric}": trial.value,
+                f"vali {metric}": worth(trial),
                 "seconds": None if took is None else round(took.total_seconds(), 1),
                 **{key: trial.params.get(key) for key in plan.space},
                 "reason": failed or trial.user_attrs.get("pruned", ""),

@@ -26,16 +26,14 @@ def folder_of(order: Order, plan: Plan) -> Path:
     return Path(order.output_dir) / "search" / plan.name
 
 
-def open_study(folder: Path, order: Order, plan: Plan) -> optuna.Study:
+def open_study(folder: Path, order: Order) -> optuna.Study:
     """The study kept in ``folder``, a new one where there is none.
 
     Args:
         folder: of the search; it exists.
-        order, plan: sampler and pruner are made as they say.
+        order: sampler and pruner are made as it says.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    fifth = max(1, plan.epochs // 5)
-    prune_after = fifth if order.prune_after is None else order.prune_after
     journal = folder / _JOURNAL
     lock: Any = _JournalLock(journal)
     storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
@@ -44,7 +42,7 @@ def open_study(folder: Path, order: Order, plan: Plan) -> optuna.Study:
             storage=storage,
             sampler=_Sampler(order.sampler_seed, order.n_startup_trials),
             pruner=(
-                optuna.pruners.MedianPruner(n_warmup_steps=prune_after)
+                optuna.pruners.MedianPruner()
                 if order.pruner == "median"
                 else optuna.pruners.NopPruner()
             ),

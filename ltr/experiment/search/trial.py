@@ -15,7 +15,7 @@ from ltr.errors import CheckpointError, DataError, LTRError
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit
 from ltr.experiment.search.check import read_lists
-from ltr.experiment.search.claims import Claim
+from ltr.experiment.search.claims import REACHED, Claim
 from ltr.experiment.search.plan import Plan, Repeat
 from ltr.training.interruption import Interrupted
 
@@ -70,6 +70,7 @@ class Report:
         self._repeats, self._stride = len(plan.repeats), plan.epochs + 1
         self._place, self._key, self._epochs, self._best = "", "", 0, True  # of the present repeat
         self._every = max(1, plan.epochs // _REPORTS)
+        self._prune_after = plan.prune_after
         self._spared = bool(trial.user_attrs.get("default"))  # the others are measured against it
         self._values: list[float] = []
 
@@ -103,8 +104,10 @@ class Report:
             return
         self._trial.report(self.mean, (len(self._values) - 1) * self._stride + epoch)
         over = end and len(self._values) == self._repeats
-        if not (over or self._spared) and self._trial.should_prune():
+        early = epoch < self._prune_after and not end  # where the slow and the fast differ most
+        if not (over or early or self._spared) and self._trial.should_prune():
             place = f"after epoch {epoch}" + (f" of {self._place}" if self._place else "")
+            self._trial.set_user_attr(REACHED, sum(self._values) / len(self._values))
             raise optuna.TrialPruned(place)
 
 

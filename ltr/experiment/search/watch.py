@@ -6,7 +6,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
-from ltr.experiment.search.claims import finished, reason
+from ltr.experiment.search.claims import finished, reason, worth
 
 WORDS = {
     TrialState.COMPLETE: "done",
@@ -61,8 +61,8 @@ def sentence(trial: FrozenTrial, metric: str) -> str:
     failed = reason(trial)
     if failed is not None:
         head += f"failed: {failed}"
-    elif trial.value is not None:
+    elif (value := worth(trial)) is not None:
         pruned = trial.user_attrs.get("pruned")
-        head += f"{metric} {trial.value:.4f}" + (f", pruned {pruned}" if pruned else "")
+        head += f"{metric} {value:.4f}" + (f", pruned {pruned}" if pruned else "")
     overrides = trial.user_attrs.get("overrides") or ["the config's own values"]
     return f"{head}  {' '.join(overrides)}"

@@ -21,7 +21,7 @@ def main() -> None:
             order = parse_order(arguments)
             plan = make_plan(order)
             folder = folder_of(order, plan)
-            work(plan, open_study(folder, order, plan), folder, order.trials, parent=parent)
+            work(plan, open_study(folder, order), folder, order.trials, parent=parent)
     except LTRError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
