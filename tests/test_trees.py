@@ -393,6 +393,12 @@ def mistake(*overrides: str) -> str:
         (["model=lightgbm", "clip=1", "l2=0.1"], "clip, l2: boosted trees have no such thing"),
         (["model=lightgbm", "model.num_leaves=1"], "LightGBM: .*num_leaves.*; check the model.*"),
         (["model=lightgbm", "loss=neuralndcg", "loss.k=0"], "k=0 is not a cutoff"),
+        (
+            ["model=lightgbm", "+model.options.path_smoth=1"],
+            r"model.options.path_smoth: LightGBM [\d.]+ has no parameter of that name",
+        ),
+        (["model=lightgbm", "+model.options.num_leaves=4"], "set model.num_leaves instead"),
+        (["model=lightgbm", "+model.options.boosting=dart"], "the best round is kept"),
     ],
 )
 def test_a_mistake_ends_with_the_remedy(overrides, message) -> None:
@@ -402,9 +408,27 @@ def test_a_mistake_ends_with_the_remedy(overrides, message) -> None:
 def test_mistakes_of_other_libraries() -> None:
     needed("xgboost")
     assert "XGBoost: " in mistake("model=xgboost", "model.learning_rate=-1")
+    assert "has no parameter of that" in mistake(
+        "model=xgboost", "+model.options.grow_plicy=depthwise"
+    )
+    assert "set model.learning_rate" in mistake("model=xgboost", "+model.options.eta=0.3")
     needed("catboost")
     assert "CatBoost does not boost with a loss" in mistake("model=catboost", "loss=listnet")
     assert "CatBoost: " in mistake("model=catboost", "model.depth=99")
+    assert "Unknown option {rms}" in mistake("model=catboost", "+model.options.rms=0.5")
+    assert "set epochs instead" in mistake("model=catboost", "+model.options.iterations=5")
+
+
+@pytest.mark.parametrize(
+    ("model", "option"),
+    [("lightgbm", "extra_trees=true"), ("xgboost", "num_parallel_tree=2"), ("catboost", "rsm=0.5")],
+)
+def test_an_option_of_the_library_reaches_it(model, option, data, tmp_path) -> None:
+    needed(model)
+    for folder, more in (("without", []), ("with", [f"+model.options.{option}"])):
+        train(tmp_path / folder, f"model={model}", "epochs=2", *data, *more)
+    before, after = (booster_of(tmp_path / folder / "last.pt") for folder in ("without", "with"))
+    assert before != after
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
