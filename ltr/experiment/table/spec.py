@@ -161,7 +161,7 @@ def parse_table(path: Path) -> Table | StatisticsTable:
         "name": path.stem,
         "title": raw["title"],
         "settings": tuple(raw["settings"]),
-        "rows": {str(label): tuple(overrides) for label, overrides in raw["rows"].items()},
+        "rows": {str(label): _flat(overrides) for label, overrides in raw["rows"].items()},
     }
     published = raw["published"] or {}
     if kind == STATISTICS:
@@ -181,6 +181,12 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     )
     _check(table, path)
     return table
+
+
+def _flat(overrides: Sequence[Any]) -> tuple[str, ...]:
+    """One list of what may be written as lists in a list: ``[*like_another_row, key=value]``."""
+    parts = [_flat(item) if isinstance(item, list) else (item,) for item in overrides]
+    return tuple(str(override) for part in parts for override in part)
 
 
 def _check(table: Table, path: Path) -> None:
