@@ -1,5 +1,6 @@
 """What a dry run says: every run, also where the data are not here, and about how long."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,13 @@ from made_table import made, write_data
 
 from ltr.errors import DataError
 from ltr.experiment.table import cost
-from ltr.experiment.table.cost import Cost, Shape, drawn_lists, estimate, shape_of
+from ltr.experiment.table.cost import estimate
 from ltr.experiment.table.make import make_table
 from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import plan
 from ltr.experiment.table.spec import Table, only, read_table
+from ltr.experiment.table.timing import Cost, measured
+from ltr.experiment.table.workload import Shape, drawn_lists, shape_of
 
 COST = Cost(step=2.0, steps=10, epochs=3, evaluation=5.0, last=7.0)
 
@@ -86,15 +89,33 @@ def test_what_is_finished_counts_for_its_row(
     assert [run.done for run in runs] == [True, True, False] + [False] * 3
     asked = []
 
-    def measured(run):
+    def known(run):
         asked.append(run.label)
         return COST
 
-    monkeypatch.setattr(cost, "measured", measured)
+    monkeypatch.setattr(cost, "measured", known)
     text = estimate(runs, workers=2, threads=1)
     assert asked == ["untrained"]
     assert "as its finished runs took" in text
     assert "3 epochs of 10 steps of 2.000 s, evaluation 5.0 s" in text
+
+
+@pytest.mark.parametrize("row", ["XGBoost", "boosted"])
+def test_trees_are_measured_too(row: str, tmp_path: Path) -> None:
+    pytest.importorskip("xgboost")
+    table = read_table("neuralndcg_table3")
+    assert isinstance(table, Table)
+    table = replace(table, rows=dict(table.rows) | {"boosted": ("model=xgboost", "loss=listnet")})
+    given = [*write_data(tmp_path), "epochs=30", "patience=5"]
+    (run,) = plan(only(table, [row]), given, [1], tmp_path)
+    found = measured(run)
+    assert found.step > 0
+    assert found.evaluation > 0
+    assert found.seconds >= 30 * found.step
+    assert "30 rounds of " in str(found)
+    text = estimate([run], workers=1, threads=1)
+    assert "at most" in text
+    assert "patience 5" in text
 
 
 def test_a_dry_run_of_table_3_needs_no_data(
@@ -108,7 +129,7 @@ def test_a_dry_run_of_table_3_needs_no_data(
             *("threads=1", "workers=1", "evaluation_items=100000"),
         ]
     )
-    assert not make_table(order)
+    assert make_table(order)
     out = capsys.readouterr().out
     assert "loss=neuralndcg loss.k=5" in out
     assert "100 epochs of 9460 steps of" in out

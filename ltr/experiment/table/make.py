@@ -65,7 +65,7 @@ def _make_runs(table: Table, order: Order) -> bool:
             print(f"  {describe(run)}")
         if todo:
             print("\n" + estimate(runs, workers=workers, threads=threads))
-        return not todo
+        return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
 
     given = {override.partition("=")[0] for override in order.overrides}
