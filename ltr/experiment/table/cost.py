@@ -84,13 +84,15 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
     table = tabulate(lines, ["row", "runs", "each", "made of"], disable_numparse=True)
     device = describe_device(pick_device(runs[0].config.device))
     rest = f"; without {', '.join(unknown)}" if unknown else ""
+    most = "at most " if early else ""
+    together = f"{in_words(total)}, {in_words(total / workers)} with {workers} at a time"
+    sooner = "; patience ends some sooner" if early else ""
     return (
         f"{table}\n\n"
-        f"in all {'at most ' * early}{in_words(total)}, {in_words(total / workers)} with {workers} at "
-        f"a time{rest}\n"
-        f"with {start:.1f} s to start a run{'; patience ends some sooner' * early}\n"
-        f"an estimate for {device}, {threads} threads a run, each row measured alone: runs side by "
-        "side share memory and caches and take longer\n"
+        f"in all {most}{together}{rest}\n"
+        f"with {start:.1f} s to start a run{sooner}\n"
+        f"an estimate for {device}, {threads} threads a run, each row measured alone: runs side "
+        "by side share memory and caches and take longer\n"
         f"{_source(runs[0])}"
     )
 
