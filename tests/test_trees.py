@@ -437,7 +437,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
     assert message.startswith("model=xgboost needs xgboost, which does not load here")
     assert message.endswith("pip install 'ltr[gbdt]'")
     monkeypatch.setitem(sys.modules, "catboost", None)
-    assert mistake("model=catboost").endswith("pip install 'ltr[catboost]'")
+    assert mistake("model=catboost").endswith("pip install 'ltr[gbdt]'")
 
 
 def test_no_loss_is_named_where_there_is_none(monkeypatch) -> None:

@@ -220,13 +220,8 @@ def imported(library: str) -> ModuleType:
     except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
         raise ConfigError(
             f"model={library} needs {library}, which does not load here "
-            f"({' '.join(str(error).split())}): pip install 'ltr[{extra_of(library)}]'"
+            f"({' '.join(str(error).split())}): pip install 'ltr[gbdt]'"
         ) from error
-
-
-def extra_of(library: str) -> str:
-    """The extra of this project that installs ``library``; CatBoost, large, has one of its own."""
-    return "catboost" if library == "catboost" else "gbdt"
 
 
 def items_of(data: ItemTensors) -> NDArray[np.float32]:

@@ -5,7 +5,6 @@ from importlib.util import find_spec
 
 from ltr.experiment.table.plan import merged
 from ltr.experiment.table.spec import Table
-from ltr.trees.model import extra_of
 
 # What each choice of model needs.
 _LIBRARIES = {
@@ -23,5 +22,5 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
-            found[label] = f"needs ltr[{extra_of(library)}]"
+            found[label] = "needs ltr[gbdt]"
     return found
