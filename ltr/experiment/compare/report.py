@@ -61,25 +61,7 @@ def text(findings: Findings, *, markdown: bool = False) -> str:
     ]
     parts = [f"# {findings.title}" if markdown else findings.title]
     parts.append(tabulate(rows, head, tablefmt=fmt, disable_numparse=True))
-    head = [
-        "", "is", "than/to", "difference", f"{sure} interval", "p random.", "p t", "p training",
-        "p Holm", "d_z", "wins/ties/losses", "resolves",
-    ]  # fmt: skip
-    rows = [
-        [
-            pair.first,
-            f"**{pair.word}**" if markdown else pair.word.upper(),
-            pair.second,
-            f"{pair.difference:+.4f}",
-            f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
-            *(_p(p) for p in (pair.p_randomisation, pair.p_t, pair.p_training, pair.p_holm)),
-            f"{pair.effect.value:+.2f} ({pair.effect.low:+.2f} to {pair.effect.high:+.2f})",
-            f"{pair.wins}/{pair.ties}/{pair.losses}",
-            f"{pair.resolvable():.4f}",
-        ]
-        for pair in findings.pairs
-    ]
-    parts.append(tabulate(rows, head, tablefmt=fmt, disable_numparse=True))
+    parts.append(_pairs(findings.pairs, sure, fmt=fmt, markdown=markdown))
     if said := [f"{_sentence(pair)}: {pair.note}" for pair in findings.pairs if pair.note]:
         parts.append("\n".join(_listed(said, markdown)))
     if findings.published is not None:
@@ -94,6 +76,36 @@ def text(findings: Findings, *, markdown: bool = False) -> str:
         parts.append("\n".join(_listed(said, markdown)))
     parts.append("\n".join(_listed(_footnotes(findings), markdown)))
     return "\n\n".join(parts)
+
+
+def _pairs(pairs: Sequence[Comparison], sure: str, *, fmt: str, markdown: bool) -> str:
+    """A row per pair; for a terminal with the p of the verdict alone, and names over lines."""
+    single = ["p random.", "p t", "p training"] if markdown else []
+    counts = "wins/ties/losses" if markdown else "wins/ties\n/losses"
+    rows = [
+        [
+            _broken(pair.first, markdown),
+            f"**{pair.word}**" if markdown else pair.word.upper(),
+            _broken(pair.second, markdown),
+            f"{pair.difference:+.4f}",
+            f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
+            *(_p(p) for p in (pair.p_randomisation, pair.p_t, pair.p_training)[: len(single)]),
+            _p(pair.p_holm),
+            f"{pair.effect.value:+.2f} ({pair.effect.low:+.2f} to {pair.effect.high:+.2f})",
+            f"{pair.wins}/{pair.ties}/{pair.losses}",
+            f"{pair.resolvable():.4f}",
+        ]
+        for pair in pairs
+    ]
+    head = [
+        "", "is", "than/to", "difference", f"{sure} interval", *single, "p Holm", "d_z", counts,
+        "resolves",
+    ]  # fmt: skip
+    return tabulate(rows, head, tablefmt=fmt, disable_numparse=True)
+
+
+def _broken(name: str, markdown: bool) -> str:
+    return name if markdown else name.replace(", ", ",\n")
 
 
 _COVERS = {

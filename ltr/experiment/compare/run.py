@@ -23,7 +23,9 @@ def compare(order: Order) -> str:
     parts = [text(findings)]
     if unfinished:
         parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
-    if order.write is not None:
+    if order.write is None:
+        parts.append("write=FOLDER keeps this with the p of every test, and draws it")
+    else:
         from ltr.experiment.compare.plot import write_plot  # matplotlib only where it is asked
 
         folder = Path(order.write)
