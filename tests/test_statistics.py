@@ -216,15 +216,18 @@ def test_seed_variance_by_hand() -> None:
     assert seed_variance(align({"a": system(values[:1])}), 0) is None
 
 
-@pytest.mark.parametrize("folds", [1, 2])
-def test_seed_variance_is_unbiased(folds) -> None:
+@pytest.mark.parametrize(("folds", "common"), [(1, False), (2, False), (2, True), (5, True)])
+def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
     rng = np.random.default_rng(0)
     own = []
     for _ in range(2000):
-        run = np.repeat(rng.normal(0, 0.05, (4, folds)), 30 // folds, axis=1)
+        run = rng.normal(0, 0.05, (4, 1 if common else folds)) * np.ones((4, folds))
+        run = np.repeat(run, 30 // folds, axis=1)
         values = run + rng.normal(0, 0.1, (4, 30)) + rng.random(30)
         own.append(seed_variance(align({"a": system(values, folds)}), 0).own)
-    assert np.mean(own) == pytest.approx(0.05**2 / (4 * folds), rel=0.07)
+    truth = 0.05**2 / (4 if common else 4 * folds)
+    # the larger of two estimates: somewhat too large where a seed differs by fold
+    assert truth * 0.93 <= np.mean(own) <= truth * (1.07 if common or folds == 1 else 1.5)
 
 
 @pytest.mark.parametrize(("seeds", "folds"), [(1, 1), (3, 1), (2, 4), (1, 5)])
@@ -284,8 +287,9 @@ def test_what_is_covered_is_said() -> None:
     assert said["queries"].spread.uncovered == ("a", "b")
     assert said["queries"].word == BETTER
     assert said["queries"].note == "these models, not the methods: one seed"
-    assert said["folds"].spread.uncovered == said["seeds"].spread.uncovered == ()
-    assert said["folds"].note == ""
+    assert said["folds"].spread.uncovered == ("a", "b")
+    assert said["folds"].note == f"{said['queries'].note}, the same in every fold"
+    assert said["seeds"].spread.uncovered == ()
     mixed = {"a": noisy(seeds=3, shift=0.2)["a"], "b": noisy(seeds=1)["b"]}
     assert only(mixed).spread.uncovered == ("b",)
 
@@ -479,7 +483,7 @@ def test_too_few_systems_are_refused() -> None:
 def test_a_published_number_is_covered_or_not() -> None:
     found = interval_of(system(np.linspace(0.4, 0.6, 100)), samples=2000)
     assert covers(found, 0.5).word == "covers"
-    assert covers(found, 0.4) == covers(found, 0.4)
+    assert covers(found, found.low).word == covers(found, found.high).word == "covers"
     below = covers(found, 0.7)
     assert not below.covered
     assert below.text == f"ours 0.5000 ({found.low:.4f} to {found.high:.4f}) is below 0.7000"

@@ -68,15 +68,19 @@ def systems_of(values: NDArray[np.float64], folds: int = 1) -> dict[str, SystemV
 
 
 def verdicts(
-    tries: int, systems: int, seeds: int, *, folds: int = 1, **more
+    tries: int, systems: int, seeds: int, *, folds: int = 1, common: float = 0.0, **more
 ) -> Iterator[list[str]]:
-    """The words of all pairs, once per try; with folds every fold's runs are trained apart."""
+    """The words of all pairs, once per try; with folds every fold's runs are trained apart.
+
+    A seed is better or worse in all folds alike by ``common``, as its runs begin alike.
+    """
     rng = np.random.default_rng(systems + 10 * seeds + 100 * folds)
     for _ in range(tries):
         values = ndcg_like(rng, systems, seeds, **more)
         if folds > 1:
             fold = np.arange(QUERIES) * folds // QUERIES
-            values = values + rng.normal(0, 0.05, (systems, seeds, folds))[:, :, fold]
+            own = rng.normal(0, 0.0 if common else 0.05, (systems, seeds, folds))
+            values = values + (own + rng.normal(0, common, (systems, seeds, 1)))[:, :, fold]
         yield [pair.word for pair in compare_systems(systems_of(values, folds), samples=400)]
 
 
@@ -111,6 +115,14 @@ def test_seeds_are_seldom_taken_for_a_difference(seeds, seed_sd) -> None:
 def test_folds_with_one_seed_are_seldom_taken_for_a_difference() -> None:
     tries = 300
     wrong = sum(words[0] in (BETTER, WORSE) for words in verdicts(tries, 2, 1, folds=5))
+    assert wrong / tries <= at_most(ALPHA, tries)
+
+
+@pytest.mark.parametrize(("seeds", "common"), [(2, 0.05), (3, 0.02), (3, 0.05), (3, 0.0)])
+def test_what_a_seed_adds_in_every_fold_is_seldom_taken_for_a_difference(seeds, common) -> None:
+    tries = 250
+    words = verdicts(tries, 2, seeds, folds=5, common=common)
+    wrong = sum(said[0] in (BETTER, WORSE) for said in words)
     assert wrong / tries <= at_most(ALPHA, tries)
 
 

@@ -36,7 +36,7 @@ def draw(
     """Resample queries and seeds, each with replacement.
 
     Queries are drawn jointly for all systems, so that differences stay paired; the seeds of each
-    system, in each fold, apart from those of the others. To draw both and take the values where
+    system apart from those of the others, and in each fold apart where they differ by fold. To draw both and take the values where
     they cross would count the chance agreement of a seed with a query three times (Owen, 2007,
     "The pigeonhole bootstrap", Annals of Applied Statistics 1), so the queries are drawn from the
     means over seeds, and the seeds from run effects shrunk to their own variance (Davison and
@@ -63,9 +63,9 @@ def draw(
         if found is None:
             continue
         rng = np.random.default_rng([seed, 3, zlib.crc32(name.encode())])
-        for fold in range(folds):
-            effects = found.effects[:, fold]
-            of_seeds[:, i] += _weights(rng, samples, len(effects)) @ effects / len(effects) / folds
+        for effects in found.effects.T:
+            own = _weights(rng, samples, len(effects)) @ effects / len(effects)
+            of_seeds[:, i] += own / found.effects.shape[1]
     by_fold = aligned.over_folds(aligned.by_query)  # [systems, folds]
     rng = np.random.default_rng([seed, 4])
     of_folds = _weights(rng, samples, folds) @ (by_fold - by_fold.mean(1, keepdims=True)).T / folds

@@ -130,7 +130,10 @@ def _compared(
     )
     p_training = [t_p(d, s.error, s.df) for d, s in zip(differences, spreads, strict=True)]
     p = np.maximum(p_randomisation, p_training)
-    p_holm = multipletests(p, method="holm")[1] if len(p) > 1 else p
+    p_holm, p_of_queries = (
+        multipletests(each, method="holm")[1] if len(p) > 1 else each
+        for each in (p, p_randomisation)
+    )
     draws = draw(aligned, seeds, samples=samples, seed=seed)
 
     found = []
@@ -159,8 +162,7 @@ def _compared(
                     word,
                     spread,
                     p_holm=float(p_holm[n]),
-                    p_randomisation=float(p_randomisation[n]),
-                    p_training=p_training[n],
+                    p_randomisation=float(p_of_queries[n]),
                     alpha=alpha,
                     one_system=one_system,
                 ),

@@ -23,7 +23,8 @@ class Spread:
         queries: variance of the estimate from the choice of queries.
         training: variance from the training, as far as it is known.
         covers: ``seeds``, ``folds`` (one seed in each of several folds) or ``queries`` alone.
-        uncovered: systems whose training variance is not in ``error``, those with one seed.
+        uncovered: systems with one seed. Where ``covers`` is ``folds``, what their trainings have
+            in common, as all begin from the same weights, is not in ``error``; else nothing is.
         shrink: for ``folds``, the factor that gives the folds' deviations the variance
             ``training``.
     """
@@ -45,8 +46,9 @@ class SeedVariance:
         own: what the seeds add on every query alike: the variance of the mean of all runs.
         raw: the same with the seeds' chance agreement with these queries left in.
         df: of ``raw``.
-        effects: ``[seeds, folds]``, by how much a run is above its fold's mean, shrunk so that
-            means of resampled effects vary by ``own``.
+        effects: ``[seeds, groups]``, by how much a run is above its fold's mean, a group for each
+            fold, or a seed above the mean of all, one group; shrunk so that means of effects
+            resampled in each group vary by ``own``.
     """
 
     own: float
@@ -62,6 +64,11 @@ def seed_variance(aligned: Aligned, system: int) -> SeedVariance | None:
     value per cell. The variance of the run means over seeds is that of ``seed`` plus var(rest) /
     queries; the latter, from the residual mean square, is in the variance over queries already
     and is taken off, but not below 0.
+
+    With several folds a seed may add something of its own in each, or the same in all, as its runs
+    begin from the same weights. The runs of all folds tell the variance of the mean in the first
+    case, the seeds' means over folds in the second; the larger is taken, and the degrees of freedom
+    of the second, seeds - 1, which hold in both.
     """
     values = aligned.values[system]
     seeds, folds = len(values), len(aligned.fold_sizes)
@@ -72,11 +79,16 @@ def seed_variance(aligned: Aligned, system: int) -> SeedVariance | None:
     rest = values - values.mean(0) - effects[:, aligned.folds]
     freedom = (seeds - 1) * (aligned.queries - folds)
     residual = float((rest**2).sum()) / freedom if freedom else 0.0
-    of_run = float((effects**2).sum()) / ((seeds - 1) * folds)
-    raw = of_run / (seeds * folds)
-    own = max(0.0, of_run - residual * float((1 / aligned.fold_sizes).mean())) / (seeds * folds)
+    apart = float((effects**2).sum()) / ((seeds - 1) * folds) / (seeds * folds)
+    shared = effects.mean(1, keepdims=True)
+    together = float((shared**2).sum()) / (seeds - 1) / seeds
+    if together > apart:
+        effects = shared
+    raw = max(apart, together)
+    chance = residual * float((1 / aligned.fold_sizes).mean()) / (seeds * folds)
+    own = max(0.0, raw - chance)
     shrunk = effects * math.sqrt(own / raw) if raw else effects
-    return SeedVariance(own, raw, folds * (seeds - 1), shrunk)
+    return SeedVariance(own, raw, seeds - 1, shrunk)
 
 
 def difference_spread(
@@ -96,9 +108,10 @@ def difference_spread(
     df among the seeds: where chance makes their variance look like none, it would go to 0.
 
     A system with one seed says nothing of its training. Where there are ``FOLDS_AS_REPEATS`` folds
-    the difference of each fold, of models trained apart, stands for it (their training lists
-    overlap, which this leaves aside: Bengio and Grandvalet, 2004); else its training is not
-    covered and the estimate is of these models.
+    the difference of each fold, of models trained apart, stands for what differs between them
+    (their training lists overlap, which this leaves aside: Bengio and Grandvalet, 2004; so does
+    that all begin from the same weights); else its training is not covered. In both cases the
+    estimate is of these models.
     """
     differences = aligned.differences(first, second)
     by_fold = aligned.over_folds(aligned.by_query[first] - aligned.by_query[second])
@@ -132,7 +145,7 @@ def _spread(
         between = deviation(by_fold) ** 2 / folds
         own, raw = max(0.0, between - queries), between**2 / (folds - 1)
         least = folds - 1
-        covers, single = "folds", ()
+        covers = "folds"
         shrink = math.sqrt(own / between) if between else 0.0
     variance = queries + own
     freedom = queries**2 / (n - 1) + raw

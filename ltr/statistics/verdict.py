@@ -61,11 +61,19 @@ def note(
     *,
     p_holm: float,
     p_randomisation: float,
-    p_training: float,
     alpha: float,
     one_system: bool,
 ) -> str:
-    """What the word leaves out; often nothing."""
+    """What the word leaves out; often nothing.
+
+    Args:
+        word: of ``verdict``.
+        spread: of the difference.
+        p_holm: of no difference, corrected for all pairs.
+        p_randomisation: of the queries alone, corrected for all pairs.
+        alpha: of every test.
+        one_system: as for ``verdict``.
+    """
     if one_system:
         if p_randomisation < alpha:
             return "two trainings of one system; they differ on these queries, as trainings do"
@@ -73,8 +81,9 @@ def note(
     said = []
     if word == EQUIVALENT and p_holm < alpha:
         said.append("not 0, but smaller than the margin")
-    if word == UNDECIDED and p_randomisation < alpha <= p_training:
+    if word == UNDECIDED and spread.training > 0 and p_randomisation < alpha <= p_holm:
         said.append("sure of these models, not of the methods: more seeds would tell")
     if spread.uncovered and word != UNDECIDED:
-        said.append("these models, not the methods: one seed")
+        where = ", the same in every fold" if spread.covers == "folds" else ""
+        said.append(f"these models, not the methods: one seed{where}")
     return "; ".join(said)

@@ -138,16 +138,18 @@ def _footnotes(findings: Findings) -> list[str]:
     lines.append(_resolution(pairs))
     if findings.dropped:
         lines.append(f"{findings.dropped} queries that the convention skips are left out")
+    by_folds = any(pair.spread.covers == "folds" for pair in pairs)
     uncovered = list(dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered))
-    if uncovered and not findings.one_system:
+    if uncovered and not (by_folds or findings.one_system):
         lines.append(
             f"NOT COVERED, one seed only of {', '.join(uncovered)}: what another training would "
             "give; the words are about these trained models, not the methods; train 3 seeds or more"
         )
-    if any(pair.spread.covers == "folds" for pair in pairs):
+    if by_folds and not findings.one_system:
         lines.append(
-            "one seed in each fold: the folds' differences stand for how training varies; that "
-            "their training lists overlap is not covered"
+            "one seed, the same in every fold: the folds' differences stand for how training "
+            "varies; NOT COVERED is what the folds have in common, their first weights and most of "
+            "their training lists; the words are about these models; train 3 seeds or more"
         )
     lines.append("not covered: other data, and settings chosen by looking at these queries")
     lines.append(findings.convention)
