@@ -125,7 +125,11 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
     assert "paper: empty list = 1" in first.stdout
     assert "letor4: empty list = 0" in first.stdout
     assert "1 of 1 runs" in first.stdout
-    runs = pd.read_csv(tmp_path / "out/tables/ranknet_report_letor/runs.csv")
+    (folder,) = (tmp_path / "out/tables").iterdir()
+    assert folder.name.startswith("ranknet_report_letor_")  # with what was asked beyond the table
+    assert "rows-BCE" in folder.name
+    assert f"kept in {folder} " in first.stdout
+    runs = pd.read_csv(folder / "runs.csv")
     assert runs["row"].tolist() == ["BCE"]
     for row in runs.to_dict("records"):
         results = json.loads((Path(row["run"]) / "results.json").read_text())

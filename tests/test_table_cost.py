@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_table import made, write_data
 
@@ -69,12 +70,14 @@ def test_lists_of_nobody_are_not_guessed(tmp_path: Path) -> None:
 
 
 def test_drawn_lists_have_the_shape() -> None:
-    shape = Shape({"train": 9, "vali": 9, "test": 9}, length=120.0, longest=None, known=False)
+    shape = Shape({"train": 9, "vali": 9, "test": 9}, length=120.0)
     lists = drawn_lists(shape, 4000, 3)
     assert (len(lists), lists.width) == (4000, 3)
     assert lists.items / len(lists) == pytest.approx(120, rel=0.05)
     assert lists.lengths.min() >= 1
     assert (drawn_lists(shape, 4000, 3).features == lists.features).all()
+    counted = Shape(shape.lists, length=120.0, lengths=np.array([3, 700]))
+    assert set(drawn_lists(counted, 50, 3).lengths) == {3, 700}
 
 
 def test_what_is_finished_counts_for_its_row(

@@ -11,14 +11,14 @@ from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
 from ltr.experiment.table import missing
-from ltr.experiment.table.measure import Measured, stacked
+from ltr.experiment.table.measure import Measured, stacked, whole
 from ltr.experiment.table.missing import missing_libraries
 from ltr.experiment.table.numbers import numbers, over_repeats
 from ltr.experiment.table.plan import Run
-from ltr.experiment.table.render import blocks, facts
+from ltr.experiment.table.render import blocks, facts, unfinished
 from ltr.experiment.table.report import Block
 from ltr.experiment.table.spec import Published, Table, parse_table, read_table
-from ltr.experiment.table.verdicts import judge
+from ltr.experiment.table.verdicts import Verdicts, judge
 from ltr.metrics import Convention
 
 TABLE = Table(
@@ -58,7 +58,7 @@ ROWS = [
     for label, mean in {"good": 0.6, "bad": 0.5, "twin": 0.5004}.items()
     for seed in (1, 2, 3)
 ]
-VERDICTS = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", baseline="bad", margin=0.005)}
+VERDICTS = {"ndcg@5": judge(ROWS, "paper", "ndcg@5", folds=[None], baseline="bad", margin=0.005)}
 
 
 def frame_of(measured: list[Measured]) -> pd.DataFrame:
@@ -70,6 +70,7 @@ def frame_of(measured: list[Measured]) -> pd.DataFrame:
                 "seed": one.run.seed,
                 "paper ndcg@5": one.values["paper"]["ndcg@5"].mean(),
                 "paper map": one.values["paper"]["map"].mean(),
+                "run": str(one.run.folder),
             }
             for one in measured
         ]
@@ -78,6 +79,11 @@ def frame_of(measured: list[Measured]) -> pd.DataFrame:
 
 def found_of(published: Published | None = None) -> pd.DataFrame:
     return numbers(TABLE, frame_of(ROWS), VERDICTS, published, "bad")
+
+
+def judged_without(label: str) -> dict[str, Verdicts]:
+    rest = [one for one in ROWS if one.run.label != label]
+    return {"ndcg@5": judge(rest, "paper", "ndcg@5", folds=[None], baseline=label, margin=0.005)}
 
 
 def blocks_of(
@@ -159,7 +165,12 @@ def test_the_head_names_everything() -> None:
     assert said["published"] == "a book"
     assert said["baseline"] == "bad"
     assert "Holm" in said["verdict"]
-    assert said["interval"].startswith("95%")
+    assert said["interval"] == "95%, for other queries and other seeds"
+    assert said["±"] == "standard deviation over seeds"
+    assert (
+        "no row is compared with it"
+        in dict(facts(TABLE, runs, ROWS, None, judged_without("bad"), "bad"))["baseline"]
+    )
     last = CONFIG.copy()
     last.select = "last"
     changed = [replace(run, config=last) if run.label == "twin" else run for run in runs]
@@ -169,15 +180,57 @@ def test_the_head_names_everything() -> None:
 
 
 def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
-    rows = [measured_row("a", seed, 0.5, fold=fold) for seed in (1, 2) for fold in (1, 2)][:-1]
-    found = stacked(rows, "paper", "ndcg@5")
-    assert found.values["a"].shape == (1, 600)
-    assert found.seeds["a"] == (1,)
+    rows = [measured_row("bad", seed, 0.5, fold=fold) for seed in (1, 2) for fold in (1, 2)][:-1]
+    found = stacked(rows, "paper", "ndcg@5", [1, 2])
+    assert found.values["bad"].shape == (1, 600)
+    assert found.seeds["bad"] == (1,)
     assert found.queries[0] == (1, "0")
     assert found.queries[300] == (2, "0")
+    frame = frame_of(rows)
+    assert whole(frame, 2)["seed"].tolist() == [1, 1]
+    assert numbers(TABLE, whole(frame, 2), {}, None, "bad")["runs"].unique().tolist() == [2]
+    assert whole(frame, 3).empty
+    assert stacked(rows, "paper", "ndcg@5", [1, 2, 3]).values == {}
 
 
-def test_deviation_is_over_folds_of_means_over_seeds() -> None:
+def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None:
+    runs = [
+        Run(label, fold, seed, (), CONFIG, tmp_path / f"{label}{fold}{seed}")
+        for label in ("some", "part", "all")
+        for seed in (1, 2)
+        for fold in (1, 2)
+    ]
+    for run in runs:
+        if run.label == "all" or run.fold == 1 or (run.label, run.seed) == ("part", 1):
+            run.folder.mkdir()
+            (run.folder / "results.json").touch()
+    assert unfinished(runs) == {"some": "2 of 4 runs", "part": "3 of 4 runs"}
+    assert dict(facts(TABLE, runs, [], None, {}, "bad"))["incomplete"] == "part has 1 of 2 seeds"
+
+
+def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
+    once = [one for one in ROWS if one.run.seed == 1]
+    judged = judge(once, "paper", "ndcg@5", folds=[None], baseline="bad", margin=0.005)
+    found = numbers(TABLE, frame_of(once), {"ndcg@5": judged}, None, "bad")
+    made = blocks(
+        TABLE, found, frame_of(once), {"ndcg@5": judged}, None, {"paper": Convention()}, {}, "bad"
+    )
+    assert "good: these models, not the methods: one seed" in made[1].note
+    assert "one seed" not in blocks_of()[1].note
+    said = dict(facts(TABLE, [one.run for one in once], once, None, {"ndcg@5": judged}, "bad"))
+    assert said["interval"] == "95%, for other queries, but these trained models: there is one seed"
+    assert said["±"] == "no deviation: one seed"
+
+
+def test_beside_a_published_number_nothing_is_good_or_bad() -> None:
+    values = {"good": {"paper": {"ndcg@5": 0.1}}}
+    verdicts = blocks_of(Published("there", values))[1]
+    (covered,) = [cell for row in verdicts.rows for cell in row if cell.text == "ours above"]
+    assert covered.tone == ""
+    assert "no test of a difference" in verdicts.note
+
+
+def test_deviation_is_over_seeds_of_means_over_folds() -> None:
     values = pd.DataFrame(
         [
             {"row": "a", "fold": fold, "seed": seed, "x": fold + seed / 10}
@@ -187,9 +240,9 @@ def test_deviation_is_over_folds_of_means_over_seeds() -> None:
     )
     found = over_repeats(values, ["x"])
     assert found["x"]["mean"]["a"] == pytest.approx(2.5)
-    assert found["x"]["sd"]["a"] == pytest.approx(1)
-    alone = over_repeats(values[values["fold"] == 1], ["x"])
-    assert alone["x"]["sd"]["a"] == pytest.approx(np.std([1, 2], ddof=1))
+    assert found["x"]["sd"]["a"] == pytest.approx(np.std([0, 1], ddof=1))
+    alone = over_repeats(values[values["seed"] == 0], ["x"])
+    assert alone["x"]["sd"]["a"] == pytest.approx(np.std([1, 2, 3], ddof=1))
 
 
 def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +262,9 @@ def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.Mo
     [
         ("verdicts: [ndcg@7]", r"verdicts: ndcg@7 is not known; choose of ndcg@5"),
         ("baseline: B", r"baseline: B is not known; choose of A"),
+        ("metrics: [ncdg@5]", r"ncdg"),
+        ("metrics: ndcg@5", r"metrics: ndcg@5: write a list"),
+        ("verdicts: []", r"rows and verdicts: each names at least one"),
         ("kind: graph", r"kind=graph: write one of runs, statistics"),
         ("sort: up", r"sort is missing or unknown; write title, settings"),
         (
@@ -226,6 +282,8 @@ def test_a_table_that_names_nothing_is_refused(change: str, message: str, tmp_pa
         "title: x\nsettings: []\nfolds: all\nmetrics: [ndcg@5]\nconventions: [paper]\n"
         "rows: {A: [loss=bce]}\n"
     )
+    if change.startswith("metrics"):
+        text = text.replace("metrics: [ndcg@5]\n", "")
     text += "" if change.startswith("published") else "published: {}\n"
     (tmp_path / "mine.yaml").write_text(f"{text}{change}\n")
     with pytest.raises(ConfigError, match=message) as caught:

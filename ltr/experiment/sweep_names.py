@@ -35,11 +35,11 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
         if Path(sweep).name != sweep or sweep in (".", ".."):
             raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
         return str(Path(output_dir) / sweep)
-    asked = _asked(overrides)
-    pairs = (item.partition("=")[::2] for item in asked)
+    wanted = asked(overrides)
+    pairs = (item.partition("=")[::2] for item in wanted)
     varied = [key for key, value in pairs if "," in value and not value.startswith("[")]
     words = _slug("_".join(["sweep", *varied]), 60)
-    return str(Path(output_dir) / f"{words}_{_hash(asked)}")
+    return str(Path(output_dir) / f"{words}_{_hash(wanted)}")
 
 
 def job_dir(overrides_shown: str, overrides: Sequence[str]) -> str:
@@ -55,14 +55,27 @@ def job_dir(overrides_shown: str, overrides: Sequence[str]) -> str:
     False
     """
     shown = _slug(overrides_shown.replace("=", "-"), 160)
-    return f"{shown or 'run'}_{_hash(_asked(overrides))}"
+    return f"{shown or 'run'}_{_hash(asked(overrides))}"
 
 
-def _asked(overrides: Iterable[str]) -> list[str]:
+def asked(overrides: Iterable[str]) -> list[str]:
     """What decides the results of a run, in an order that typing does not change."""
     return sorted(
         item for item in overrides if item.lstrip("+~").partition("=")[0] not in _NOT_ASKED
     )
+
+
+def label_of(words: Sequence[str]) -> str:
+    """Settings as part of a file's name; a hash where a character had to go.
+
+    >>> label_of(["seeds=3", "epochs=1"])
+    'seeds-3_epochs-1'
+    >>> label_of(["rows=A B"]).rpartition("_")[0]
+    'rows-A_B'
+    """
+    plain = "_".join(word.replace("=", "-") for word in words)
+    slug = _slug(plain, 80)
+    return slug if slug == plain else f"{slug}_{_hash(words)}"
 
 
 def _slug(text: str, longest: int) -> str:

@@ -36,9 +36,10 @@ def draw(
     """Resample queries and seeds, each with replacement.
 
     Queries are drawn jointly for all systems, so that differences stay paired; the seeds of each
-    system apart from those of the others, and in each fold apart where they differ by fold. To draw both and take the values where
-    they cross would count the chance agreement of a seed with a query three times (Owen, 2007,
-    "The pigeonhole bootstrap", Annals of Applied Statistics 1), so the queries are drawn from the
+    system apart from those of the others, and in each fold apart where they differ by fold. To draw
+    both and take the values where they cross would count the chance agreement of a seed with a
+    query three times (Owen, 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1), so
+    the queries are drawn from the
     means over seeds, and the seeds from run effects shrunk to their own variance (Davison and
     Hinkley, 1997, "Bootstrap Methods and their Application", section 3.8). A weight w of n drawn
     becomes 1 + sqrt(n / (n - 1)) (w - 1), which undoes that a sample varies less than what it is

@@ -2,8 +2,9 @@
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pandas as pd
 from tabulate import tabulate
 
 from ltr.experiment.table.report import Block, Report
@@ -46,16 +47,20 @@ def _wrapped(text: str, indent: int) -> str:
     return "\n".join(textwrap.wrap(text, 100, subsequent_indent=" " * indent))
 
 
-def markdown(report: Report) -> str:
-    """For a page or a pull request."""
+def markdown(report: Report, details: Sequence[tuple[str, pd.DataFrame]] = ()) -> str:
+    """For a page or a pull request, with the tables of ``details`` at the end."""
     head = "\n".join(f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts)
-    return _joined(
+    text = _joined(
         f"# {_markdown(report.title)}",
         f"{_code(report.command)}\n\n{head}",
         report,
         lambda block: f"## {_markdown(block.title)}\n\n{_markdown(block.note)}",
         "github",
     )
+    for title, frame in details:
+        rows = [[_markdown(str(value)) for value in line] for line in frame.itertuples(index=False)]
+        text += f"\n## {title}\n\n{tabulate(rows, list(frame.columns), 'github')}\n"
+    return text
 
 
 def _joined(
@@ -102,6 +107,8 @@ def latex(report: Report) -> str:
             *(_line(tuple(cell.text for cell in row)) for row in block.rows),
             r"\bottomrule",
             r"\end{tabular}",
+            r"\par\smallskip\footnotesize",
+            latex_text("; ".join(f"{key}: {value}" for key, value in report.facts)),
             r"\end{table}",
         ]
     return "\n".join(lines) + "\n"

@@ -1,22 +1,26 @@
 """``scripts/table.py``'s work: run what is missing of a table and write it."""
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from ltr.experiment.sweep_names import asked
 from ltr.experiment.table.cost import estimate, expected
 from ltr.experiment.table.data_counts import make_statistics
 from ltr.experiment.table.execute import describe, execute
 from ltr.experiment.table.formats import terminal
-from ltr.experiment.table.measure import Measured, by_run, conventions_of, measure
+from ltr.experiment.table.measure import Measured, by_run, conventions_of, measure, whole
 from ltr.experiment.table.missing import missing_libraries
 from ltr.experiment.table.numbers import numbers
 from ltr.experiment.table.order import MARGIN, Order
 from ltr.experiment.table.output import write_table
 from ltr.experiment.table.page import Picture
-from ltr.experiment.table.plan import Run, plan
-from ltr.experiment.table.render import blocks, facts
+from ltr.experiment.table.plan import Run, merged, plan
+from ltr.experiment.table.render import blocks, facts, unfinished
 from ltr.experiment.table.report import Report
 from ltr.experiment.table.spec import StatisticsTable, Table, only, read_table, row_of
 from ltr.experiment.table.verdicts import Verdicts, judge
@@ -73,7 +77,11 @@ def _make_runs(table: Table, order: Order) -> bool:
     failures = execute(todo, workers=workers, extra=extra)
 
     measured = measure(table, runs)
-    missing |= {run.label: "failed" for run in runs if run.folder in failures}
+    missing |= unfinished(runs)
+    for run in runs:
+        if run.folder in failures:
+            there = missing.get(run.label, "")
+            missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
     report = _report(table, order, runs, measured, conventions, missing)
     folder = output_dir / "tables" / report.name
     print("\n" + terminal(report))
@@ -95,10 +103,12 @@ def _report(
     data = str(runs[0].config.dataset.name)
     published = table.published.get(data)
     baseline = table.baseline or next(iter(table.rows))
-    frame, verdicts = by_run(table, measured), _verdicts(table, measured, baseline, order)
+    folds = list(dict.fromkeys(run.fold for run in runs))
+    every, verdicts = by_run(table, measured), _verdicts(table, measured, folds, baseline, order)
+    frame = whole(every, len(folds))
     found = numbers(table, frame, verdicts, published, baseline)
     report = Report(
-        name=f"{table.name}_{data}",
+        name=order.name(data),
         title=f"{table.title}: {data}",
         command=order.command(),
         facts=facts(table, runs, measured, published, verdicts, baseline),
@@ -109,25 +119,39 @@ def _report(
         from ltr.experiment.table.plots import pictures  # matplotlib, when there is what to draw
 
         drawn = pictures(measured, verdicts, found, baseline)
-    shown = frame.drop(columns=["seconds", "run"], errors="ignore")
+    shown = every.drop(columns=["seconds", "run"], errors="ignore")
     write_table(
         Path(order.output_dir).absolute() / "tables" / report.name,
         report,
-        {"table": found, "runs": frame},
+        {"table": found, "runs": every},
         drawn,
-        (("Every run", shown),) if len(shown) else (),
+        (("Every row", _rows(table, order)), *((("Every run", shown),) if len(shown) else ())),
     )
     return report
 
 
+def _rows(table: Table, order: Order) -> pd.DataFrame:
+    """What each row is, as it would be typed; folds, seeds and places left out."""
+    commands = [
+        shlex.join(["python", "train.py", *(item for item in overrides if asked([item]))])
+        for row in table.rows.values()
+        for overrides in [merged(table.settings, order.overrides, row)]
+    ]
+    return pd.DataFrame({"row": list(table.rows), "command": commands})
+
+
 def _verdicts(
-    table: Table, measured: Sequence[Measured], baseline: str, order: Order
+    table: Table,
+    measured: Sequence[Measured],
+    folds: Sequence[int | None],
+    baseline: str,
+    order: Order,
 ) -> dict[str, Verdicts]:
     margin = MARGIN if order.margin is None else order.margin
     first = table.conventions[0]
     if not measured:
         return {}
     return {
-        metric: judge(measured, first, metric, baseline=baseline, margin=margin)
+        metric: judge(measured, first, metric, folds=folds, baseline=baseline, margin=margin)
         for metric in table.verdicts
     }

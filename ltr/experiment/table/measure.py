@@ -136,6 +136,14 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def whole(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
+    """The runs of ``by_run`` whose row and seed are done in all folds, so that means are fair."""
+    if frame.empty:
+        return frame
+    done = frame.groupby(["row", "seed"], sort=False)["run"].transform("size")
+    return frame[done == folds]
+
+
 def _at_epoch(history: pd.DataFrame, column: str, epoch: int | None) -> float:
     if column not in history or "epoch" not in history:
         return float("nan")
@@ -158,11 +166,13 @@ class Stacked:
     queries: Sequence[tuple[int | None, str]]
 
 
-def stacked(measured: Sequence[Measured], convention: str, metric: str) -> Stacked:
+def stacked(
+    measured: Sequence[Measured], convention: str, metric: str, folds: Sequence[int | None]
+) -> Stacked:
     """Put the runs of a row together, a seed for each line.
 
-    A row takes part if at least one of its seeds is done in all folds; its other seeds are left
-    out.
+    A row takes part if at least one of its seeds is done in all of ``folds``; its other seeds are
+    left out, as ``whole`` leaves them out.
     """
     of_fold = {one.run.fold: one.qids for one in measured}
     found: dict[str, dict[int, dict[int | None, NDArray[np.float64]]]] = {}
@@ -171,9 +181,9 @@ def stacked(measured: Sequence[Measured], convention: str, metric: str) -> Stack
         of_seed[one.run.fold] = one.values[convention][metric]
     values, seeds = {}, {}
     for label, runs in found.items():
-        whole = tuple(seed for seed in sorted(runs) if len(runs[seed]) == len(of_fold))
-        if whole:
-            rows = [np.concatenate([runs[seed][fold] for fold in of_fold]) for seed in whole]
-            values[label], seeds[label] = np.stack(rows), whole
+        done = tuple(seed for seed in sorted(runs) if set(folds) <= runs[seed].keys())
+        if done:
+            rows = [np.concatenate([runs[seed][fold] for fold in of_fold]) for seed in done]
+            values[label], seeds[label] = np.stack(rows), done
     queries = [(fold, str(qid)) for fold, qids in of_fold.items() for qid in qids]
     return Stacked(values, seeds, queries)

@@ -11,13 +11,14 @@ from ltr.statistics.published import covers
 
 
 def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Mean and standard deviation of each column over folds, a seed's mean first, by row.
+    """Mean and standard deviation of each column, by row.
 
     Returns:
         Indexed by row, with columns ``(column, "mean")`` and ``(column, "sd")``; the deviation is
-        that of the folds' means where there are several folds, else that of the seeds; NaN for one.
+        that of the seeds, of their means over folds; with one seed that of the folds; NaN for one.
     """
-    repeat = "fold" if values["fold"].nunique() > 1 else "seed"
+    only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
+    repeat = "fold" if only_folds else "seed"
     by_repeat = values.groupby(["row", repeat], sort=False)[list(columns)].mean()
     by_row = by_repeat.groupby("row", sort=False)
     return pd.concat({"mean": by_row.mean(), "sd": by_row.std()}, axis=1).swaplevel(axis=1)
@@ -30,11 +31,11 @@ def numbers(
     published: Published | None,
     baseline: str,
 ) -> pd.DataFrame:
-    """What is known of every row that has a finished run, in full precision.
+    """What is known of every row that is finished, in full precision.
 
     Args:
         table: which rows, metrics and conventions.
-        frame: of ``by_run``.
+        frame: of ``by_run``, those that are ``whole``.
         verdicts: by metric, under the first convention.
         published: of the data set, or None.
         baseline: the row that the others are compared with.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ltr.errors import ConfigError
+from ltr.experiment.sweep_names import asked, label_of
 
 _OWN = (
     "table", "rows", "seeds", "output_dir", "workers", "dry_run", "baseline", "margin",
@@ -40,14 +41,30 @@ class Order:
 
     def command(self) -> str:
         """The command that makes this table, but for where it is kept and how many run at once."""
-        parts = [f"table={self.table}", *self.overrides]
-        parts += [f"rows={','.join(self.rows)}"] if self.rows else []
+        return shlex.join(
+            ["python", "scripts/table.py", f"table={self.table}", *self._asked(), *self._own()]
+        )
+
+    def name(self, data: str) -> str:
+        """What the folder of the table of ``data`` is called: another order, another folder.
+
+        >>> Order("softrank_slides").name("mq2008")
+        'softrank_slides_mq2008'
+        >>> Order("softrank_slides", ("dataset=mq2008", "epochs=1"), seeds=3).name("mq2008")
+        'softrank_slides_mq2008_seeds-3_epochs-1'
+        """
+        more = [*self._own(), *(item for item in self._asked() if item != f"dataset={data}")]
+        return "_".join([self.table, data, *([label_of(more)] if more else [])])
+
+    def _asked(self) -> list[str]:
+        return [item for item in self.overrides if asked([item])]
+
+    def _own(self) -> list[str]:
+        parts = [f"rows={','.join(self.rows)}"] if self.rows else []
         parts += [f"seeds={self.seeds}"] if self.seeds != 1 else []
         parts += [f"baseline={self.baseline}"] if self.baseline is not None else []
         parts += [f"margin={self.margin:g}"] if self.margin is not None else []
-        places = ("data_dir=", "cache_dir=", "threads=", "device=")
-        parts = [part for part in parts if not part.startswith(places)]
-        return shlex.join(["python", "scripts/table.py", *parts])
+        return parts
 
 
 def parse_order(arguments: Sequence[str]) -> Order:

@@ -26,13 +26,14 @@ def write_table(
         report: the table.
         frames: by name of the CSV file, without ``.csv``.
         pictures: for the page.
-        details: tables that the page shows when asked, with their titles.
+        details: tables that the page shows when asked, with their titles; the first is in
+            ``table.md`` too.
 
     Raises:
         ConfigError: the folder cannot be written.
     """
     texts = {
-        "table.md": markdown(report),
+        "table.md": markdown(report, details[:1]),
         "table.tex": latex(report),
         "table.html": page(report, pictures, details),
     }

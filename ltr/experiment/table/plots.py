@@ -43,7 +43,7 @@ def pictures(
     on = str(measured[0].run.config.select_on)
     over = "folds and seeds" if len({one.run.fold for one in measured}) > 1 else "seeds"
     convention = found["convention"].iloc[0]
-    several = len(judged.stacked.values) > 1 and baseline in judged.stacked.values
+    several = len(judged.stacked.values) > 1
     drawings: list[tuple[str, str, Callable[[], Figure | None]]] = [
         (
             "Learning curves",
@@ -64,7 +64,7 @@ def pictures(
             lambda: intervals(found, list(verdicts), baseline),
         ),
     ]
-    if several:
+    if several and baseline in judged.stacked.values:
         drawings += [
             (
                 f"Queries won and lost against {baseline}",
@@ -72,10 +72,14 @@ def pictures(
                 f"higher than that of {baseline}.",
                 lambda: won_and_lost(judged, baseline),
             ),
+        ]
+    if several:
+        drawings += [
             (
                 "Every pair",
                 f"The row less the column, in points (0.01 of {metric}), and the verdict, "
-                "corrected for all pairs.",
+                "corrected for all pairs: stricter than the verdicts above, which are corrected "
+                "for the pairs with the baseline.",
                 lambda: matrix(judged),
             ),
         ]

@@ -11,7 +11,7 @@ from ltr.experiment.table.numbers import over_repeats
 from ltr.experiment.table.plan import Run
 from ltr.experiment.table.report import Block, Cell, plain
 from ltr.experiment.table.spec import Published, Table
-from ltr.experiment.table.verdicts import INTERVAL, Verdicts
+from ltr.experiment.table.verdicts import Verdicts, interval_covers
 from ltr.metrics import Convention
 from ltr.statistics.verdict import BETTER, EQUIVALENT, UNDECIDED, WORSE
 
@@ -33,7 +33,7 @@ def blocks(
     Args:
         table: which rows and metrics.
         found: of ``numbers``.
-        frame: of ``by_run``.
+        frame: of ``by_run``, those that are ``whole``.
         verdicts: by metric, under the first convention.
         published: of the data set, or None.
         conventions: by name.
@@ -141,14 +141,30 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
                 Cell(word, TONES.get(word, "")),
             ]
         rows.append(tuple(cells))
-    return Block(f"{judged.metric}, verdicts", f"under {name}", tuple(head), tuple(rows))
+    note = f"under {name}"
+    if with_published:
+        note += (
+            "; a published number is taken as printed, its values per query are not known: whether "
+            "our interval covers it is no test of a difference"
+        )
+    for said, labels in _notes(chosen).items():
+        note += f"; {', '.join(labels)}: {said}"
+    return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows))
+
+
+def _notes(chosen: pd.DataFrame) -> dict[str, list[str]]:
+    """What the words of the verdicts leave out, with the rows it is of."""
+    found: dict[str, list[str]] = {}
+    for line in chosen.to_dict("records"):
+        if isinstance(line["note"], str) and line["note"]:
+            found.setdefault(line["note"], []).append(str(line["row"]))
+    return found
 
 
 def _covered(line: Mapping[Any, Any]) -> Cell:
     """Whether the interval of ours covers the published number, in words."""
-    words = {"covers": ("covered", "same"), "above": ("ours above", "good")}
-    words["below"] = ("ours below", "bad")
-    return Cell(*words.get(str(line["covered"]), ("", "")))
+    words = {"covers": "covered", "above": "ours above", "below": "ours below"}
+    return Cell(words.get(str(line["covered"]), ""))
 
 
 def number(value: float | None) -> str:
@@ -195,16 +211,52 @@ def facts(
         ("seeds", " ".join(seeds)),
         ("runs", f"{len(measured)} of {len(runs)} runs are done"),
         ("commit", commits or "none yet"),
-        ("±", f"standard deviation over {'folds' if len(folds) > 1 else 'seeds'}"),
+        ("±", _deviation(seeds, folds)),
     ]
+    if partly := _partly(runs):
+        found.append(("incomplete", "; ".join(partly)))
     said = next(iter(verdicts.values()), None)
     if said is not None and said.intervals:
-        found.append(("interval", INTERVAL))
+        found.append(("interval", interval_covers(said.intervals)))
     if said is not None and said.against:
         found += [("baseline", baseline), ("verdict", said.rule)]
+    elif said is not None and len(said.intervals) > 1:
+        found.append(("baseline", f"{baseline} is not finished: no row is compared with it"))
     if published is not None:
         found.append(("published", " ".join(published.source.split())))
     return tuple(found)
+
+
+def _deviation(seeds: Sequence[str], folds: Sequence[str]) -> str:
+    if len(seeds) > 1:
+        return f"standard deviation over seeds{' of the mean over folds' * (len(folds) > 1)}"
+    return "standard deviation over folds" if len(folds) > 1 else "no deviation: one seed"
+
+
+def _partly(runs: Sequence[Run]) -> list[str]:
+    """The rows with a mean of which some seed is not done in all folds, and is not in the mean."""
+    found = []
+    for label in dict.fromkeys(run.label for run in runs):
+        of_seed: dict[int, list[bool]] = {}
+        for run in runs:
+            if run.label == label:
+                of_seed.setdefault(run.seed, []).append(run.done)
+        done = sum(all(states) for states in of_seed.values())
+        if 0 < done < len(of_seed):
+            found.append(f"{label} has {done} of {len(of_seed)} seeds")
+    return found
+
+
+def unfinished(runs: Sequence[Run]) -> dict[str, str]:
+    """What is there of the rows that have no seed done in all folds, by row."""
+    states: dict[str, list[bool]] = {}
+    for run in runs:
+        states.setdefault(run.label, []).append(run.done)
+    return {
+        label: f"{sum(done)} of {len(done)} runs"
+        for label, done in states.items()
+        if any(done) and not all(done)
+    }
 
 
 def _selection(runs: Sequence[Run]) -> str:

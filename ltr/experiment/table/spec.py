@@ -160,8 +160,11 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     common: dict[str, Any] = {
         "name": path.stem,
         "title": raw["title"],
-        "settings": tuple(raw["settings"]),
-        "rows": {str(label): _flat(overrides) for label, overrides in raw["rows"].items()},
+        "settings": tuple(_listed(path, "settings", raw["settings"])),
+        "rows": {
+            str(label): _flat(_listed(path, str(label), overrides))
+            for label, overrides in (raw["rows"] or {}).items()
+        },
     }
     published = raw["published"] or {}
     if kind == STATISTICS:
@@ -172,15 +175,22 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     table = Table(
         **common,
         folds=raw["folds"] if raw["folds"] == "all" else tuple(raw["folds"]),
-        metrics=tuple(raw["metrics"]),
-        conventions=tuple(raw["conventions"]),
+        metrics=tuple(_listed(path, "metrics", raw["metrics"])),
+        conventions=tuple(_listed(path, "conventions", raw["conventions"])),
         published={name: Published(**values) for name, values in published.items()},
-        verdicts=tuple(raw.get("verdicts", raw["metrics"])),
+        verdicts=tuple(_listed(path, "verdicts", raw.get("verdicts", raw["metrics"]))),
         baseline=raw.get("baseline"),
         history=tuple(raw.get("history", ())),
     )
     _check(table, path)
     return table
+
+
+def _listed(path: Path, key: str, value: Any) -> list[Any]:
+    """``value``, which has to be a list."""
+    if not isinstance(value, list):
+        raise ConfigError(f"{path}: {key}: {value}: write a list, such as [loss=listnet]")
+    return value
 
 
 def _flat(overrides: Sequence[Any]) -> tuple[str, ...]:
@@ -191,6 +201,12 @@ def _flat(overrides: Sequence[Any]) -> tuple[str, ...]:
 
 def _check(table: Table, path: Path) -> None:
     """Raise ``ConfigError`` where a name in the file stands for nothing in it."""
+    from ltr.metrics import parse_metric  # torch, which --help does without
+
+    for metric in table.metrics:
+        parse_metric(metric)
+    if not (table.rows and table.verdicts):
+        raise ConfigError(f"{path}: rows and verdicts: each names at least one")
     named = [("verdicts", name, table.metrics) for name in table.verdicts]
     if table.baseline is not None:
         named.append(("baseline", table.baseline, tuple(table.rows)))

@@ -12,7 +12,11 @@ from ltr.statistics.values import SystemValues
 from ltr.statistics.verdict import rule
 
 ALPHA = 0.05
-INTERVAL = f"{1 - ALPHA:.0%}, of other queries and, where there are several, other seeds"
+_OTHERS = {
+    "seeds": "other queries and other seeds",
+    "folds": "other queries and, as far as the folds differ, other trainings",
+    "queries": "other queries, but these trained models: there is one seed",
+}
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,24 @@ class Verdicts:
     rule: str
 
 
+def interval_covers(intervals: Mapping[str, SystemInterval]) -> str:
+    """What the intervals allow for, in words; rows that differ from most are named."""
+    rows: dict[str, list[str]] = {}
+    for label, interval in intervals.items():
+        rows.setdefault(_OTHERS[interval.spread.covers], []).append(label)
+    (most, _), *others = sorted(rows.items(), key=lambda pair: -len(pair[1]))
+    rest = [f"of {', '.join(labels)}: {text}" for text, labels in others]
+    return "; ".join([f"{1 - ALPHA:.0%}, for {most}", *rest])
+
+
 def judge(
-    measured: Sequence[Measured], convention: str, metric: str, *, baseline: str, margin: float
+    measured: Sequence[Measured],
+    convention: str,
+    metric: str,
+    *,
+    folds: Sequence[int | None],
+    baseline: str,
+    margin: float,
 ) -> Verdicts:
     """Compare all rows that are done, on the same queries.
 
@@ -45,10 +65,11 @@ def judge(
         measured: the finished runs.
         convention: under which.
         metric: by which.
+        folds: of the table; a row takes part with the seeds that are done in all.
         baseline: the row that the others are compared with.
         margin: differences smaller than this count as none, in units of the metric.
     """
-    values = stacked(measured, convention, metric)
+    values = stacked(measured, convention, metric, folds)
     systems = {
         label: SystemValues(rows, values.queries, values.seeds[label])
         for label, rows in values.values.items()

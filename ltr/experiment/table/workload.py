@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ltr.data.dataset import SPLITS
 from ltr.data.lists import Lists
@@ -23,14 +24,17 @@ class Shape:
     Attributes:
         lists: by split.
         length: mean number of items of a list.
-        longest: of a list, or None where it is not known.
-        known: whether it was counted in the data themselves.
+        lengths: items of each list of train, or None where the data are not here.
     """
 
     lists: dict[str, int]
     length: float
-    longest: int | None
-    known: bool
+    lengths: NDArray[np.int64] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it was counted in the data themselves."""
+        return self.lengths is not None
 
 
 def shape_of(run: Run) -> Shape:
@@ -44,15 +48,14 @@ def shape_of(run: Run) -> Shape:
         splits = {split: dataset.split(split) for split in SPLITS}
         items = sum(lists.items for lists in splits.values())
         count = {split: len(lists) for split, lists in splits.items()}
-        longest = max(int(lists.lengths.max()) for lists in splits.values())
-        return Shape(count, items / sum(count.values()), longest, known=True)
+        return Shape(count, items / sum(count.values()), splits["train"].lengths)
     name = str(run.config.dataset.name)
     if name not in SETS:
         raise DataError(run.absent)
     known = [record for record in SETS[name].known if record.fold == run.fold]
     both = [(r.rows / r.lists, len(r.splits)) for r in known if r.rows and r.lists]
     length = max(both, key=lambda pair: pair[1])[0]
-    return Shape(_lists_by_split(known, SETS[name].vali_share), length, None, known=False)
+    return Shape(_lists_by_split(known, SETS[name].vali_share), length)
 
 
 def _lists_by_split(known: Sequence[Known], vali_share: float) -> dict[str, int]:
@@ -68,14 +71,17 @@ def _lists_by_split(known: Sequence[Known], vali_share: float) -> dict[str, int]
 
 
 def drawn_lists(shape: Shape, count: int, width: int) -> Lists:
-    """``count`` lists of noise whose lengths are spread as search results are, the same each time.
+    """``count`` lists of noise, as long as lists of train are, the same each time.
 
-    Lengths are lognormal with the mean of ``shape``; a third of the items is relevant.
+    Where the data are not here lengths are lognormal with the mean of ``shape``, about as search
+    results are; a third of the items is relevant.
     """
     rng = np.random.default_rng(0)
-    lengths = rng.lognormal(-(_SPREAD**2) / 2, _SPREAD, count) * shape.length
-    longest = shape.longest or round(10 * shape.length)
-    lengths = np.clip(np.rint(lengths), 1, longest).astype(np.int64)
+    if shape.lengths is None:
+        drawn = rng.lognormal(-(_SPREAD**2) / 2, _SPREAD, count) * shape.length
+        lengths = np.clip(np.rint(drawn), 1, round(10 * shape.length)).astype(np.int64)
+    else:
+        lengths = rng.choice(shape.lengths, count)
     items = int(lengths.sum())
     labels = np.where(rng.random(items) < _RELEVANT, rng.integers(1, 3, items), 0)
     return Lists(
