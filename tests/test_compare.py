@@ -33,6 +33,7 @@ def keep(
     convention: str = "empty list = 1",
     select_on: str = "ndcg@5",
     typed: tuple[str, ...] = (),
+    commit: str = "c" * 40,
     config: dict | None = None,
 ) -> Path:
     """Write what a run leaves behind: ``better`` is what it adds to NDCG@5 of every query."""
@@ -50,7 +51,9 @@ def keep(
     results = {
         "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
         "convention": {"text": convention},
+        "select": "best",
         "select_on": select_on,
+        "commit": commit,
         "seed": seed,
         "dataset": "mine",
         "fold": fold,
@@ -130,6 +133,7 @@ def test_one_seed_each_is_about_these_models(tmp_path) -> None:
 def test_the_report_says_all_that_it_should(tmp_path) -> None:
     text = said(sweep(tmp_path), "published=0.5", "margin=0.01")
     assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
+    assert "weights: best epoch by ndcg@5 of vali; seeds 1 2 3; commit cccccccccccc\n" in text
     for part in (
         "95% interval", "sd of seeds", "p Holm", "d_z", "wins/ties",
         "queries and seeds", "40/0/0", "±0.01", "empty list = 1", "0.5000",
@@ -137,6 +141,16 @@ def test_the_report_says_all_that_it_should(tmp_path) -> None:
         "not covered: other data",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_a_system_of_two_versions_of_the_code_is_named(tmp_path) -> None:
+    sweep(tmp_path)
+    assert "NOTE" not in said(tmp_path)
+    for seed, commit in ((1, "c"), (2, "d")):
+        keep(tmp_path / f"b{seed}", loss="bce", seed=seed, commit=40 * commit)
+    text = said(tmp_path)
+    assert "NOTE loss=bce is of 2 commits" in text
+    assert "commit cccccccccccc, dddddddddddd" in text
 
 
 def test_metric_baseline_and_seed_are_as_asked(tmp_path) -> None:

@@ -91,3 +91,12 @@ def commit() -> str | None:
         return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def short_commit(commit: str) -> str:
+    """What ``commit`` gave, as people write it.
+
+    >>> short_commit("0123456789abcdef0123456789abcdef01234567+changes")
+    '0123456789ab+changes'
+    """
+    return commit[:12] + ("+changes" if commit.endswith("+changes") else "")

@@ -16,6 +16,7 @@ class Findings:
 
     Attributes:
         title: metric, data, number of queries.
+        made: which weights, seeds and version of the code the values are of.
         convention: in words.
         metric: its name.
         systems: mean and interval of each.
@@ -26,6 +27,7 @@ class Findings:
     """
 
     title: str
+    made: str
     convention: str
     metric: str
     systems: Mapping[str, SystemInterval]
@@ -59,7 +61,7 @@ def text(findings: Findings, *, markdown: bool = False) -> str:
         ]
         for name, of in findings.systems.items()
     ]
-    parts = [f"# {findings.title}" if markdown else findings.title]
+    parts = [f"# {findings.title}" if markdown else findings.title, findings.made]
     parts.append(tabulate(rows, head, tablefmt=fmt, disable_numparse=True))
     parts.append(_pairs(findings.pairs, sure, fmt=fmt, markdown=markdown))
     if said := [f"{_sentence(pair)}: {pair.note}" for pair in findings.pairs if pair.note]:

@@ -9,6 +9,7 @@ from ltr.experiment.compare.order import Order
 from ltr.experiment.compare.report import Findings, text
 from ltr.experiment.compare.runs import FinishedRun, find_runs
 from ltr.experiment.compare.systems import System, group, values_of
+from ltr.experiment.results import short_commit
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
 
 
@@ -60,6 +61,7 @@ def findings_of(runs: Sequence[FinishedRun], order: Order) -> Findings:
     aligned = align(values)
     return Findings(
         title=f"{metric} on {results['dataset']}, test: {aligned.queries:,} queries{where}",
+        made=_made(systems),
         convention=runs[0].convention,
         metric=metric,
         systems={name: interval_of(of, name=name, **draws) for name, of in values.items()},
@@ -68,6 +70,29 @@ def findings_of(runs: Sequence[FinishedRun], order: Order) -> Findings:
         dropped=aligned.dropped,
         one_system=len(values) == 1,
     )
+
+
+def _made(systems: Sequence[System]) -> str:
+    """Which weights, seeds and code; systems whose runs are not of one version are named."""
+    runs = [run.results for system in systems for run in system.runs]
+    rules = sorted(
+        {
+            f"best epoch by {run['select_on']} of vali" if run["select"] == "best" else "last epoch"
+            for run in runs
+        }
+    )
+    seeds = " ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
+    commits = {run.get("commit") or "unknown": None for run in runs}
+    code = ", ".join(map(short_commit, commits))
+    said = f"weights: {', '.join(rules)}; seeds {seeds}; commit {code}"
+    for system in systems:
+        of = {run.results.get("commit") or "unknown" for run in system.runs}
+        if len(of) > 1:
+            said += (
+                f"\nNOTE {system.name} is of {len(of)} commits: how seeds differ and what the code "
+                "changed cannot be told apart; train all its seeds with one"
+            )
+    return said
 
 
 def _selected_on(runs: Sequence[FinishedRun]) -> str:

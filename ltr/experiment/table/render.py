@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ltr.experiment.results import short_commit
 from ltr.experiment.table.measure import Measured
 from ltr.experiment.table.numbers import over_repeats
 from ltr.experiment.table.plan import Run
@@ -202,9 +203,7 @@ def facts(
     seeds = [str(seed) for seed in dict.fromkeys(run.seed for run in runs)]
     several = f"fold{'s' if len(folds) > 1 else ''} {' '.join(folds)}, " if folds else ""
     made = Counter(str(one.results.get("commit") or "unknown") for one in measured)
-    commits = ", ".join(
-        commit[:12] + ("+changes" if commit.endswith("+changes") else "") for commit in made
-    )
+    commits = ", ".join(short_commit(commit) for commit in made)
     found = [
         ("data", f"{config.dataset.name}, {several}test"),
         ("selection", _selection(runs)),
