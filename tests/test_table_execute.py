@@ -1,16 +1,20 @@
 """The runs of a table: each is done once, whoever is stopped, killed, fails or changes the code."""
 
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import compose
+from filelock import FileLock, Timeout
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from made_table import write_data
 from test_table import run, runs_of, table
 
+from ltr.experiment.cli import with_quotes
 from ltr.experiment.job import resumed
 from ltr.experiment.run import run as train
 from ltr.experiment.table import execute as executing
@@ -21,9 +25,10 @@ from ltr.experiment.table.spec import only
 
 
 def test_a_killed_table_goes_on(small: list[str], tmp_path: Path) -> None:
-    small = [*small, "epochs=60"]
+    out = tmp_path / "o'neil & müller #1"  # signs that Hydra reads otherwise
+    small = [*small, "epochs=60", f"output_dir={out}"]
     process = subprocess.Popen(table(*small), stdout=subprocess.DEVNULL, start_new_session=True)
-    runs = tmp_path / "out/runs"
+    runs = out / "runs"
     waited = time.monotonic()
     while not list(runs.glob("bce*/last.pt")):
         assert time.monotonic() < waited + 60
@@ -77,18 +82,42 @@ def test_two_tables_share_the_runs(small: list[str], tmp_path: Path) -> None:
         assert log.read_text().count("lists train") == 1  # begun once
 
 
-def test_a_run_outlives_its_table_and_is_not_done_twice(small: list[str], tmp_path: Path) -> None:
-    small = [*small, "epochs=400"]
-    first, runs = started(*small), tmp_path / "out/runs"
+_WAITS = """
+import pathlib, time
+
+def loss(scores, labels, mask, *, relevant=1):
+    while scores.requires_grad and not (pathlib.Path(__file__).parent / "go").exists():
+        time.sleep(0.02)  # in training; not where the config is tried
+    scores, labels = scores.masked_fill(~mask, 0), labels.masked_fill(~mask, 0)
+    return ((scores - labels) ** 2).sum(-1)
+"""
+
+
+def test_a_run_outlives_its_table_and_is_not_done_twice(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_waits.py").write_text(_WAITS)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    small, runs = [*small, "loss._target_=mine_waits.loss"], tmp_path / "out/runs"
     try:
-        wait_for(lambda: list(runs.glob("bce*/last.pt")))
+        first = started(*small)
+        try:
+            wait_for(lambda: list(runs.glob("bce*/last.pt")))
+        finally:
+            first.kill()
+            first.communicate()
+        (folder,) = runs.glob("bce*")
+        with pytest.raises(Timeout):  # the run holds the claim of its table
+            FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
+        second = started(*small)
+        assert second.stdout is not None
+        assert "1 runs, 1 to do" in second.stdout.readline()
+        time.sleep(0.5)  # it finds the run claimed, again and again
     finally:
-        first.kill()
-    first.wait()
-    (folder,) = runs.glob("bce*")
-    assert not (folder / "results.json").exists()  # the run itself is alive, its table is not
-    second = started(*small)
-    out, err = second.communicate(timeout=120)
+        (tmp_path / "go").touch()
+    out, err = second.communicate(timeout=60)
     assert second.returncode == 0, out + err
     assert "1 of 1 runs" in out
     log = (folder / "train.log").read_text()
@@ -106,7 +135,7 @@ def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_pat
 
 @pytest.fixture
 def three(tmp_path: Path) -> list[Run]:
-    """Three runs of one row with a loss of the user's own."""
+    """Three runs of one row."""
     given = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1"]
     return plan(only(runs_of("ranknet_report"), ["BCE"]), given, [1, 2, 3], tmp_path / "out")
 
@@ -150,36 +179,34 @@ def test_no_run_is_started_once_the_code_has_changed(
     assert [run.done for run in runs] == [True, False, False]
 
 
-def overrides_of(command: Sequence[str]) -> list[str]:
-    return list(command[2:])
-
-
 def test_a_run_that_goes_on_has_the_users_trust_and_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine_kept.py").write_text(
-        "def squared(scores, labels, mask):\n"
-        "    return ((scores - labels) ** 2).masked_fill(~mask, 0).sum(-1)\n"
+        "def squared(scores, labels, mask, *, relevant=1):\n"
+        "    scores, labels = scores.masked_fill(~mask, 0), labels.masked_fill(~mask, 0)\n"
+        "    return ((scores - labels) ** 2).sum(-1)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    out = tmp_path / "o'neil müller #1; a=b, c"
     given = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1", "optimizer.lr=0.01"]
     given += ["loss._target_=mine_kept.squared", "trust=[mine_kept]", "device=cpu"]
-    spec = only(runs_of("ranknet_report"), ["BCE"])
+    spec, out = only(runs_of("ranknet_report"), ["BCE"]), tmp_path / "o'neil müller #1; a=b, c"
     (begun,) = plan(spec, given, [1], out)
-    assert f"seed={begun.seed}" in overrides_of(command_of(begun))
+    command = command_of(begun)
+    assert "seed=1" in command
+    folder = OverridesParser.create().parse_override(command[-1]).value()
+    assert folder == str(begun.folder)
     begun.folder.mkdir(parents=True)
     train(begun.config, begun.folder, {})
 
     moved = tmp_path / "other#place"
-    (tmp_path / "mine").rename(moved.with_name("mine_"))
     moved.mkdir()
-    moved.with_name("mine_").rename(moved / "mine")
+    (tmp_path / "mine").rename(moved / "mine")
     (again,) = plan(spec, [*given, f"data_dir={moved}", "threads=1"], [1], out)
     assert again.folder == begun.folder
-    command = overrides_of(command_of(again, "evaluation_items=99"))
-    cfg, _ = resumed(compose(*command), command)
-    assert cfg.resume is None  # the run's own; train.py sets it
+    command = [with_quotes(item) for item in command_of(again, "evaluation_items=99")[2:]]
+    cfg, _ = resumed(compose(*command), command)  # refused where mine_kept is not trusted
+    assert Path(cfg.resume) == begun.folder
     assert (cfg.data_dir, cfg.dataset.data_dir) == (str(moved), str(moved))
     assert (cfg.trust, cfg.device, cfg.threads) == (["mine_kept"], "cpu", 1)
     assert (cfg.evaluation_items, cfg.optimizer.lr) == (99, 0.01)
