@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def test_two_tables_share_the_runs(small: list[str], tmp_path: Path) -> None:
     """The table of another data set has some of the same rows, and here the same settings."""
-    same = ["model.dropout=0", "optimizer.lr=0.01", *small[2:], "workers=2"]
+    same = ["model.dropout=0", "optimizer.lr=0.01", *small[2:]]  # one run at a time each
     orders = [
         ["table=letor4_mq2007", "rows=ListNet,RankNet,BCE", *same],
         ["table=letor4_mq2008", "rows=BCE,RMSE,RankNet", *same],
