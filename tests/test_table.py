@@ -2,29 +2,22 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import compose, make_lists
-from made_table import made
+from conftest import make_lists
 
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.cli import CONFIGS
-from ltr.experiment.job import resumed
 from ltr.experiment.results import write_scores
-from ltr.experiment.run import run as train
-from ltr.experiment.table.adopt import adopt
 from ltr.experiment.table.make import make_table
 from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import composed_row, plan
-from ltr.experiment.table.spec import StatisticsTable, Table, only, parse_table, read_table, tables
-from ltr.training.checkpoint import load_checkpoint
+from ltr.experiment.table.spec import StatisticsTable, Table, parse_table, read_table, tables
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 
@@ -41,16 +34,6 @@ def runs_of(name: str) -> Table:
     spec = read_table(name)
     assert isinstance(spec, Table)
     return spec
-
-
-@pytest.fixture
-def small(tiny: list[str], tmp_path: Path) -> list[str]:
-    """One row of a table on tiny lists, in seconds."""
-    own = [item for item in tiny if not item.startswith(("suggested", "model."))]
-    return [
-        "table=ranknet_report", "rows=BCE", *own,
-        "model.hidden_sizes=[4]", f"output_dir={tmp_path}/out", "workers=1", "threads=1",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", tables())
@@ -89,34 +72,6 @@ def test_published_numbers_stand_under_metrics_of_the_table() -> None:
                     assert all(0 < value < 1 for value in numbers.values())
 
 
-def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
-    spec = only(runs_of("ranknet_report"), ["bce"])
-    given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
-
-    def folder(*more: str) -> Path:
-        return plan(spec, [*given, *more], [1], tmp_path)[0].folder
-
-    assert folder() == folder("threads=1", "device=cpu", "output_dir=x", "evaluation_items=99")
-    changed = [["epochs=2"], ["l1=0.5"], ["dataset.queries=12"], ["model.hidden_sizes=[3]"]]
-    assert len({folder(), *(folder(*more) for more in changed)}) == 5
-
-
-def test_the_code_of_trees_counts_in_runs_of_trees_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec, given = runs_of("neuralndcg_table3"), [*SYNTHETIC, f"cache_dir={tmp_path}"]
-
-    def folders(of_networks: str, of_trees: str) -> dict[str, Path]:
-        code = {False: of_networks, True: of_trees}
-        monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, trees: code[trees])
-        return {run.label: run.folder for run in plan(spec, given, [1], tmp_path)}
-
-    before, after = folders("a", "b"), folders("a", "c")
-    assert [row for row in before if before[row] != after[row]] == ["XGBoost"]
-    both = folders("d", "c")
-    assert [row for row in both if both[row] == after[row]] == ["XGBoost"]
-
-
 def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
     first = run(*small)
     assert first.returncode == 0, first.stderr
@@ -140,46 +95,6 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
     assert "1 runs, 0 to do; nothing to run" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert again.stdout.partition("\n\n")[2] == first.stdout.partition("\n\n")[2]
-
-
-def test_a_killed_table_goes_on(small: list[str], tmp_path: Path) -> None:
-    small = [*small, "epochs=60"]
-    process = subprocess.Popen(table(*small), stdout=subprocess.DEVNULL, start_new_session=True)
-    runs = tmp_path / "out/runs"
-    waited = time.monotonic()
-    while not list(runs.glob("bce*/last.pt")):
-        assert time.monotonic() < waited + 60
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 130
-    assert not list(runs.glob("bce*/results.json"))
-    assert run(*small).returncode == 0
-    (folder,) = runs.glob("bce*")
-    assert "resumed at epoch" in (folder / "train.log").read_text()
-    alone = subprocess.run(
-        [*table(*small), f"output_dir={tmp_path}/alone"], capture_output=True, text=True
-    )
-    assert alone.returncode == 0
-    (other,) = (tmp_path / "alone/runs").glob("bce*")
-    assert (other / "scores.csv").read_bytes() == (folder / "scores.csv").read_bytes()
-
-
-def test_two_processes_share_the_runs(small: list[str], tmp_path: Path) -> None:
-    both = [subprocess.Popen(table(*small), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=120)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert all("1 of 1 runs" in text for text in printed)
-    logs = list((tmp_path / "out/runs").glob("*/train.log"))
-    assert len(logs) == 1
-    assert all(log.read_text().count("kept in") == 1 for log in logs)
-
-
-def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_path: Path) -> None:
-    done = run(*small, "rows=BCE,untrained", "optimizer=sgd", "optimizer.lr=1e30", "epochs=3")
-    assert done.returncode == 1
-    assert "bce-letor" in done.stdout
-    assert "not finite" in done.stdout
-    assert "1 of 2 runs" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -261,23 +176,3 @@ def test_table_3_is_the_reference_s_own() -> None:
         at_5 = {row: values["paper"]["ndcg@5"] for row, values in published.values.items()}
         assert max(at_5, key=lambda row: at_5[row]) == best[name]
         assert all(v["paper"]["ndcg@5"] < v["paper"]["ndcg@10"] for v in published.values.values())
-
-
-def test_the_last_epoch_of_a_finished_run_is_tested_without_training(tmp_path: Path) -> None:
-    finished = made(tmp_path, "rows=BCE", "seeds=1")
-    table = only(runs_of("ranknet_report"), ["BCE"])
-    given = parse_order(finished.arguments).overrides
-    (run,) = plan(table, [*given, "select=best"], [1], tmp_path / "out")
-    assert not run.done
-    assert adopt(run)
-    assert not run.done  # it still has to be tested
-    kept = load_checkpoint(run.folder / "last.pt")
-    assert (kept["config"]["select"], kept["progress"]["epoch"]) == ("best", 3)
-    cfg, _ = resumed(compose(f"resume='{run.folder}'"), [])
-    cfg.resume = str(run.folder)
-    train(cfg, run.folder, {})
-    results = json.loads((run.folder / "results.json").read_text())
-    assert results["select"] == "best"
-    assert results["selected_epoch"] == results["best_epoch"]
-    (stranger,) = plan(table, [*given, "l2=0.5"], [1], tmp_path / "out")
-    assert not adopt(stranger)

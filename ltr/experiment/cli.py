@@ -53,7 +53,7 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
             full = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
             register_resolvers()
-            sys.argv[1:] = [_quoted(arg) for arg in sys.argv[1:]]
+            sys.argv[1:] = [with_quotes(arg) for arg in sys.argv[1:]]
             try:
                 hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)(task)()
             except (_Stop, HydraException, OmegaConfBaseException) as error:
@@ -131,15 +131,33 @@ def _preset(key: str, *, _root_: DictConfig) -> Any:
     return convention[key]
 
 
-_PATHS = ("resume", "checkpoint", "input", "output", "archive", "scores", "data", "write", "only")
+_PATHS = (
+    "resume", "checkpoint", "input", "output", "archive", "scores", "data", "write", "only",
+    "data_dir", "cache_dir", "output_dir",
+)  # fmt: skip
+_PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
 
 
-def _quoted(arg: str) -> str:
-    """``KEY=PATH`` so that Hydra takes the path as it is, with ``=``, commas and blanks in it."""
+def with_quotes(arg: str) -> str:
+    """``KEY=PATH`` so that Hydra takes the path as it is, whatever signs are in it.
+
+    >>> with_quotes("resume=outputs/a,b"), with_quotes("resume=outputs/a"), with_quotes("seed=1,2")
+    ("resume='outputs/a,b'", 'resume=outputs/a', 'seed=1,2')
+    """
     key, _, value = arg.partition("=")
-    if key not in _PATHS or not re.search(r"[=,\s(){}\[\]:]", value) or value[0] in "'\"[":
+    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[":
         return arg
-    return "{}='{}'".format(key, value.replace("\\", "\\\\").replace("'", "\\'"))
+    return f"{key}={quoted(value)}"
+
+
+def quoted(value: str) -> str:
+    """``value`` as Hydra's grammar quotes it: backslashes count only before a quote.
+
+    >>> print(quoted("/home/o'neil/a#b"))
+    '/home/o\\'neil/a#b'
+    """
+    inside = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
+    return f"'{inside}'"
 
 
 def _keys_of(config_name: str) -> str:

@@ -3,15 +3,18 @@
 import functools
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.dataset import SPLITS
-from ltr.experiment.build import make_dataset
+from ltr.experiment.build import as_list, make_dataset
+from ltr.experiment.cli import CONFIGS
+from ltr.experiment.own_code import digests, own_code, tree_library
 
-# Where and how fast a run is computed, not what.
+# Where and how fast a run is computed, not what; of monitor, all but vali counts all the same.
 PLACES = (
     "data_dir", "cache_dir", "output_dir", "sweep", "resume", "trust", "device", "threads",
     "evaluation_items", "checkpoint_minutes", "monitor",
@@ -22,6 +25,8 @@ _CODE = (
     "experiment/build.py", "experiment/fit.py", "experiment/run.py",
 )  # fmt: skip
 _OF_TREES = "trees"  # decides nothing of a run whose model is another
+_OF_SCRIPTS = ("table", "search")  # folders of configs that no run is composed from
+_LTR = Path(__file__).resolve().parents[1]
 
 
 def identity(config: DictConfig) -> str:
@@ -46,7 +51,15 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
         plain["dataset"].pop(key, None)
     trees = str(config.model._target_).startswith("ltr.trees.")
     parts = {"config": plain, "data": data, "code": code_digest(trees=trees)}
+    parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _more(config: DictConfig) -> dict[str, Any]:
+    """What only some runs have; absent where there is none, so that others keep their hash."""
+    watched = sorted({*as_list(config.monitor)} - {"vali"})  # columns of history.csv
+    more = {"monitor": watched, "own_code": own_code(config), "library": tree_library(config)}
+    return {key: value for key, value in more.items() if value}
 
 
 def _frozen(node: DictConfig) -> str:
@@ -63,11 +76,32 @@ def _data(node: str) -> dict[str, str]:
 @functools.cache
 def code_digest(*, trees: bool = True) -> str:
     """SHA-256 of the files that decide what a run computes; without ``trees`` one of a network."""
-    root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for part in _CODE:
-        place = root / part
-        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            if trees or part != _OF_TREES:
-                digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    for file in _code_files(trees=trees):
+        digest.update(str(file.relative_to(_LTR)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
+
+
+def _code_files(*, trees: bool) -> Iterator[Path]:
+    for part in _CODE:
+        place = _LTR / part
+        if trees or part != _OF_TREES:
+            yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+def sources() -> dict[Path, str]:
+    """The files that any run is computed from, code and configs, and a hash of each."""
+    configs = [
+        path
+        for path in sorted(CONFIGS.rglob("*.yaml"))
+        if path.relative_to(CONFIGS).parts[0] not in _OF_SCRIPTS
+    ]
+    return digests([*_code_files(trees=True), *configs])
+
+
+def changed(before: Mapping[Path, str]) -> bool:
+    """Whether a file of ``before`` is gone or holds something else now.
+
+    A file that is new since then does not count: no run that was planned before names it.
+    """
+    return digests(before) != before

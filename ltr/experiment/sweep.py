@@ -14,6 +14,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ltr.experiment.cli import quoted
+
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
 
@@ -27,10 +29,10 @@ class SweepSummary(Callback):
         folder becomes one of these.
         """
         try:
-            folder = str(config.hydra.sweep.dir).replace("'", "\\'")
+            folder = quoted(str(config.hydra.sweep.dir))
         except OmegaConfBaseException:
             return  # the sweep itself says what is wrong with it
-        config.hydra.overrides.hydra.append(f"hydra.sweep.dir='{folder}'")
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""

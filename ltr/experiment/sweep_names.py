@@ -13,7 +13,7 @@ from ltr.errors import ConfigError
 # Keys that say where and how fast a run is computed, or by which launcher: not what.
 _NOT_ASKED = (
     "data_dir", "cache_dir", "output_dir", "sweep", "device", "threads", "evaluation_items",
-    "checkpoint_minutes", "monitor",
+    "checkpoint_minutes",
 )  # fmt: skip
 
 

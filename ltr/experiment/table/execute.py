@@ -16,19 +16,23 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.cli import CONFIGS, quoted
+from ltr.experiment.identity import changed
 from ltr.experiment.table.adopt import adopt
 from ltr.experiment.table.plan import Run
 
 _TRAIN = CONFIGS.parent / "train.py"
 _POLL_SECONDS = 0.2
+# What a run that goes on takes from the user anew; the rest is in its checkpoint.
+_PASSED_ON = ("trust", "data_dir", "cache_dir", "device", "threads")
 
 
 def command_of(run: Run, *extra: str) -> list[str]:
     """The command line that starts ``run``, or goes on with it."""
-    place = "'{}'".format(str(run.folder).replace("\\", "\\\\").replace("'", "\\'"))
+    place = quoted(str(run.folder))
     if (run.folder / "last.pt").is_file():
-        return [sys.executable, str(_TRAIN), f"resume={run.folder}", *extra]
+        kept = [item for item in run.overrides if item.lstrip("+").partition("=")[0] in _PASSED_ON]
+        return [sys.executable, str(_TRAIN), f"resume={place}", *kept, *extra]
     return [sys.executable, str(_TRAIN), *run.overrides, *extra, f"hydra.run.dir={place}"]
 
 
@@ -40,8 +44,10 @@ def describe(run: Run) -> str:
 def execute(runs: Sequence[Run], *, workers: int, extra: Sequence[str] = ()) -> dict[Path, str]:
     """Finish ``runs``, ``workers`` at a time; return the reason for each that failed, by folder.
 
-    A run that another process is at is waited for, never done twice. When this process is told to
-    stop, the runs under way keep a checkpoint first, and the next call goes on from there.
+    A run that another process is at is waited for, never done twice. None is started when the code
+    or the configs have changed since it was planned: its results would be kept under the hash of
+    what was there before. When this process is told to stop, the runs under way keep a checkpoint
+    first, and the next call goes on from there.
 
     Args:
         runs: those that are done already are left alone.
@@ -60,7 +66,10 @@ def execute(runs: Sequence[Run], *, workers: int, extra: Sequence[str] = ()) -> 
                 if not waiting:
                     return
                 run = waiting.popleft()
-            reason = _finish(run, extra, stop)
+            try:
+                reason = _finish(run, extra, stop)
+            except Exception as error:  # a full disk, say: the other runs go on
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             with lock:
                 if reason is _BUSY:
                     waiting.append(run)
@@ -91,6 +100,7 @@ def _interrupt(signum: int, frame: object) -> None:
 
 
 _BUSY = "another process is at it"
+CHANGED = "the code or configs/ changed while the table was under way: give the same command again"
 
 
 def _finish(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None:
@@ -105,23 +115,32 @@ def _finish(run: Run, extra: Sequence[str], stop: threading.Event) -> str | None
     try:
         if run.done:
             return None
+        if _in_use(run.folder):
+            time.sleep(_POLL_SECONDS)
+            return _BUSY
+        if changed(run.sources):
+            return CHANGED
         if not run.folder.is_dir():
             adopt(run)
-        else:
-            # A process whose table was killed may still be at it.
-            with suppress(OSError):
-                probe = FileLock(run.folder / ".lock")
-                try:
-                    probe.acquire(timeout=0)
-                except Timeout:
-                    time.sleep(_POLL_SECONDS)
-                    return _BUSY
-                probe.release()
-            if not (run.folder / "last.pt").is_file():
-                shutil.rmtree(run.folder)
+        elif not (run.folder / "last.pt").is_file():
+            shutil.rmtree(run.folder)
         return _train(run, extra, stop, claim)
     finally:
         claim.release()
+
+
+def _in_use(folder: Path) -> bool:
+    """Whether a process trains in ``folder``, one that was started by hand, say."""
+    if not folder.is_dir():
+        return False
+    probe = FileLock(folder / ".lock")
+    with suppress(OSError):
+        try:
+            probe.acquire(timeout=0)
+        except Timeout:
+            return True
+        probe.release()
+    return False
 
 
 def _train(run: Run, extra: Sequence[str], stop: threading.Event, claim: FileLock) -> str | None:
@@ -132,6 +151,7 @@ def _train(run: Run, extra: Sequence[str], stop: threading.Event, claim: FileLoc
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         env={**os.environ, "TQDM_DISABLE": "1"},
         start_new_session=True,  # Ctrl-C reaches it once, from here
         pass_fds=() if held is None else (held,),

@@ -1,8 +1,8 @@
 """Which runs a table needs; each is known by the hash of its config, its data and the code."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import hydra
@@ -12,9 +12,12 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.cli import CONFIGS, explain, register_resolvers
-from ltr.experiment.identity import identity, identity_without_data
+from ltr.experiment.cli import CONFIGS, explain, register_resolvers, with_quotes
+from ltr.experiment.identity import identity, identity_without_data, sources
+from ltr.experiment.own_code import own_sources
 from ltr.experiment.table.spec import Table
+
+HASH = 10  # characters of a run's identity that end the name of its folder
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,10 @@ class Run:
         seed: of the training.
         overrides: its command line for ``train.py``.
         config: the composed config.
-        folder: where it is kept; its name ends with the hash of what it computes.
+        folder: where it is kept; its name ends with the hash of what it computes. Rows of a table
+            that compute the same share it.
         absent: why its data cannot be read, None where they are here.
+        sources: the files that it was planned from, and what they held then.
     """
 
     label: str
@@ -38,6 +43,7 @@ class Run:
     config: DictConfig
     folder: Path
     absent: str | None = None
+    sources: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -67,15 +73,20 @@ def plan(
         DataError: the data are not there.
     """
     runs = []
+    of_all, shared = sources(), dict[str, Path]()
     for label, row in table.rows.items():
         overrides = merged(table.settings, given, row)
         config = composed_row(overrides)
+        before = of_all | own_sources(config)
         for fold in _folds(table, config):
             for seed in seeds:
                 own = [*overrides, f"seed={seed}"]
                 if fold is not None:
                     own.append(f"dataset.fold={fold}")
-                runs.append(_run(label, fold, seed, own, config, output_dir, absent_ok))
+                run = _run(label, fold, seed, own, config, output_dir, absent_ok)
+                known = run.folder.name[-HASH:]
+                folder = shared.setdefault(known, run.folder)
+                runs.append(replace(run, folder=folder, sources=before))
     return runs
 
 
@@ -106,7 +117,7 @@ def composed_row(overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     try:
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return hydra.compose("train", list(overrides))
+            return hydra.compose("train", [with_quotes(item) for item in overrides])
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, "train")) from error
 
@@ -141,7 +152,7 @@ def _run(
         if not absent_ok:
             raise
         known, absent = identity_without_data(config), str(error)
-    folder = folder.with_name(f"{folder.name}-{known[:10]}")
+    folder = folder.with_name(f"{folder.name}-{known[:HASH]}")
     return Run(label, fold, seed, tuple(overrides), config, folder, absent)
 
 

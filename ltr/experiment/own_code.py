@@ -1,0 +1,106 @@
+"""Code a run computes with that is not of this project: the user's own, a library of trees."""
+
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.experiment.cli import CONFIGS
+
+_NOT_OWN = ("ltr", "torch")
+# The distributions that a class of ltr.trees may come from.
+_LIBRARIES = {
+    "LightGBM": ("lightgbm",),
+    "XGBoost": ("xgboost", "xgboost-cpu"),
+    "CatBoost": ("catboost",),
+}
+
+
+def own_code(config: DictConfig) -> dict[str, str]:
+    """A hash for each ``_target_`` outside ``ltr`` and ``torch``; none where its file is not found.
+
+    A module counts with its file, a module of a package with all files of its folder. Nothing is
+    imported.
+    """
+    found = {}
+    for target in _targets(config):
+        files = _files(target)
+        if files:
+            text = "".join(f"{path.name} {one}\n" for path, one in digests(files).items())
+            found[target] = hashlib.sha256(text.encode()).hexdigest()
+    return found
+
+
+def own_sources(config: DictConfig) -> dict[Path, str]:
+    """The files behind ``own_code``, and a hash of each."""
+    return digests(file for target in _targets(config) for file in _files(target))
+
+
+def tree_library(config: DictConfig) -> dict[str, str]:
+    """Name and version of the library of a model of ``ltr.trees``; empty for a network."""
+    module, _, name = str(config.model._target_).rpartition(".")
+    if not f"{module}.".startswith("ltr.trees."):
+        return {}
+    found = {}
+    for distribution in _LIBRARIES.get(name, ()):
+        try:
+            found[distribution] = version(distribution)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def digests(files: Iterable[Path]) -> dict[Path, str]:
+    """SHA-256 of each file, empty where it is gone."""
+    return {
+        file: hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+        for file in files
+    }
+
+
+def _targets(config: DictConfig) -> list[str]:
+    plain = OmegaConf.to_container(config, resolve=True)
+    return sorted({name for name in _named(plain) if name.partition(".")[0] not in _NOT_OWN})
+
+
+def _named(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("_target_"), str):
+            yield value["_target_"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _named(item)
+
+
+def _files(target: str) -> list[Path]:
+    """The source files of the innermost module that ``target`` names."""
+    first, *rest = target.split(".")
+    spec = _top(first)
+    for name in rest:
+        inside = spec.submodule_search_locations if spec is not None else None
+        below = (
+            PathFinder.find_spec(f"{spec.name}.{name}", list(inside)) if spec and inside else None
+        )
+        if below is None:
+            break
+        spec = below
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return []
+    file = Path(spec.origin)
+    in_package = "." in spec.name or spec.submodule_search_locations is not None
+    return sorted(file.parent.glob("*.py")) if in_package else [file]
+
+
+def _top(name: str) -> ModuleSpec | None:
+    """A module that is in no package, as ``train.py`` would find it."""
+    try:
+        return PathFinder.find_spec(name, [str(CONFIGS.parent), *sys.path]) or find_spec(name)
+    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
+        return None

@@ -1,0 +1,135 @@
+"""A run is known by what it computes: its config, its data and every piece of code behind it."""
+
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from conftest import compose
+from test_table import SYNTHETIC, runs_of
+
+from ltr.experiment import identity as identities
+from ltr.experiment import own_code
+from ltr.experiment.identity import changed, identity_without_data, sources
+from ltr.experiment.table.plan import plan
+from ltr.experiment.table.spec import only
+
+
+def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
+    spec = only(runs_of("ranknet_report"), ["bce"])
+    given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
+
+    def folder(*more: str) -> Path:
+        return plan(spec, [*given, *more], [1], tmp_path)[0].folder
+
+    assert folder() == folder("threads=1", "device=cpu", "output_dir=x", "evaluation_items=99")
+    changed = [["epochs=2"], ["l1=0.5"], ["dataset.queries=12"], ["model.hidden_sizes=[3]"]]
+    assert len({folder(), *(folder(*more) for more in changed)}) == 5
+
+
+def test_the_code_of_trees_counts_in_runs_of_trees_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, given = runs_of("neuralndcg_table3"), [*SYNTHETIC, f"cache_dir={tmp_path}"]
+
+    def folders(of_networks: str, of_trees: str) -> dict[str, Path]:
+        code = {False: of_networks, True: of_trees}
+        monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, trees: code[trees])
+        return {run.label: run.folder for run in plan(spec, given, [1], tmp_path)}
+
+    before, after = folders("a", "b"), folders("a", "c")
+    assert [row for row in before if before[row] != after[row]] == ["XGBoost"]
+    both = folders("d", "c")
+    assert [row for row in both if both[row] == after[row]] == ["XGBoost"]
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of the user, and a package."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "mine_alone.py").write_text("raise ImportError")  # never imported
+    (tmp_path / "unused.py").write_text("")
+    (tmp_path / "mine_many").mkdir()
+    for name in ("__init__", "losses", "helper"):
+        (tmp_path / "mine_many" / f"{name}.py").write_text("raise ImportError")
+    return tmp_path
+
+
+def known(*overrides: str) -> str:
+    return identity_without_data(compose(*overrides))
+
+
+def test_a_config_of_this_project_alone_is_hashed_as_ever() -> None:
+    """Else every kept run of every table would be done again."""
+    for more in ([], ["monitor=vali"], ["monitor=[]"], ["optimizer=sgd"]):
+        assert identities._more(compose(*more)) == {}
+    assert known() == known("monitor=vali") == known("monitor=[vali,vali]")
+
+
+@pytest.mark.parametrize(
+    ("target", "file", "counts"),
+    [
+        ("mine_alone.squared", "mine_alone.py", True),
+        ("mine_alone.Losses.squared", "mine_alone.py", True),
+        ("mine_alone.squared", "unused.py", False),
+        ("mine_many.squared", "mine_many/losses.py", True),  # __init__ may take it from there
+        ("mine_many.losses.squared", "mine_many/helper.py", True),
+        ("mine_many.losses.squared", "mine_alone.py", False),
+        ("nowhere.squared", "mine_alone.py", False),
+    ],
+)
+def test_the_users_own_code_counts(mine: Path, target: str, file: str, counts: bool) -> None:
+    before = known(f"loss._target_={target}")
+    (mine / file).write_text("raise ImportError  # edited")
+    assert (known(f"loss._target_={target}") != before) == counts
+
+
+def test_the_users_own_code_counts_wherever_it_is_named(mine: Path) -> None:
+    config = compose(
+        "+transform.inner._target_=mine_alone.log", "+loss.a=[{_target_: mine_many.b}]"
+    )
+    assert set(own_code.own_code(config)) == {"mine_alone.log", "mine_many.b"}
+
+
+def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own_code.tree_library(compose("model=lightgbm")) == {"lightgbm": version("lightgbm")}
+    assert own_code.tree_library(compose("model=mlp")) == {}
+    trees, network = known("model=xgboost"), known("model=mlp")
+    monkeypatch.setattr(own_code, "version", lambda distribution: "0.1")
+    assert known("model=xgboost") != trees
+    assert known("model=mlp") == network
+    assert own_code.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
+
+
+def test_what_is_watched_counts_beyond_vali() -> None:
+    """A table may show columns of history.csv."""
+    assert known("monitor=[train,vali]") != known()
+    assert known("monitor=[train,vali]") == known("monitor=[vali,train]") == known("monitor=train")
+
+
+def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
+    spec = only(runs_of("ranknet_report"), ["BCE"])
+    rows = {"A": ("loss=bce",), "B": ("loss=bce", "l2=0.0"), "C": ("loss=bce", "l2=0.1")}
+    given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
+    a, b, c = plan(replace(spec, rows=rows), given, [1], tmp_path)
+    assert [run.label for run in (a, b, c)] == ["A", "B", "C"]
+    assert a.folder == b.folder != c.folder
+
+
+def test_a_file_that_changes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "CONFIGS", tmp_path)
+    for place in ("train.yaml", "loss/mine.yaml", "table/mine.yaml", "search/mine.yaml"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("a: 1")
+    before = sources()
+    assert any(path.parts[-2:] == ("losses", "listnet.py") for path in before)
+    assert any(path.parts[-2:] == ("trees", "lightgbm.py") for path in before)
+    (tmp_path / "table/mine.yaml").write_text("a: 2")  # read by the table alone
+    (tmp_path / "loss/new.yaml").write_text("a: 2")  # chosen by none that was planned
+    assert not changed(before)
+    (tmp_path / "loss/mine.yaml").write_text("a: 2")
+    assert changed(before)
+    (tmp_path / "loss/mine.yaml").write_text("a: 1")
+    assert not changed(before)
+    (tmp_path / "train.yaml").unlink()
+    assert changed(before)
