@@ -135,7 +135,8 @@ def _is_several(argument: str) -> bool:
 
 def _one_each(argument: str, key: str, value: str) -> str:
     text = f"{argument}: a search has one value of a key: make one search for each"
-    if is_no_knob(key) or not re.fullmatch(r"[^()]+", value):
+    # a model and a loss have keys of their own: trials of one could not have those of another
+    if is_no_knob(key) or key in ("model", "loss") or re.search(r"[()]", value):
         return text
     return f"{text}, or let the trials differ in it: space.{key}=[choice,{value}]"
 
