@@ -22,9 +22,7 @@ def command(*arguments: str) -> list[str]:
 
 
 @pytest.fixture
-def small_search(
-    letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A search of a second, on a folder without a test file; its history is not drawn."""
     monkeypatch.setattr("ltr.experiment.search.make.draw_history", lambda *args: [])
     (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")

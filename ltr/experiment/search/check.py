@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
@@ -39,7 +39,7 @@ def _added(plan: Plan, override: str) -> str:
     key = override.partition("=")[0]
     parent, _, last = key.rpartition(".")
     above = OmegaConf.select(plan.config, parent) if parent else None
-    if not OmegaConf.is_dict(above) or last in above:
+    if not isinstance(above, DictConfig) or last in above:
         return ""
     return f"; to search a key that the config does not have, write space.+{key}"
 
