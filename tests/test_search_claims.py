@@ -51,8 +51,8 @@ def killed(one: Claim) -> None:
 def test_trials_are_claimed_once_and_a_dead_worker_s_is_taken_up(
     small: list[str], tmp_path: Path
 ) -> None:
-    plan, one, two = begun(small, tmp_path / "mine")
-    folder = tmp_path / "mine"
+    plan, one, two = begun(small, tmp_path / "kept")
+    folder = tmp_path / "kept"
     first, second = claimed(plan, one, folder, 2), claimed(plan, two, folder, 2)
     assert (first.trial.number, second.trial.number) == (0, 1)
     assert (first.overrides, len(second.overrides)) == ((), 1)
@@ -84,7 +84,7 @@ def test_trials_are_claimed_once_and_a_dead_worker_s_is_taken_up(
 def test_killed_between_queue_and_telling_a_trial_is_not_done_twice(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "mine"
+    folder = tmp_path / "kept"
     plan, one, two = begun(small, folder)
     dead = claimed(plan, one, folder, 3)
     killed(dead)
