@@ -169,7 +169,7 @@ def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.fit")
-    small = [*small, "epochs=90", "trials=3", "pruner=none"]
+    small = [*small, "epochs=40", "trials=3", "pruner=none"]
     process = subprocess.Popen(command(*small), stdout=subprocess.DEVNULL)
     place = tmp_path / "out/search/mine/trials/0001"
     waited = time.monotonic()
@@ -181,7 +181,7 @@ def test_a_killed_search_goes_on_where_it_was(
     assert process.wait() == -signal.SIGKILL
     began = study_of(tmp_path, *small).get_trials()[1].params
     reached = load_checkpoint(place / "last.pt")["progress"]["epoch"]
-    assert 5 <= reached < 90
+    assert 5 <= reached < 40
     assert searched(*small)
     assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
     table = rows(tmp_path)
@@ -190,9 +190,9 @@ def test_a_killed_search_goes_on_where_it_was(
     again = next(trial for trial in finished(study_of(tmp_path, *small)) if trial.number == 2)
     assert again.params == began
     assert (again.user_attrs["first"], again.user_attrs["tries"]) == (1, 2)
-    assert len(again.intermediate_values) == 90  # those before the kill too
+    assert len(again.intermediate_values) == 40  # those before the kill too
     history = pd.read_csv(place / "history.csv")
-    assert history.epoch.tolist() == list(range(91))
+    assert history.epoch.tolist() == list(range(41))
     assert again.value == history["vali_ndcg@5"].iloc[1:].max()
 
 
