@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_cli import start
+from test_cli import call, start
 
 from ltr.errors import ConfigError
-from ltr.experiment.standing import NOTE, Standing, take_up, value_of
+from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of, was_resumed
 from ltr.experiment.sweep_names import job_dir, sweep_dir
 
 
@@ -80,3 +80,59 @@ def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path
     assert sum(text.count("is done already") for _, text in texts) == 3
     assert (second / "train.log").read_text().count("kept in") == 1
     assert len(pd.read_csv(folder / "summary.csv")) == 2
+
+
+def test_a_run_that_was_resumed_as_another_is_taken_for_none(tmp_path: Path) -> None:
+    take_up(tmp_path, "a" * 64)
+    (tmp_path / "last.pt").write_text("weights")
+    assert not note_resumed(tmp_path, "a" * 64)
+    assert not was_resumed(tmp_path)
+    assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
+
+    assert note_resumed(tmp_path, "b" * 64)
+    assert was_resumed(tmp_path)
+    before = (tmp_path / NOTE).read_text()[:10]
+    (tmp_path / "results.json").write_text("{}")
+    assert take_up(tmp_path, "b" * 64) is Standing.NEW
+    assert not was_resumed(tmp_path)
+    old = tmp_path / f"before-{before}"
+    assert {path.name for path in old.iterdir()} == {"results.json", "last.pt"}
+
+
+def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
+    tiny: list[str], tmp_path: Path
+) -> None:
+    sweep = ["-m", *tiny, "loss=listnet", "threads=1", "seed=1", "epochs=1", "sweep=mine"]
+    sweep += [f"output_dir={tmp_path}/out"]
+    call(*sweep)
+    (folder,) = (path.parent for path in (tmp_path / "out/mine").glob("*/results.json"))
+    note = (folder / NOTE).read_text()
+    wanted = json.loads((folder / "results.json").read_text())
+
+    call(f"resume={folder}", "epochs=-1", status=2)
+    call(f"resume={folder}", "device=cpu")
+    assert (folder / NOTE).read_text() == note
+    assert "is done already" in call(*sweep)[1]
+
+    # killed as soon as it may have trained, it is not what the sweep asks for either
+    process = start(f"resume={folder}", "epochs=2000")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "epoch 2/2000" in line:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert (folder / NOTE).read_text() != note
+    _, err = call(f"resume={folder}", "epochs=3")
+    assert "given again, the sweep does it anew" in err
+    assert json.loads((folder / "results.json").read_text())["epochs"] >= 3
+    (status,) = pd.read_csv(folder.parent / "summary.csv")["status"]
+    assert status.startswith("resumed with other settings; ")
+
+    _, err = call(*sweep)
+    assert "is done already" not in err
+    results = json.loads((folder / "results.json").read_text())
+    assert (results["epochs"], results["vali"]) == (1, wanted["vali"])
+    assert (folder / NOTE).read_text() == note
+    assert [json.loads(p.read_text())["epochs"] for p in folder.glob("before-*/results.json")]
+    assert pd.read_csv(folder.parent / "summary.csv")["status"].tolist() == ["done"]

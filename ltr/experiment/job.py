@@ -11,11 +11,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.build import PARTS, trusted
+from ltr.experiment.build import PARTS, build, trusted
 from ltr.experiment.cli import run_folder
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
-from ltr.experiment.standing import Standing, take_up, value_of
+from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -61,6 +61,8 @@ def train_job(cfg: DictConfig) -> float:
             if sweep:
                 value = _continued(cfg, folder, choices)
             else:
+                if cfg.resume is not None and (folder / NOTE).is_file():
+                    _leave_sweep(cfg, folder)
                 value = run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:
         log.info("stopped by %s; go on with: python train.py resume=%s", stop, folder)
@@ -86,6 +88,17 @@ def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
         cfg = cfg.copy()
         cfg.resume = str(folder)
     return run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
+
+
+def _leave_sweep(cfg: DictConfig, folder: Path) -> None:
+    """See that a sweep does not take its run, resumed as another, for the one it asks for."""
+    build(cfg)  # a mistake ends here, and changes nothing
+    if note_resumed(folder, identity(cfg)):
+        log.info(
+            "%s goes on with other settings, data or code than its sweep began it with: given "
+            "again, the sweep does it anew and keeps this one beside it",
+            folder,
+        )
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """How a sweep's run stands: done before with the same config, data and code, cut off, or new."""
 
+import hashlib
 import json
 from enum import Enum
 from pathlib import Path
 
 NOTE = "identity.txt"
+_RESUMED = " resumed"  # ends a note that is the identity of no run
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 
 
@@ -37,10 +39,38 @@ def take_up(folder: Path, identity: str) -> Standing:
         if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
             old.mkdir(exist_ok=True)
             path.replace(old / path.name)
-    part = note.with_name(f".{note.name}.part")
-    part.write_text(identity + "\n")
-    part.replace(note)
+    _write(note, identity)
     return Standing.NEW
+
+
+def note_resumed(folder: Path, identity: str) -> bool:
+    """Before a sweep's run goes on by itself as ``identity``: if that is another, note it.
+
+    Begun as one run and ended as another (other epochs, other code) it is neither: a schedule may
+    follow ``epochs``. So the note becomes one that ``take_up`` never takes for the run it is asked
+    for, and this holds from before the first step, wherever the run is killed.
+
+    Returns:
+        Whether it is another.
+    """
+    note = folder / NOTE
+    before = note.read_text().strip()
+    if before == identity:
+        return False
+    _write(note, hashlib.sha256(f"{before} {identity}".encode()).hexdigest() + _RESUMED)
+    return True
+
+
+def was_resumed(folder: Path) -> bool:
+    """Whether the run in ``folder`` went on as another than the sweep began."""
+    note = folder / NOTE
+    return note.is_file() and note.read_text().strip().endswith(_RESUMED)
+
+
+def _write(note: Path, text: str) -> None:
+    part = note.with_name(f".{note.name}.part")
+    part.write_text(text + "\n")
+    part.replace(note)
 
 
 def value_of(folder: Path, select_on: str) -> float:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.experiment.cli import quoted
+from ltr.experiment.standing import was_resumed
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
@@ -83,6 +84,8 @@ def _in_order(hydra: Path) -> list[tuple[int, str]]:
 
 
 def _outcome(run: Path) -> dict[str, Any]:
+    if was_resumed(run):  # its figures are not of what stands beside them
+        return {"status": "resumed with other settings; its sweep, given again, does it anew"}
     if not (run / "results.json").is_file():
         error = run / "error.txt"
         reason = error.read_text().strip().splitlines()[0] if error.is_file() else "not finished"

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from omegaconf import DictConfig, OmegaConf
+
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment, build
@@ -27,7 +29,19 @@ def check_space(plan: Plan) -> None:
                 try:
                     _build(plan, [override])
                 except ConfigError as error:
-                    raise ConfigError(f"space: {override} cannot be had: {error}") from error
+                    raise ConfigError(
+                        f"space: {override} cannot be had: {error}{_added(plan, override)}"
+                    ) from error
+
+
+def _added(plan: Plan, override: str) -> str:
+    """How a key is searched that the config has no value for, such as another of a library's."""
+    key = override.partition("=")[0]
+    parent, _, last = key.rpartition(".")
+    above = OmegaConf.select(plan.config, parent) if parent else None
+    if not isinstance(above, DictConfig) or last in above:
+        return ""
+    return f"; to search a key that the config does not have, write space.+{key}"
 
 
 def _build(plan: Plan, overrides: Sequence[str]) -> None:

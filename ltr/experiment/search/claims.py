@@ -1,6 +1,5 @@
 """Which process does which trial: a lock for each, so that a dead worker is noticed at once."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,10 +13,10 @@ from optuna.trial import FrozenTrial, TrialState
 from ltr.experiment.search.plan import Plan
 from ltr.experiment.search.space import Choice, as_text
 from ltr.experiment.search.study import study_lock
-from ltr.training.interruption import Interrupted
 
 REACHED = "reached"  # by a trial that was pruned; Optuna itself counts trainings to come as 0
 _TRIES = 3  # a trial whose process died so often counts as failed
+_FIRST = "first"  # number of the trial whose folder this one goes on in
 
 
 class Nothing(Enum):
@@ -35,15 +34,20 @@ class Claim:
         trial: as Optuna has it.
         overrides: what it sets, for ``train.py``; none for the config's own values.
         folder: where it is trained; it holds a checkpoint where the trial was cut off.
+        lock: of that folder.
+        mark: a file that is there while the trial is done, so that what a dead process left is
+            told from what an error or the user ended.
     """
 
     trial: optuna.Trial
     overrides: tuple[str, ...]
     folder: Path
     lock: FileLock
+    mark: Path
 
     def __enter__(self) -> "Claim":
-        """It is held since it was made."""
+        """It is held since it was made; from here on the end of the process is a try."""
+        self.mark.touch()
         return self
 
     def __exit__(
@@ -52,10 +56,8 @@ class Claim:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Let it go; a user's wish to stop does not count as a try."""
-        if isinstance(error, (Interrupted, KeyboardInterrupt)):
-            with suppress(optuna.exceptions.UpdateFinishedTrialError):
-                self.trial.set_user_attr("stopped", True)
+        """Let it go; no try is counted, which takes no space on a disk that may be full."""
+        self.mark.unlink(missing_ok=True)
         self.lock.release()
 
 
@@ -63,11 +65,8 @@ def reason(trial: FrozenTrial) -> str | None:
     """Why a trial failed for good, None where it did not."""
     if trial.state != TrialState.FAIL:
         return None
-    if "error" in trial.user_attrs:
-        return str(trial.user_attrs["error"])
-    if _tries(trial) >= _TRIES and "stopped" not in trial.user_attrs:
-        return f"its process was killed {_TRIES} times: is there memory enough?"
-    return None
+    error = trial.user_attrs.get("error")
+    return None if error is None else str(error)
 
 
 def is_finished(trial: FrozenTrial) -> bool:
@@ -106,46 +105,72 @@ def claim(plan: Plan, study: optuna.Study, folder: Path, trials: int) -> Claim |
         if done + sum(trial.state == TrialState.RUNNING for trial in everything) >= trials:
             return Nothing.YET
         trial = study.ask()
-        lock = _lock_of(folder, trial.number)
+        first = int(trial.user_attrs.get(_FIRST, trial.number))
+        lock = _lock_of(folder, first)
         lock.acquire(timeout=0)
         overrides = _overrides(plan, trial)
         trial.set_user_attr("overrides", list(overrides))
-        first = int(trial.user_attrs.get("first", trial.number))
-        return Claim(trial, overrides, folder / "trials" / f"{first:04d}", lock)
+        place = folder / "trials" / f"{first:04d}"
+        return Claim(trial, overrides, place, lock, _mark_of(folder, trial.number))
 
 
 def release_dead(study: optuna.Study, folder: Path) -> None:
     """Put trials whose process is gone back in the queue; call it under the study's lock."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        lock = _lock_of(folder, trial.number)
+    everything = study.get_trials(deepcopy=False)
+    last = {_first(trial): trial.number for trial in everything}
+    for trial in everything:
+        if trial.state != TrialState.RUNNING:
+            continue
+        if last[_first(trial)] > trial.number:
+            # cut off below, between the queue and the telling; its successor may run by now
+            study.tell(trial.number, state=TrialState.FAIL)
+            continue
+        lock = _lock_of(folder, _first(trial))
         try:
             lock.acquire(timeout=0)
         except Timeout:
             continue
-        stopped = "stopped" in trial.user_attrs
-        if stopped or _tries(trial) < _TRIES:
-            # before it is told: cut off between the two it is done twice, not lost
-            params = {**trial.user_attrs.get("params", {}), **trial.params}
-            kept: dict[str, Any] = {
-                "params": params,
-                "first": trial.user_attrs.get("first", trial.number),
-                "tries": _tries(trial) + (not stopped),
-            }
-            if trial.user_attrs.get("default"):
-                kept["default"] = True
-            study.enqueue_trial(params, user_attrs=kept)
-        study.tell(trial.number, state=TrialState.FAIL)
-        lock.release()
+        try:
+            _release(study, folder, trial)
+        finally:
+            lock.release()
 
 
-def _tries(trial: FrozenTrial) -> int:
-    return int(trial.user_attrs.get("tries", 1))
+def _release(study: optuna.Study, folder: Path, trial: FrozenTrial) -> None:
+    """Queue ``trial`` again, or give it up where its process died too often."""
+    mark = _mark_of(folder, trial.number)
+    tries = int(trial.user_attrs.get("tries", 1))
+    if mark.exists() and tries >= _TRIES:
+        error = f"its process was killed {_TRIES} times: is there memory enough?"
+        optuna.Trial(study, trial._trial_id).set_user_attr("error", error)
+    else:
+        # before it is told: cut off between the two it is not lost
+        params = {**trial.user_attrs.get("params", {}), **trial.params}
+        kept: dict[str, Any] = {
+            "params": params,
+            _FIRST: _first(trial),
+            "tries": tries + mark.exists(),
+        }
+        if trial.user_attrs.get("default"):
+            kept["default"] = True
+        study.enqueue_trial(params, user_attrs=kept)
+    study.tell(trial.number, state=TrialState.FAIL)
+    mark.unlink(missing_ok=True)
 
 
-def _lock_of(folder: Path, number: int) -> FileLock:
+def _first(trial: FrozenTrial) -> int:
+    return int(trial.user_attrs.get(_FIRST, trial.number))
+
+
+def _lock_of(folder: Path, first: int) -> FileLock:
+    """Of a trial's folder: whatever the journal says, no two processes train in one."""
     place = folder / "trials"
     place.mkdir(parents=True, exist_ok=True)
-    return FileLock(place / f".{number:04d}.lock")
+    return FileLock(place / f".{first:04d}.lock")
+
+
+def _mark_of(folder: Path, number: int) -> Path:
+    return folder / "trials" / f".{number:04d}.begun"
 
 
 def _defaults(plan: Plan) -> dict[str, Any]:
@@ -153,7 +178,7 @@ def _defaults(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, distribution in plan.space.items():
         value = plan.default(key)
-        if distribution.holds(value):
+        if not key.startswith("+") and distribution.holds(value):
             found[key] = as_text(value) if isinstance(distribution, Choice) else value
     return found
 

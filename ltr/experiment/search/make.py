@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import optuna
@@ -60,14 +61,14 @@ def _work(order: Order, plan: Plan, study: optuna.Study, folder: Path) -> list[s
             return []
         cpu = pick_device(plan.config.device).type == "cpu" and plan.config.threads is None
         threads = max(1, (os.cpu_count() or 1) // order.workers) if cpu else None
-        return work_at_once(order, threads, watch.look)
+        return work_at_once(order, folder, threads, watch.look)
     except (KeyboardInterrupt, Interrupted):
         watch.close()
         print(f"search {plan.name}: {_so_far(study, order, plan)}")
         raise
     finally:
         watch.close()
-        with study_lock(folder):
+        with suppress(OSError), study_lock(folder):  # a full disk: the next call does it
             release_dead(study, folder)
 
 

@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from ltr.errors import ConfigError
+from ltr.experiment.search.space import is_no_knob
 
 _KEYS = (
     "trials", "name", "space", "workers", "folds", "seeds", "n_startup_trials", "pruner",
@@ -84,6 +85,8 @@ def parse_order(arguments: Sequence[str]) -> Order:
             raise ConfigError(f"{argument}: for the mean over several write {many}={value}")
         elif key == "resume" or key.startswith(("hydra", "~")):
             raise ConfigError(f"{argument}: a search cannot have it; leave it out")
+        elif _is_several(argument):
+            raise ConfigError(_one_each(argument, key, value))
         else:
             overrides.append(argument)
     return Order(
@@ -114,12 +117,28 @@ def parse_order(arguments: Sequence[str]) -> Order:
 def _value(key: str, value: str) -> Any:
     """A value as Hydra reads it on a command line."""
     try:
-        return OverridesParser.create().parse_override(f"{key}={value}").value()
+        return OverridesParser.create().parse_override(f"KEY={value}").value()
     except HydraException as error:
         raise ConfigError(
             f"{key}={value}: cannot be read; write it as [float,LOW,HIGH] or [choice,A,B], quoted "
             "where the shell asks for it"
         ) from error
+
+
+def _is_several(argument: str) -> bool:
+    """Whether Hydra would make several runs of it; what it cannot read is said when composing."""
+    try:
+        return OverridesParser.create().parse_override(argument).is_sweep_override()
+    except HydraException:
+        return False
+
+
+def _one_each(argument: str, key: str, value: str) -> str:
+    text = f"{argument}: a search has one value of a key: make one search for each"
+    # a model and a loss have keys of their own: trials of one could not have those of another
+    if is_no_knob(key) or key in ("model", "loss") or re.search(r"[()]", value):
+        return text
+    return f"{text}, or let the trials differ in it: space.{key}=[choice,{value}]"
 
 
 def _words(value: str) -> list[str]:

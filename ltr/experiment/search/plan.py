@@ -17,6 +17,9 @@ from ltr.experiment.identity import PLACES
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.space import Range, Space, chosen_space
 
+# Of a network's training; to boosted trees they do nothing, so trials would not differ.
+_NOT_OF_TREES = ("optimizer", "schedule", "batch_size", "list_size")
+
 
 @dataclass(frozen=True)
 class Repeat:
@@ -85,8 +88,8 @@ class Plan:
 
     @property
     def epochs(self) -> int:
-        """The most epochs that a training of a trial has."""
-        return _most_epochs(self.space, self.config)
+        """The most epochs that a training of a trial has; the first trial's are the config's."""
+        return max(_most_epochs(self.space, self.config), int(self.config.epochs))
 
 
 def make_plan(order: Order) -> Plan:
@@ -98,6 +101,7 @@ def make_plan(order: Order) -> Plan:
     config, choices = compose_train(order.overrides)
     fixed = [override.lstrip("+").partition("=")[0] for override in order.overrides]
     space = chosen_space(choices, order.space, order.changes, fixed)
+    _check_read(space, config)
     folds: Sequence[int | None] = _folds(order, config) or [None]
     seeds: Sequence[int | None] = order.seeds or [None]
     for key, several in (("dataset.fold", order.folds), ("seed", order.seeds)):
@@ -114,7 +118,23 @@ def make_plan(order: Order) -> Plan:
 
 def _most_epochs(space: Space, config: DictConfig) -> int:
     searched = space.get("epochs")
-    return int(searched.high if isinstance(searched, Range) else config.epochs)
+    if searched is None:
+        return int(config.epochs)
+    if isinstance(searched, Range):
+        return int(searched.high)
+    # what is no number is named when it is tried
+    return max((int(option) for option in searched.options if option.isdecimal()), default=1)
+
+
+def _check_read(space: Space, config: DictConfig) -> None:
+    if "model" in space or not str(config.model._target_).startswith("ltr.trees."):
+        return
+    unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_TREES]
+    if unread:
+        raise ConfigError(
+            f"space: {', '.join(unread)} {'do' if len(unread) > 1 else 'does'} nothing to boosted "
+            "trees: leave out; model.* are their settings"
+        )
 
 
 def compose_train(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:

@@ -111,7 +111,7 @@ def chosen_space(
         if value is not None:
             space[key] = distribution(f"space.{key}", value, before)
     for key in space:
-        if re.split(r"[.@]", key)[0] in _NO_KNOBS:
+        if is_no_knob(key):
             raise ConfigError(
                 f"space.{key}: trials must differ in knobs, not in data, seed, place or how they "
                 "are measured; set it without space."
@@ -122,6 +122,11 @@ def chosen_space(
             f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(spaces())}"
         )
     return space
+
+
+def is_no_knob(key: str) -> bool:
+    """Whether ``key`` decides how good a trial is said to be, or where it runs."""
+    return re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS
 
 
 def read_space(name: str) -> Space:

@@ -1,5 +1,6 @@
 """One trial: train for every fold and seed, tell the study how good it is on vali."""
 
+import errno
 import os
 import shutil
 import signal
@@ -8,17 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import optuna
+import torch
 from omegaconf import DictConfig
 from optuna.trial import TrialState
 
 from ltr.errors import CheckpointError, DataError, LTRError
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit
+from ltr.experiment.identity import code_digest
 from ltr.experiment.search.check import read_lists
 from ltr.experiment.search.claims import REACHED, Claim
 from ltr.experiment.search.plan import Plan, Repeat
+from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
+_CODE = "code.txt"  # in the folder of a training: the code its checkpoint is of
 _REPORTS = 100  # of a training to the pruner, at most
 
 
@@ -43,9 +48,9 @@ def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None =
     except optuna.TrialPruned as pruned:
         claim.trial.set_user_attr("pruned", str(pruned))
         study.tell(claim.trial, state=TrialState.PRUNED)
-    except (DataError, CheckpointError):
-        raise  # no fault of the trial
     except Exception as error:
+        if isinstance(error, (DataError, CheckpointError)) or is_full(error):
+            raise  # no fault of the trial
         claim.folder.mkdir(parents=True, exist_ok=True)
         (claim.folder / "error.txt").write_text(traceback.format_exc())
         kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
@@ -55,6 +60,11 @@ def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None =
         study.tell(claim.trial, report.mean)
     for path in claim.folder.rglob("*.pt"):  # the best configuration is trained anew
         path.unlink()
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it says that no more can be written to the disk."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Report:
@@ -115,13 +125,28 @@ def _train(config: DictConfig, choices: Mapping[str, str], folder: Path, report:
     """Train on train, select on vali; where it was cut off, from there."""
     experiment = build(config)
     lists = read_lists(experiment)
-    if (folder / "last.pt").is_file():
+    trees = str(config.model._target_).startswith("ltr.trees.")
+    code = f"{code_digest(trees=trees)} torch {torch.__version__}\n"
+    if _can_go_on(folder, code):
         config.resume = str(folder)
-        try:
-            fit(config, experiment, lists, folder, choices, report)
-            return
-        except CheckpointError:  # of other code
-            shutil.rmtree(folder)
-            config.resume = None
-    folder.mkdir(parents=True, exist_ok=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _CODE).write_text(code)
     fit(config, experiment, lists, folder, choices, report)
+
+
+def _can_go_on(folder: Path, code: str) -> bool:
+    """Whether a checkpoint of ``code`` is there.
+
+    Asked before ``fit``, whose own ``CheckpointError`` may be a full disk's: nothing is thrown away
+    for that.
+    """
+    note, last = folder / _CODE, folder / "last.pt"
+    if not (note.is_file() and note.read_text() == code and last.is_file()):
+        return False
+    try:
+        load_checkpoint(last)
+    except CheckpointError:  # damaged
+        return False
+    return True

@@ -13,10 +13,11 @@ from typing import IO
 
 import optuna
 
+from ltr.errors import CheckpointError
 from ltr.experiment.search.claims import Nothing, claim
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.plan import Plan
-from ltr.experiment.search.trial import do_trial
+from ltr.experiment.search.trial import do_trial, is_full
 
 _POLL_SECONDS = 0.3
 
@@ -41,23 +42,34 @@ def work(
     Raises:
         Interrupted, DataError, CheckpointError: as ``do_trial``.
     """
-    while parent is None or os.getppid() == parent:
-        found = claim(plan, study, folder, trials)
-        look()
-        if found is Nothing.LEFT:
-            return
-        if found is Nothing.YET:
-            time.sleep(_POLL_SECONDS)
-            continue
-        with found:
-            do_trial(plan, study, found, parent)
+    try:
+        while parent is None or os.getppid() == parent:
+            found = claim(plan, study, folder, trials)
+            look()
+            if found is Nothing.LEFT:
+                return
+            if found is Nothing.YET:
+                time.sleep(_POLL_SECONDS)
+                continue
+            with found:
+                do_trial(plan, study, found, parent)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise CheckpointError(
+            f"{folder} could not be written ({error.strerror}): free some space, then give the "
+            "same command again"
+        ) from error
 
 
-def work_at_once(order: Order, threads: int | None, look: Callable[[], None]) -> list[str]:
+def work_at_once(
+    order: Order, folder: Path, threads: int | None, look: Callable[[], None]
+) -> list[str]:
     """Let ``order.workers`` processes work until all trials are finished.
 
     Args:
         order: of the user.
+        folder: of the search; what a process that crashed had to say is kept there.
         threads: of each process; None: as PyTorch chooses.
         look: called every now and then.
 
@@ -91,7 +103,7 @@ def work_at_once(order: Order, threads: int | None, look: Callable[[], None]) ->
     return [
         reason
         for process, file in zip(processes, files, strict=True)
-        if (reason := _why(process.returncode, file)) is not None
+        if (reason := _why(process, file, folder)) is not None
     ]
 
 
@@ -109,10 +121,21 @@ def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _why(status: int, said: IO[str]) -> str | None:
+def _why(process: subprocess.Popen[bytes], said: IO[str], folder: Path) -> str | None:
     said.seek(0)
-    lines = [line for line in said.read().splitlines() if line.strip()]
+    text = said.read()
     said.close()
+    status, lines = process.returncode, [line for line in text.splitlines() if line.strip()]
     if status == 0:
         return None
-    return lines[-1] if lines else f"a worker ended with status {status}"
+    why = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    if status > 0 and lines:
+        why = lines[-1]
+    if len(lines) < 2:
+        return why
+    kept = folder / f"worker-{process.pid}.txt"
+    try:
+        kept.write_text(text)
+    except OSError:  # the disk may be what it ended for
+        return why
+    return f"{why}; all it said is in {kept}"

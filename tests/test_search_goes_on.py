@@ -1,0 +1,236 @@
+"""A search goes on: by the same command only, from where it was, in several processes."""
+
+import errno
+import logging
+import signal
+import stat
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from made_search import command, refused, rows, searched, small_search, study_of
+from optuna.trial import TrialState
+
+from ltr.errors import CheckpointError
+from ltr.experiment.search.best_file import check_free
+from ltr.experiment.search.claims import finished
+from ltr.experiment.search.order import Order
+from ltr.experiment.search.trial import Report
+from ltr.experiment.search.work import work_at_once
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.interruption import Interrupted
+
+small = small_search
+
+
+def test_another_search_is_not_continued_by_mistake(
+    small: list[str], letor_folder: Path, tmp_path: Path
+) -> None:
+    assert searched(*small, "trials=1", "epochs=1")
+    folder = tmp_path / "out/search/mine"
+    assert refused(*small, "epochs=2") == (
+        f"{folder} is a search with epochs=1, now it is 2: put it back, or give name=NAME for a "
+        "new search"
+    )
+    assert "space.optimizer.lr=[float,0.001,0.1,log], now it is [float,0.001,0.2,log]" in refused(
+        *small, "epochs=1", "space.optimizer.lr=[float,1e-3,0.2,log]"
+    )
+    assert "with repeats=[''], now it is ['seed1', 'seed2']" in refused(
+        *small, "epochs=1", "seeds=1,2"
+    )
+    assert searched(*small, "epochs=1", "trials=2", "device=cpu", "evaluation_items=99")
+    vali = letor_folder / "mine" / "vali.txt"
+    vali.write_text("".join(vali.read_text().splitlines(True)[:-1]))
+    assert "vali changed since the search in" in refused(*small, "epochs=1")
+
+
+def test_changed_code_is_told(
+    small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert searched(*small, "trials=1", "epochs=1")
+    assert "note: the code changed" not in capsys.readouterr().out
+    monkeypatch.setattr("ltr.experiment.search.make.code_digest", lambda: "other")
+    assert searched(*small, "trials=1", "epochs=1")
+    assert "note: the code changed since" in capsys.readouterr().out
+
+
+def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) -> None:
+    found = tmp_path / "experiment/found.yaml"
+    found.parent.mkdir()
+    found.write_text("mine: 1\n")
+    assert f"{found} is there and is not what this search wrote: give" in refused(*small)
+    assert not (tmp_path / "out").exists()
+    found.unlink()
+    assert searched(*small, "trials=1", "epochs=1")
+    check_free(found, tmp_path / "out/search/mine")
+    assert searched(*small, "trials=4", "epochs=1")  # its own it replaces
+    found.write_text(found.read_text() + "# my note\n")
+    assert "is not what this search wrote" in refused(*small, "trials=4", "epochs=1")
+
+
+def stop_at_epoch_2(patch: pytest.MonkeyPatch) -> None:
+    """As if the user did."""
+    original = Report.__call__
+
+    def stop(self: Report, epoch: int, metrics: Any) -> None:
+        original(self, epoch, metrics)
+        if epoch == 2:
+            raise Interrupted(signal.SIGINT)
+
+    patch.setattr(Report, "__call__", stop)
+
+
+def test_stopped_by_the_user_it_says_so_and_goes_on(
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for _ in range(4):  # as often as the user likes
+        with monkeypatch.context() as patch:
+            stop_at_epoch_2(patch)
+            with pytest.raises(Interrupted):
+                searched(*small, "trials=2")
+        assert "search mine: 0 of 2 trials finished\n" in capsys.readouterr().out
+        assert not study_of(tmp_path, *small).get_trials(states=(TrialState.RUNNING,))
+    assert (tmp_path / "out/search/mine/trials/0000/last.pt").is_file()
+    assert searched(*small, "trials=2")
+    assert [row["state"] for row in rows(tmp_path)].count("done") == 2
+
+
+def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    last = tmp_path / "out/search/mine/trials/0000/last.pt"
+
+    def stopped() -> None:
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            stop_at_epoch_2(patch)
+            with pytest.raises(Interrupted):
+                searched(*small, "trials=1")
+
+    stopped()
+    stopped()
+    assert "resumed at epoch 3, " in caplog.text
+    last.write_bytes(last.read_bytes()[:100])
+    stopped()
+    assert "resumed at epoch" not in caplog.text
+    monkeypatch.setattr("ltr.experiment.search.trial.code_digest", lambda trees: "other")
+    caplog.clear()
+    assert searched(*small, "trials=1")
+    assert "resumed at epoch" not in caplog.text
+    (done,) = finished(study_of(tmp_path, *small))
+    assert list(done.intermediate_values) == [1, 2, 3]
+
+
+def test_a_full_disk_costs_no_checkpoint_and_no_trial(
+    small: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    last = tmp_path / "out/search/mine/trials/0000/last.pt"
+    save = torch.save
+
+    def save_until(epoch: int) -> Any:
+        def saved(content: Any, file: Any) -> None:
+            if content["progress"]["epoch"] >= epoch:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            save(content, file)
+
+        return saved
+
+    for epoch in (2, 0, 0, 0):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "save", save_until(epoch))
+            with pytest.raises(CheckpointError, match="could not be written"):
+                searched(*small, "trials=1")
+        assert load_checkpoint(last)["progress"]["epoch"] == 1
+    caplog.clear()
+    assert searched(*small, "trials=1")
+    assert "resumed at epoch 2, " in caplog.text
+    (done,) = finished(study_of(tmp_path, *small))
+    assert (done.state, done.user_attrs["tries"]) == (TrialState.COMPLETE, 1)
+
+
+def test_a_killed_search_goes_on_where_it_was(
+    small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    small = [*small, "epochs=40", "trials=3", "pruner=none"]
+    process = subprocess.Popen(command(*small), stdout=subprocess.DEVNULL)
+    place = tmp_path / "out/search/mine/trials/0001"
+    waited = time.monotonic()
+    while not (place / "history.csv").is_file() or len(pd.read_csv(place / "history.csv")) < 6:
+        assert process.poll() is None
+        assert time.monotonic() < waited + 120
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    began = study_of(tmp_path, *small).get_trials()[1].params
+    reached = load_checkpoint(place / "last.pt")["progress"]["epoch"]
+    assert 5 <= reached < 40
+    assert searched(*small)
+    assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
+    table = rows(tmp_path)
+    assert [row["state"] for row in table].count("done") == 3
+    assert table[1]["state"] == "cut off"
+    again = next(trial for trial in finished(study_of(tmp_path, *small)) if trial.number == 2)
+    assert again.params == began
+    assert (again.user_attrs["first"], again.user_attrs["tries"]) == (1, 2)
+    assert len(again.intermediate_values) == 40  # those before the kill too
+    history = pd.read_csv(place / "history.csv")
+    assert history.epoch.tolist() == list(range(41))
+    assert again.value == history["vali_ndcg@5"].iloc[1:].max()
+
+
+def test_two_workers_share_the_trials(small: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(*small, "trials=8", "epochs=60", "pruner=none", "workers=2"),
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\ntrial ") == 8
+    assert "ended early" not in done.stdout
+    assert [row["state"] for row in rows(tmp_path)] == ["done"] * 8
+    assert (tmp_path / "experiment/found.yaml").is_file()
+    spans = [(t.datetime_start, t.datetime_complete) for t in finished(study_of(tmp_path, *small))]
+    # one process does one trial after the other
+    assert any(two[0] < one[1] for one, two in pairwise(sorted(spans)) if two[0] and one[1])
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("echo Traceback >&2; echo 'KeyError: 3' >&2; exit 1", "KeyError: 3"),
+        ("echo Traceback >&2; echo 'KeyError: 3' >&2; kill -9 $$", "killed by SIGKILL"),
+        ("echo 'trials=x: give a number' >&2; exit 2", "trials=x: give a number"),
+        ("exit 3", "status 3"),
+    ],
+)
+def test_what_a_crashed_worker_said_is_kept(
+    does: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(sys, "executable", str(python))
+    reasons = work_at_once(Order(workers=2), tmp_path, None, lambda: None)
+    kept = sorted(tmp_path.glob("worker-*.txt"))
+    if "Traceback" not in does:
+        assert (reasons, kept) == ([why] * 2, [])
+        return
+    assert sorted(reasons) == sorted(f"{why}; all it said is in {file}" for file in kept)
+    assert {file.read_text() for file in kept} == {"Traceback\nKeyError: 3\n"}
