@@ -43,7 +43,7 @@ def importances(run: str, keys: Sequence[str] = ()) -> str:
         table.to_csv(write / "importances.csv", index=False)
         (write / model.native).write_bytes(model.content)
     used = int((table.gain > 0).sum())
-    shown = table.dropna(axis="columns").drop(columns="gain").head(top or None)
+    shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
     lines = [
         f"{run}: trees of {model.title} {model.version}, {used} of {model.width} features used",
         tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=","),
