@@ -126,7 +126,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
             importances(str(tmp_path / "none"), [wrong])
 
 
-def test_the_command_needs_torch_for_work_only(tmp_path) -> None:
+def test_the_command_needs_torch_for_work_only(data, tmp_path) -> None:
     script = str(ROOT / "scripts" / "importances.py")
     code = (
         "import runpy, sys\n"
@@ -138,6 +138,12 @@ def test_the_command_needs_torch_for_work_only(tmp_path) -> None:
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "heavy: []" in got.stdout
     assert "write=FOLDER" in got.stdout
+    train(tmp_path / "run", *data, "model=lightgbm", "epochs=2")
+    got = subprocess.run(
+        [sys.executable, script, str(tmp_path / "run"), "top=1"],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    assert got.stdout == importances(str(tmp_path / "run"), ["top=1"]) + "\n"
     got = subprocess.run(
         [sys.executable, script, str(tmp_path / "nowhere")],
         capture_output=True, text=True, check=False, cwd=ROOT,

@@ -9,6 +9,7 @@ import torch
 from tabulate import tabulate
 
 from ltr.errors import CheckpointError, ConfigError
+from ltr.experiment.cli import register_resolvers
 from ltr.experiment.kept import load_kept
 from ltr.trees import BoostedTrees
 
@@ -27,6 +28,7 @@ def importances(run: str, keys: Sequence[str] = ()) -> str:
         ConfigError, CheckpointError: one line that says what to mend.
     """
     top, write = _read(keys)
+    register_resolvers()  # the run's config needs them
     model = load_kept(run, torch.device("cpu")).model
     if not isinstance(model, BoostedTrees):
         raise CheckpointError(
