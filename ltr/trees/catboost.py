@@ -9,13 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.model import (
-    BoostedTrees,
-    Boosting,
-    Order,
-    items_of,
-    labels_of,
-)
+from ltr.trees.arrays import items_of, labels_of, single
+from ltr.trees.model import BoostedTrees, Boosting, Importances, Order
+
+_STOPPING = ("od_type", "od_wait", "od_pval", "early_stopping_rounds")
+_CHOOSING = ("use_best_model", "best_model_min_trees")
+_WRITING = (
+    "allow_writing_files", "train_dir", "save_snapshot", "snapshot_file", "snapshot_interval",
+    "logging_level", "metric_period", "verbose", "verbose_eval", "silent",
+)  # fmt: skip
+_CATEGORIES = ("cat_features", "text_features", "embedding_features")
+_NO_CATEGORIES = "a feature is a number here: leave it out"
 
 
 class CatBoost(BoostedTrees):
@@ -38,16 +42,27 @@ class CatBoost(BoostedTrees):
 
     library = "catboost"
     title = "CatBoost"
+    native = "model.cbm"
     objectives = ("YetiRank", "YetiRankPairwise", "PairLogit", "QueryRMSE")
+    per_feature = (
+        "monotone_constraints", "feature_weights", "first_feature_use_penalties",
+        "per_object_feature_penalties",
+    )  # fmt: skip
     reserved: ClassVar = {
+        **dict.fromkeys(_STOPPING, "set patience instead"),
+        **dict.fromkeys(_CHOOSING, "set select instead"),
+        **dict.fromkeys(_WRITING, "leave it out"),
+        **dict.fromkeys(_CATEGORIES, _NO_CATEGORIES),
+        "grow_policy": "only symmetric trees can be cut at the best round: leave it out, or use "
+        "model=lightgbm (grown by leaf) or model=xgboost (by level)",
         "loss_function": "set model.objective instead",
         "iterations": "set epochs instead",
         "random_seed": "set seed instead",
         "thread_count": "set threads instead",
         "task_type": "set device instead",
+        "devices": "set device instead",
         "eval_metric": "set metrics and select_on instead",
-        "logging_level": "leave it out",
-        "allow_writing_files": "leave it out",
+        "custom_metric": "set metrics and select_on instead",
     }
     takes_losses = False
 
@@ -89,6 +104,11 @@ class CatBoost(BoostedTrees):
     def count_leaves(self, booster: Any) -> int:
         """See the base class."""
         return int(booster.get_tree_leaf_counts().sum())
+
+    def importances_in(self, booster: Any) -> Importances:
+        """See the base class; the gain is ``PredictionValuesChange``, of a sum of 100."""
+        gain = booster.get_feature_importance(type="PredictionValuesChange")
+        return Importances(np.asarray(gain, float), np.full(self.width, np.nan))
 
     def library_error(self) -> type[Exception]:
         """See the base class."""
@@ -147,7 +167,7 @@ class _Boosting(Boosting):
         if self._trees < self._booster.tree_count_:
             self._trees += 1
             for split, stages in self._staged.items():
-                self._now[split] = next(stages).astype(np.float32)
+                self._now[split] = single(next(stages))
 
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._now[split]

@@ -7,11 +7,12 @@ import numpy as np
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.errors import ConfigError
+from ltr.errors import CheckpointError, ConfigError
 from ltr.training.settings import Settings
 from ltr.training.step import Loss
-from ltr.trees.model import BoostedTrees, Order
+from ltr.trees.model import WRONG_TYPE, BoostedTrees, Order
 from ltr.trees.objective import LossObjective
+from ltr.trees.options import columns
 
 # Settings of the neural trainer that trees cannot obey, as they are when left alone.
 _UNUSED: dict[str, Any] = {
@@ -20,7 +21,9 @@ _UNUSED: dict[str, Any] = {
 
 
 def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> None:
-    """Boost ``model``, of two features, once on tiny lists, as a run would.
+    """Boost ``model`` twice on tiny lists and keep the first round, as a run would.
+
+    ``model`` is one made for this: it is given as many features as its options are for.
 
     Raises:
         ConfigError: the library refuses a setting, or one asks for what trees do not have.
@@ -41,8 +44,15 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
             f"model.objective={model.objective} and a loss: give one of them; leave out loss=... "
             "for the objective, or model.objective for the loss"
         )
+    if loss is None and settings.empty_lists != "keep":
+        raise ConfigError(
+            f"empty_lists={settings.empty_lists}: {model.title}'s own {model.own_objective()} "
+            "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
+        )
+    model.width = columns(model.options)
+    two = np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32)
     lists = Lists(
-        features=np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32),
+        features=np.tile(two, (1, model.width))[:, : model.width],
         labels=np.array([0, 1, 1, 0], np.float32),
         offsets=np.array([0, 2, 4]),
         qids=np.array(["1", "2"]),
@@ -51,15 +61,17 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
     order = Order(
         data={"train": data},
         derivatives=None if loss is None else LossObjective(loss, data),
-        rounds=1,
+        rounds=2,
         seed=settings.seed,
         threads=1,
         device="cpu",
         stop=lambda: False,
     )
-    with model.complaints():
+    with model.complaints(*WRONG_TYPE):
         boosting = model.boost(order)
         boosting.round()
+        boosting.round()
+        kept = boosting.content(1) if boosting.trees else b""
     known = boosting.parameters()
     unknown = [] if known is None else sorted(model.options.keys() - known)
     if unknown:
@@ -67,3 +79,10 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
             f"model.options.{unknown[0]}: {model.title} {model.version} has no parameter of that "
             "name (other names for one are not taken): see its documentation"
         )
+    try:
+        model.take(kept)
+    except CheckpointError as error:
+        raise ConfigError(
+            f"{model.title} does not read the trees again that it grows with these settings: leave "
+            "out some of model.options"
+        ) from error

@@ -19,7 +19,7 @@ from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.settings import Settings
 from ltr.training.step import Loss
 from ltr.training.trainer import AfterEpoch, Progress, selection_of, sentence
-from ltr.trees.model import BoostedTrees, Boosting, Order
+from ltr.trees.model import WRONG_TYPE, BoostedTrees, Boosting, Order
 from ltr.trees.objective import LossObjective
 from ltr.trees.padded import Watched
 
@@ -35,7 +35,8 @@ class TreeTrainer:
     An epoch is a round: ``epochs`` is the most rounds, ``patience`` how many may pass without a
     better ``select_on`` of vali. Every round sees all lists whole, so ``batch_size`` and
     ``list_size`` do nothing. A run that was cut off begins again when it is resumed, and comes to
-    the same trees: the libraries do not keep where their random numbers stand.
+    the same trees: the libraries do not keep where their random numbers stand. What it had kept
+    stays until it has come as far again.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class TreeTrainer:
         self.folder, self.kept, self.after_epoch = folder, kept, after_epoch
         self.progress = Progress()
         self._clock = time.perf_counter()
-        self._best_trees = 0
+        self._best_trees = self._last_trees = 0
+        self._there = 0  # rounds of the checkpoint that is taken over
         self._watched: dict[str, Watched] = {}
         self._objective: LossObjective | None = None
 
@@ -79,14 +81,18 @@ class TreeTrainer:
 
         Raises:
             ConfigError, DataError: the library refuses a setting or the lists.
-            TrainingError: the loss or its gradient is not finite.
+            TrainingError: the loss, its gradient or a score is not finite; the rounds before it
+                are saved.
             Interrupted: SIGINT or SIGTERM came; the trees so far are saved.
         """
         if self._over():
+            write_history(self.folder / "history.csv", self.progress.history)
             for row in self.progress.history:
                 self._tell(row)
             return self.progress
         settings = self.settings
+        self.model.check_lists()
+        self._there = self.progress.epoch
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
         self._clock = started = time.perf_counter()
         self._watched = {
@@ -115,8 +121,9 @@ class TreeTrainer:
                 stop=lambda: interruption.signum is not None,
             )
             try:
-                with self.model.complaints():
+                with self.model.complaints(*WRONG_TYPE):
                     boosting = self.model.boost(order)
+                with self.model.complaints():
                     self._go_on(boosting, scalars, interruption, started)
             finally:
                 if self.progress.history:
@@ -131,8 +138,17 @@ class TreeTrainer:
         saved = written = 0.0  # long ago
         with tqdm(total=settings.epochs, desc="rounds", leave=False, disable=None) as bar:
             while True:
-                row = self._row(boosting, time.perf_counter() - started)
-                self._judge(row, boosting)
+                try:
+                    if done.history:  # round 0 is the start
+                        started = time.perf_counter()
+                        boosting.round()
+                        done.epoch += 1
+                        bar.update()
+                    row = self._row(boosting, time.perf_counter() - started)
+                    self._judge(row, boosting)
+                except Exception:
+                    self._keep_good_rounds(boosting)
+                    raise
                 now = time.perf_counter()
                 ends = self._over() or interruption.signum is not None
                 if ends or not saved or now - saved > 60 * settings.checkpoint_minutes > 0:
@@ -146,13 +162,14 @@ class TreeTrainer:
                     log.info("%s", sentence(row, settings.epochs, unit="round"))
                 self._tell(row)
                 if interruption.signum is not None:
+                    if done.epoch < self._there:
+                        log.info(
+                            "the %d rounds kept before stay; give epochs=%d again to go on",
+                            self._there, settings.epochs,
+                        )  # fmt: skip
                     raise Interrupted(interruption.signum)
                 if ends:
                     return
-                started = time.perf_counter()
-                boosting.round()
-                done.epoch += 1
-                bar.update()
 
     def _tell(self, row: Mapping[str, float]) -> None:
         if self.after_epoch is not None:
@@ -172,8 +189,9 @@ class TreeTrainer:
 
     def _judge(self, row: dict[str, float], boosting: Boosting) -> None:
         done = self.progress
-        done.history.append(row)
         selected = selection_of(row, self.settings.select_on)
+        done.history.append(row)
+        self._last_trees = boosting.trees
         # As for a network, no round at all counts as the best only where it is all there is.
         if selected > done.best_value and (done.epoch > 0 or self.settings.epochs == 0):
             done.best_value, done.best_epoch = selected, done.epoch
@@ -186,16 +204,28 @@ class TreeTrainer:
         return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
 
     def _keep(self, boosting: Boosting) -> None:
-        """Write ``last.pt`` and, once there is a best round, ``best.pt``."""
+        """Write ``last.pt`` and, once there is a best round, ``best.pt``.
+
+        A checkpoint of more rounds, which this fit comes to as well, is left as it is.
+        """
+        if self.progress.epoch < self._there and not self._over():
+            return
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
-        for path, trees in ((self.best, self._best_trees), (self.last, boosting.trees)):
+        for path, trees in ((self.best, self._best_trees), (self.last, self._last_trees)):
             if path == self.best and self.progress.best_epoch is None:
                 continue
             self.model.take(boosting.content(trees) if trees else b"")
             content = {"model": self.model.state_dict(), "progress": vars(self.progress)}
             save_checkpoint(path, content | dict(self.kept))
+
+    def _keep_good_rounds(self, boosting: Boosting) -> None:
+        """Where a round broke down, keep those before it, if one of them is the best."""
+        done = self.progress
+        if done.best_epoch is not None:
+            done.epoch = int(done.history[-1]["epoch"])
+            self._keep(boosting)
 
     def resume(self, device: torch.device) -> None:
         """Take over a run that is finished from ``last.pt``; any other begins again in ``fit``."""

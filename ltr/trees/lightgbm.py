@@ -9,17 +9,21 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.trees.model import (
-    BoostedTrees,
-    Boosting,
-    Order,
-    check_whole_labels,
-    items_of,
-    labels_of,
-)
+from ltr.trees.arrays import check_whole_labels, items_of, labels_of, single
+from ltr.trees.model import BoostedTrees, Boosting, Importances, Order
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1023  # 2^1023 is the largest power of two in float64
+_ALIASES = ("application", "app", "objective_type", "loss")
+_OF_FILES = (
+    "data", "valid", "header", "label_column", "weight_column", "group_column", "ignore_column",
+    "two_round", "pre_partition", "precise_float_parser", "parser_config_file",
+)  # fmt: skip
+_OF_OTHERS = (
+    "num_class", "is_unbalance", "scale_pos_weight", "reg_sqrt", "alpha", "fair_c",
+    "poisson_max_delta_step", "tweedie_variance_power", "multi_error_top_k", "auc_mu_weights",
+    "drop_rate", "max_drop", "skip_drop", "xgboost_dart_mode", "uniform_drop", "drop_seed",
+)  # fmt: skip
 
 
 class LightGBM(BoostedTrees):
@@ -38,14 +42,32 @@ class LightGBM(BoostedTrees):
 
     library = "lightgbm"
     title = "LightGBM"
+    native = "model.txt"
     objectives = ("lambdarank", "rank_xendcg")
+    per_feature = (
+        "monotone_constraints", "feature_contri", "max_bin_by_feature",
+        "cegb_penalty_feature_lazy", "cegb_penalty_feature_coupled",
+    )  # fmt: skip
     reserved: ClassVar = {
+        **dict.fromkeys(_ALIASES, "set model.objective instead"),
+        **dict.fromkeys(_OF_FILES, "LightGBM reads no file here: leave it out"),
+        **dict.fromkeys(_OF_OTHERS, "no objective or boosting here uses it: leave it out"),
         "num_iterations": "set epochs instead",
         "seed": "set seed instead",
         "num_threads": "set threads instead",
+        "device_type": "LightGBM is on the CPU here: leave it out",
         "metric": "set metrics and select_on instead",
+        "eval_at": "set metrics and select_on instead",
+        "first_metric_only": "set metrics and select_on instead",
         "early_stopping_round": "set patience instead",
+        "early_stopping_min_delta": "set patience instead",
         "verbosity": "leave it out",
+        "deterministic": "it is true, so that a run can be repeated: leave it out",
+        "force_row_wise": "it is true, so that a run can be repeated: leave it out",
+        "force_col_wise": "it is by row, so that a run can be repeated: leave it out",
+        "feature_pre_filter": "it is false: leave it out",
+        "categorical_feature": "features are transformed and missing ones filled before trees see "
+        "them, which mixes categories: give a column of 0 and 1 for each category in the data",
         "label_gain": "the gain is 2^label - 1, for another one boost with a loss",
         "boosting": "the best round is kept, so that its trees must not change later: leave it out",
     }
@@ -120,6 +142,11 @@ class LightGBM(BoostedTrees):
         """See the base class."""
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
+    def importances_in(self, booster: Any) -> Importances:
+        """See the base class; the gain is the sum over splits of what each lowers the objective."""
+        gain, splits = (booster.feature_importance(kind) for kind in ("gain", "split"))
+        return Importances(gain.astype(float), splits.astype(float))
+
     def library_error(self) -> type[Exception]:
         """See the base class."""
         return self.module.basic.LightGBMError
@@ -162,7 +189,7 @@ class _Boosting(Boosting):
         found: list[NDArray[np.float32]] = []
 
         def take(scores: NDArray[np.float64], _: Any) -> tuple[str, float, bool]:
-            found.append(scores.astype(np.float32))
+            found.append(single(scores))
             return "taken", 0.0, True
 
         if split == "train":

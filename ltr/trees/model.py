@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +15,34 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.errors import CheckpointError, ConfigError, LTRError, TrainingError
 from ltr.models.checks import positive_int
+from ltr.trees.arrays import single
+from ltr.trees.options import values_in
 from ltr.typing import Features, Mask, Ranks, Scores
 
 # Scores of all items of train, float64 -> gradient and curvature of each, float32.
 Derivatives = Callable[[NDArray[np.float64]], tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+# What to do where scores are not finite.
+NOT_FINITE = (
+    "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
+    "features and labels of these lists"
+)
+# What a library raises, besides its own error, where a setting has the wrong type.
+WRONG_TYPE = (TypeError, ValueError, AttributeError)
+
+
+class Importances(NamedTuple):
+    """What each feature did in all trees together.
+
+    Attributes:
+        gain: ``[width]``, in the library's unit.
+        splits: ``[width]``, how many splits use it; NaN where the library does not say.
+    """
+
+    gain: NDArray[np.float64]
+    splits: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -88,9 +110,11 @@ class BoostedTrees(nn.Module, ABC):
 
     library: ClassVar[str]  # as it is imported
     title: ClassVar[str]
+    native: ClassVar[str]  # name of a file of the booster as the library writes it
     objectives: ClassVar[tuple[str, ...]]
     # Options that a run decides, or that break what it keeps, and what to do instead.
     reserved: ClassVar[Mapping[str, str]]
+    per_feature: ClassVar[tuple[str, ...]]  # options that are lists, a value for each feature
     takes_losses: ClassVar[bool] = True  # whether it boosts with a loss of ltr.losses
 
     def __init__(
@@ -135,15 +159,24 @@ class BoostedTrees(nn.Module, ABC):
         """Leaves of all trees."""
 
     @abstractmethod
+    def importances_in(self, booster: Any) -> Importances:
+        """Gain and splits of each feature."""
+
+    @abstractmethod
     def library_error(self) -> type[Exception]:
         """What the library raises."""
 
     @contextmanager
-    def complaints(self) -> Iterator[None]:
-        """Inside, what the library refuses comes out as a ``ConfigError`` of one line."""
+    def complaints(self, *also: type[Exception]) -> Iterator[None]:
+        """Inside, what the library refuses comes out as a ``ConfigError`` of one line.
+
+        So does an error of the types ``also`` that is not one of this project.
+        """
         try:
             yield
-        except self.library_error() as error:
+        except (self.library_error(), *also) as error:
+            if isinstance(error, LTRError):
+                raise
             text = " ".join(str(error).partition("Stack trace")[0].split())
             raise ConfigError(f"{self.title}: {text}; check the model.* settings") from error
 
@@ -162,16 +195,43 @@ class BoostedTrees(nn.Module, ABC):
         """Leaves of all trees, a fitted number each."""
         return 0 if self._booster is None else self.count_leaves(self._booster)
 
+    @property
+    def content(self) -> bytes:
+        """The booster as the library writes it; empty before any tree is grown."""
+        return self._content
+
+    def importances(self) -> Importances:
+        """Gain and splits of each feature; zeros before any tree is grown."""
+        if self._booster is None:
+            return Importances(np.zeros(self.width), np.zeros(self.width))
+        return self.importances_in(self._booster)
+
+    def check_lists(self) -> None:
+        """Raise ``ConfigError`` where an option that has a value for each feature has not."""
+        for name in self.per_feature:
+            given = values_in(self.options.get(name))
+            if given and given != self.width:
+                raise ConfigError(
+                    f"model.options.{name} has {given} values, the lists have {self.width} "
+                    "features: give a value for each feature"
+                )
+
     def own_objective(self) -> str:
         """The objective of the library that is used where no loss is chosen."""
         return self.objective or self.objectives[0]
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used.
+
+        Raises:
+            TrainingError: a score is not finite.
+        """
         scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         if self._booster is not None and bool(mask.any()):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())
-            found = self.score_items(self._booster, items).astype(np.float32)
+            found = single(self.score_items(self._booster, items))
+            if not np.isfinite(found).all():
+                raise TrainingError(f"the trees' scores are not finite: {NOT_FINITE}")
             scores[mask] = torch.from_numpy(found).to(mask.device)
         return scores
 
@@ -222,23 +282,3 @@ def imported(library: str) -> ModuleType:
             f"model={library} needs {library}, which does not load here "
             f"({' '.join(str(error).split())}): pip install 'ltr[gbdt]'"
         ) from error
-
-
-def items_of(data: ItemTensors) -> NDArray[np.float32]:
-    """The transformed features ``[items, width]`` on the CPU."""
-    return data.features.cpu().numpy()
-
-
-def labels_of(data: ItemTensors) -> NDArray[np.float32]:
-    """The labels ``[items]`` on the CPU."""
-    return data.labels.cpu().numpy()
-
-
-def check_whole_labels(data: ItemTensors, what: str, *, most: float, instead: str) -> None:
-    """Raise ``DataError`` unless all labels are whole numbers from 0 to ``most``."""
-    labels = labels_of(data)
-    wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > most)]
-    if len(wrong):
-        raise DataError(
-            f"{what} takes whole labels from 0 to {most:g}, train has {wrong[0]:g}: {instead}"
-        )

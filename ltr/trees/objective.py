@@ -11,6 +11,7 @@ from ltr.training.step import Loss
 from ltr.trees.padded import padded_batches
 
 _STEP = 1.0  # how far the scores move for the curvature, in units of the scores
+_PAIRS = 240  # of items in a batch, for an item that the batch may have
 _LEAST = 1.0  # curvature in units of the gradient: no leaf asks for a step of more than 1 / this
 
 
@@ -55,13 +56,14 @@ class LossObjective:
             loss: a function of ``ltr.losses`` with its knobs bound.
             data: the lists of train.
             empty: ``keep`` or ``skip``, whether lists with no relevant item count.
-            items: bounds the padded items of a batch; it changes memory, and values only of a loss
+            items: bounds the padded items of a batch, and 240 times as many their pairs, which
+                most losses keep several numbers of; it changes memory, and values only of a loss
                 that draws.
             seed: of v.
         """
         self._loss, self._qids, self._items = loss, data.qids, len(data.labels)
         self._device = data.device
-        self._batches = padded_batches(data, items=items)
+        self._batches = padded_batches(data, items=items, pairs=items * _PAIRS)
         self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
         self._random = np.random.default_rng(seed)
         self.lists = int(sum(counted.sum() for counted in self._counted))

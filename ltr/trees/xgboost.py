@@ -8,14 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.model import (
-    BoostedTrees,
-    Boosting,
-    Order,
-    check_whole_labels,
-    items_of,
-    labels_of,
-)
+from ltr.trees.arrays import check_whole_labels, items_of, labels_of
+from ltr.trees.model import BoostedTrees, Boosting, Importances, Order
+from ltr.trees.options import as_text
 
 
 class XGBoost(BoostedTrees):
@@ -34,9 +29,12 @@ class XGBoost(BoostedTrees):
 
     library = "xgboost"
     title = "XGBoost"
+    native = "model.ubj"
     objectives = ("rank:ndcg", "rank:pairwise")
+    per_feature = ("monotone_constraints",)
     reserved: ClassVar = {
         "seed": "set seed instead",
+        "random_state": "set seed instead",
         "nthread": "set threads instead",
         "n_jobs": "set threads instead",
         "device": "set device instead",
@@ -44,6 +42,12 @@ class XGBoost(BoostedTrees):
         "min_split_loss": "set model.gamma instead",
         "alpha": "set model.reg_alpha instead",
         "lambda": "set model.reg_lambda instead",
+        "eval_metric": "set metrics and select_on instead",
+        "disable_default_eval_metric": "set metrics and select_on instead",
+        "validate_parameters": "options are checked here: leave it out",
+        "process_type": "trees are always grown anew: leave it out",
+        "updater": "it is that of hist: leave it out",
+        "multi_strategy": "an item has one score: leave it out",
         "verbosity": "leave it out",
         "tree_method": "it is hist: leave it out",
         "base_score": "it is 0: leave it out",
@@ -81,7 +85,7 @@ class XGBoost(BoostedTrees):
             "colsample_bytree": colsample_bytree,
             "subsample": subsample,
             "max_bin": max_bin,
-            **self.options,
+            **{name: as_text(value) for name, value in self.options.items()},
         }
         self.pairs: dict[str, Any] = {
             "lambdarank_pair_method": lambdarank_pair_method,
@@ -116,6 +120,13 @@ class XGBoost(BoostedTrees):
         """See the base class."""
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
+    def importances_in(self, booster: Any) -> Importances:
+        """See the base class; the gain is the sum over splits of what each lowers the objective."""
+        names = [f"f{i}" for i in range(self.width)]  # XGBoost's own; it leaves out unused ones
+        found = (booster.get_score(importance_type=kind) for kind in ("total_gain", "weight"))
+        gain, splits = (np.array([each.get(n, 0.0) for n in names], float) for each in found)
+        return Importances(gain, splits)
+
     def library_error(self) -> type[Exception]:
         """See the base class."""
         return self.module.core.XGBoostError
@@ -134,11 +145,17 @@ class XGBoost(BoostedTrees):
         return booster.inplace_predict(items, predict_type="margin")
 
 
-def _keys(tree: Any) -> Iterator[str]:
-    """Every key of nested mappings."""
-    for key, value in tree.items() if isinstance(tree, dict) else ():
-        yield key
-        yield from _keys(value)
+def _parameters(config: Any) -> Iterator[str]:
+    """The names of single values in what XGBoost says of its configuration.
+
+    They stand in mappings called ``..._param``; that of the learner's model is found from the data.
+    """
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if key.endswith("_param") and key != "learner_model_param":
+            yield from (name for name, one in value.items() if not isinstance(one, dict | list))
+        else:
+            for below in value if isinstance(value, list) else [value]:
+                yield from _parameters(below)
 
 
 class _Boosting(Boosting):
@@ -169,7 +186,7 @@ class _Boosting(Boosting):
         return self._booster.predict(self._lists[split], output_margin=True)
 
     def parameters(self) -> set[str]:
-        return set(_keys(json.loads(self._booster.save_config())))
+        return set(_parameters(json.loads(self._booster.save_config())))
 
     @property
     def trees(self) -> int:

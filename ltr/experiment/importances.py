@@ -1,0 +1,91 @@
+"""Which features the trees of a run use, as a table and as files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from tabulate import tabulate
+
+from ltr.errors import CheckpointError, ConfigError
+from ltr.experiment.cli import register_resolvers
+from ltr.experiment.kept import load_kept
+from ltr.trees import BoostedTrees
+
+_KEYS = ("top", "write")
+
+
+def importances(run: str, keys: Sequence[str] = ()) -> str:
+    """The features of the largest gain in the trees of ``run``, as a table.
+
+    Args:
+        run: A run folder, or a checkpoint in it.
+        keys: ``top=NUMBER`` of features, 0 is all; ``write=FOLDER`` for files of all of them and of
+            the booster.
+
+    Raises:
+        ConfigError, CheckpointError: one line that says what to mend.
+    """
+    top, write = _read(keys)
+    register_resolvers()  # the run's config needs them
+    model = load_kept(run, torch.device("cpu")).model
+    if not isinstance(model, BoostedTrees):
+        raise CheckpointError(
+            f"{run} is a {type(model).__name__}, which has no importances of features: give a run "
+            "of model=lightgbm, xgboost, catboost or stumps"
+        )
+    if not model.content:
+        raise CheckpointError(
+            f"{run} has no tree (it was kept before the first round): resume it, or give another"
+        )
+    table = table_of(model)
+    if write is not None:
+        write.mkdir(parents=True, exist_ok=True)
+        table.to_csv(write / "importances.csv", index=False)
+        (write / model.native).write_bytes(model.content)
+    used = int((table.gain > 0).sum())
+    shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
+    lines = [
+        f"{run}: trees of {model.title} {model.version}, {used} of {model.width} features used",
+        tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=","),
+    ]
+    if write is not None:
+        lines.append(f"written: {write / 'importances.csv'}, {write / model.native}")
+    return "\n".join(lines)
+
+
+def table_of(model: BoostedTrees) -> pd.DataFrame:
+    """``feature`` (from 1), ``gain``, ``share`` of all gain, ``splits``; the largest gain first.
+
+    ``splits`` is empty where the library does not say.
+    """
+    gain, splits = model.importances()
+    known = not np.isnan(splits).any()
+    table = pd.DataFrame(
+        {
+            "feature": np.arange(1, model.width + 1),
+            "gain": gain,
+            "share": gain / max(gain.sum(), np.finfo(float).tiny),
+            "splits": splits.astype(int) if known else splits,
+        }
+    )
+    return table.sort_values("gain", ascending=False, kind="stable")
+
+
+def _read(keys: Sequence[str]) -> tuple[int, Path | None]:
+    given: dict[str, str] = {}
+    for text in keys:
+        key, equals, value = text.partition("=")
+        if not equals or key not in _KEYS:
+            raise ConfigError(f"{text}: no such key; after the run give top=20 or write=FOLDER")
+        given[key] = value
+    top = given.get("top", "20")
+    if not top.isdecimal():
+        raise ConfigError(f"top={top}: give a whole number >= 0, 0 is all")
+    if "write" not in given:
+        return int(top), None
+    write = Path(given["write"])
+    if not given["write"] or (write.exists() and not write.is_dir()):
+        raise ConfigError(f"write={given['write']}: that is no folder, give write=FOLDER")
+    return int(top), write

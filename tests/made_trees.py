@@ -1,0 +1,81 @@
+"""Small trees, trained in the process of the tests."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from numpy.typing import NDArray
+
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.experiment.build import make_loss
+from ltr.experiment.kept import load_kept
+from ltr.experiment.run import run
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.evaluation import predict
+from ltr.trees import CatBoost, LightGBM, LossObjective, XGBoost
+from ltr.trees.model import Order
+
+LIBRARIES = ["lightgbm", "xgboost", "catboost"]
+KINDS = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}
+SMALL = {
+    "lightgbm": ["model.min_data_in_leaf=3", "model.num_leaves=4"],
+    "stumps": ["model.min_data_in_leaf=3"],
+    "xgboost": ["model.max_depth=2"],
+    "catboost": ["model.depth=2"],
+}
+
+
+def reading(folder: Path) -> list[str]:
+    """The overrides that name ``folder``, one of ``letor_folder``."""
+    return [
+        "dataset=letor", "dataset.folder=mine", f"data_dir={folder}", f"cache_dir={folder}/cache",
+    ]  # fmt: skip
+
+
+def train(folder: Path, *overrides: str) -> dict[str, float]:
+    folder.mkdir(exist_ok=True)
+    (model,) = (o.partition("=")[2] for o in overrides if o.startswith("model="))
+    return run(compose(*SMALL[model], *overrides), folder, {"model": model})
+
+
+def needed(library: str) -> None:
+    pytest.importorskip(library)
+
+
+def booster_of(path: Path) -> bytes:
+    return load_checkpoint(path)["model"]["_extra_state"].numpy().tobytes()
+
+
+def tensors(lists: Lists) -> ItemTensors:
+    return ItemTensors(lists, no_transform(lists))
+
+
+def order_of(data: ItemTensors, loss: Any = None, **more: Any) -> Order:
+    given: dict[str, Any] = {
+        "data": {"train": data},
+        "derivatives": None if loss is None else LossObjective(loss, data),
+        "rounds": 10,
+        "seed": 1,
+        "threads": 1,
+        "device": "cpu",
+        "stop": lambda: False,
+    }
+    return Order(**(given | more))
+
+
+def a_loss(name: str, *overrides: str) -> Any:
+    return make_loss(compose(f"loss={name}", *overrides).loss)
+
+
+def scores_of(path: Path) -> NDArray[np.float32]:
+    """What the model kept at ``path`` makes of the same 50 items; files differ where trees do not.
+
+    A library writes its settings, and CatBoost the time, beside the trees.
+    """
+    model = load_kept(str(path), torch.device("cpu")).model
+    return predict(model, tensors(make_lists([30, 20], seed=8)))
