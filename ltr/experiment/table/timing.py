@@ -137,10 +137,10 @@ def _of_trees(trees: BoostedTrees, experiment: Experiment, shape: Shape, width: 
     few, many = (_drawn(experiment, shape, n * _LISTS, width) for n in (1, _GROWTH))
     (a, _), (b, of_item) = (_round(trees, experiment, data) for data in (few, many))
     items = len(few.labels), len(many.labels)
-    slope = max(0.0, (b - a) / (items[1] - items[0]))
+    slope = min(max(0.0, (b - a) / (items[1] - items[0])), b / items[1])
     train = shape.lists["train"] * shape.length
     return Cost(
-        step=max(0.0, b + slope * (train - items[1])),
+        step=b + slope * (train - items[1]),
         steps=1,
         epochs=experiment.settings.epochs,
         patience=experiment.settings.patience,
