@@ -48,7 +48,8 @@ def pictures(
         (
             "Learning curves",
             f"{on} of vali after each epoch, epoch 0 is the untrained model: the mean over {over}, "
-            "and one standard deviation around it. The other rows stand behind in grey.",
+            "and one standard deviation around it, over seeds where there are several; as far as "
+            "all runs of the row went. The other rows stand behind in grey.",
             lambda: learning_curves(measured, f"vali_{on}"),
         ),
         (
@@ -60,7 +61,7 @@ def pictures(
         (
             "Intervals",
             f"The mean of ours and its interval; a diamond is the published number. The band is "
-            f"the interval of {baseline}.",
+            f"the interval of {baseline}. Rows far below are cut off at the left.",
             lambda: intervals(found, list(verdicts), baseline),
         ),
     ]
@@ -94,16 +95,16 @@ def pictures(
 
 
 def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
-    """A panel for each row: the metric of vali by epoch, mean and standard deviation."""
-    curves: dict[str, pd.DataFrame] = {}
-    for label in dict.fromkeys(one.run.label for one in measured):
-        histories = [
-            one.history.set_index("epoch")[column]
-            for one in measured
-            if one.run.label == label and column in one.history
-        ]
-        if histories and max(map(len, histories)) > 1:
-            curves[label] = pd.concat(histories, axis=1)
+    """A panel for each row: the metric of vali by epoch, mean and standard deviation.
+
+    A row's curve ends where the first of its runs ends: beyond, a mean would be over fewer.
+    """
+    curves = {
+        label: curve
+        for label in dict.fromkeys(one.run.label for one in measured)
+        if (curve := _curve([one for one in measured if one.run.label == label], column))
+        is not None
+    }
     if not curves:
         return None
     means = {label: curve.mean(axis=1) for label, curve in curves.items()}
@@ -133,6 +134,24 @@ def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
     for place in axes[-1]:
         place.set_xlabel("epoch")
     return figure
+
+
+def _curve(measured: Sequence[Measured], column: str) -> pd.DataFrame | None:
+    """A row's metric by epoch, a column for each seed, mean over folds; with one seed each fold."""
+    runs = {
+        (one.run.seed, one.run.fold): one.history.set_index("epoch")[column]
+        for one in measured
+        if column in one.history
+    }
+    if not runs:
+        return None
+    every = pd.DataFrame(dict(enumerate(runs.values()))).dropna()
+    seeds = np.array([seed for seed, _ in runs])
+    if len(set(seeds)) > 1:
+        every = pd.DataFrame(
+            {seed: every.loc[:, seeds == seed].mean(axis=1) for seed in dict.fromkeys(seeds)}
+        )
+    return every if len(every) > 1 else None
 
 
 def ndcg_against_k(
@@ -194,6 +213,11 @@ def intervals(found: pd.DataFrame, metrics: Sequence[str], baseline: str) -> Fig
                 place.plot(
                     line["published"], y, "D", markersize=5, color=ORANGE, markerfacecolor=PAPER
                 )
+        low, high = lines["low"].fillna(lines["ours"]), lines["high"].fillna(lines["ours"])
+        left = min(low.quantile(0.1), lines["published"].min())  # a few far below would hide all
+        right = max(high.max(), lines["published"].max())
+        room = max(0.05 * (right - left), 1e-3)
+        place.set_xlim(left - room, right + room)
         place.set_title(metric)
         place.grid(visible=False, axis="y")
         place.spines["left"].set_visible(False)

@@ -120,16 +120,12 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
     if not judged.intervals and not with_published:
         return None
     head = ["", "ours", "interval"]
-    head += ["published", "difference", "covered"] if with_published else []
     head += [f"less {baseline}", "interval", "p", "verdict"] if with_baseline else []
+    head += ["published", "difference", "covered"] if with_published else []
     rows = []
+    stand_in: dict[str, str] = {}
     for line in chosen.to_dict("records"):
         cells = [Cell(line["row"]), Cell(number(line["ours"])), Cell(between(line, "low", "high"))]
-        if with_published:
-            beside = "" if line["beside"] in (None, line["row"]) else f" {line['beside']}"
-            known = not pd.isna(line["published"])
-            cells.append(Cell(number(line["published"]) + (beside if known else "")))
-            cells += [Cell(signed(line["difference"])), _covered(line)]
         if with_baseline and line["row"] == baseline:
             cells += [Cell("the baseline"), *[Cell("")] * 3]
         elif with_baseline:
@@ -141,6 +137,12 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
                 Cell(p),
                 Cell(word, TONES.get(word, "")),
             ]
+        if with_published:
+            mark = ""
+            if not pd.isna(line["published"]) and line["beside"] != line["row"]:
+                mark = stand_in.setdefault(str(line["beside"]), "*" * (len(stand_in) + 1))
+            cells.append(Cell(number(line["published"]) + mark))
+            cells += [Cell(signed(line["difference"])), _covered(line)]
         rows.append(tuple(cells))
     note = f"under {name}"
     if with_published:
@@ -148,6 +150,8 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
             "; a published number is taken as printed, its values per query are not known: whether "
             "our interval covers it is no test of a difference"
         )
+    for theirs, mark in stand_in.items():
+        note += f"; {mark}: the number of {theirs}"
     for said, labels in _notes(chosen).items():
         note += f"; {', '.join(labels)}: {said}"
     return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows))
