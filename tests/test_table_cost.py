@@ -101,6 +101,8 @@ def test_what_is_finished_counts_for_its_row(
     assert asked == ["untrained"]
     assert "as its finished runs took" in text
     assert "3 epochs of 10 steps of 2.000 s, evaluation 5.0 s" in text
+    assert "with 2 at a time" in text
+    assert "with 1 at a time" in estimate(runs[-1:], workers=2, threads=1)
 
 
 @pytest.mark.parametrize("row", ["XGBoost", "boosted"])

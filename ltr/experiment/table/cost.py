@@ -85,6 +85,7 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
     device = describe_device(pick_device(runs[0].config.device))
     rest = f"; without {', '.join(unknown)}" if unknown else ""
     most = "at most " if early else ""
+    workers = min(workers, sum(map(len, todo.values())))
     together = f"{in_words(total)}, {in_words(total / workers)} with {workers} at a time"
     sooner = "; patience ends some sooner" if early else ""
     return (
