@@ -19,3 +19,7 @@ class TrainingError(LTRError, RuntimeError):
 
 class CheckpointError(LTRError, ValueError):
     """A checkpoint is missing, damaged, or belongs to something else."""
+
+
+class OutputError(LTRError, RuntimeError):
+    """A file cannot be written: the disk is full, or the place is not ours to write."""

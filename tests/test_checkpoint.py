@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import compose
 
-from ltr.errors import CheckpointError, ConfigError
+from ltr.errors import CheckpointError, ConfigError, OutputError
 from ltr.experiment.build import trusted
 from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
@@ -62,7 +62,7 @@ def test_a_failed_write_leaves_the_one_before(tmp_path, monkeypatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match=r"No space left on device.*free some space"):
+    with pytest.raises(OutputError, match=r"No space left on device.*free some space"):
         save_checkpoint(path, {"step": 2})
     assert load_checkpoint(path)["step"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ltr.data.letor import unreadable
-from ltr.errors import DataError
+from ltr.errors import DataError, OutputError
+from ltr.whole import write_whole
 
 _SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file may change unseen
 
@@ -41,7 +42,7 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     if before != after:
         raise DataError(f"{path}: changed while it was read; run again when it is complete")
     if max(before["mtime_ns"], before["ctime_ns"]) < now - _SETTLED_NS:
-        with suppress(OSError):  # a cache that cannot be written costs time, no more
+        with suppress(OSError, OutputError):  # a cache that cannot be written costs time, no more
             _remember(note, {"path": str(path.resolve()), "digest": digest, **before})
     return digest
 
@@ -71,6 +72,4 @@ def _recall(note: Path, identity: dict[str, int]) -> str | None:
 
 def _remember(note: Path, content: dict[str, int | str]) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
-    part = note.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1))
-    part.replace(note)
+    write_whole(note, json.dumps(content, indent=1))

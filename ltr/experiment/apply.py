@@ -22,6 +22,7 @@ from ltr.experiment.side_by_side import report
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
 from ltr.training.evaluation import evaluate, predict
+from ltr.whole import write_whole
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
@@ -116,12 +117,10 @@ def predict_kept(cfg: DictConfig) -> str:
     place = table.groupby(np.repeat(np.arange(len(lists)), lists.lengths))["score"]
     table["rank"] = place.rank(method="first", ascending=False).astype(int)
     table = table.sort_values("row", kind="stable")
-    part = output.with_name(f".{output.name}.part")
     if output.suffix == ".parquet":
-        table.to_parquet(part, index=False)
+        write_whole(output, lambda file: table.to_parquet(file, index=False))
     else:
-        table.to_csv(part, index=False)
-    part.replace(output)
+        write_whole(output, lambda file: table.to_csv(file, index=False))
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
 
 

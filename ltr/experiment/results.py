@@ -1,7 +1,6 @@
 """What a run leaves behind for people and later tables: ``results.json``, ``queries.csv``."""
 
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -15,15 +14,14 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ltr.data.lists import Lists
+from ltr.whole import write_whole
 
 PerQuery = Mapping[str, NDArray[np.float64]]
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
     """Write ``results`` as JSON, atomically."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(results, indent=2) + "\n")
-    part.replace(path)
+    write_whole(path, json.dumps(results, indent=2) + "\n")
 
 
 def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
@@ -31,9 +29,7 @@ def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
     table = pd.DataFrame(
         {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
     )
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    table.to_csv(part, index=False)
-    part.replace(path)
+    write_whole(path, table.to_csv(index=False))
 
 
 def write_scores(path: Path, lists: Lists, scores: NDArray[np.float32]) -> None:
@@ -43,9 +39,7 @@ def write_scores(path: Path, lists: Lists, scores: NDArray[np.float32]) -> None:
     """
     # as text of float32: pandas would write the digits of a float64
     table = pd.DataFrame({"qid": np.repeat(lists.qids, lists.lengths), "score": scores.astype(str)})
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    table.to_csv(part, index=False)
-    part.replace(path)
+    write_whole(path, table.to_csv(index=False))
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:

@@ -5,6 +5,8 @@ import json
 from enum import Enum
 from pathlib import Path
 
+from ltr.whole import write_whole
+
 NOTE = "identity.txt"
 _RESUMED = " resumed"  # ends a note that is the identity of no run
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
@@ -39,7 +41,7 @@ def take_up(folder: Path, identity: str) -> Standing:
         if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
             old.mkdir(exist_ok=True)
             path.replace(old / path.name)
-    _write(note, identity)
+    write_whole(note, identity + "\n")
     return Standing.NEW
 
 
@@ -57,7 +59,8 @@ def note_resumed(folder: Path, identity: str) -> bool:
     before = note.read_text().strip()
     if before == identity:
         return False
-    _write(note, hashlib.sha256(f"{before} {identity}".encode()).hexdigest() + _RESUMED)
+    mixed = hashlib.sha256(f"{before} {identity}".encode()).hexdigest()
+    write_whole(note, f"{mixed}{_RESUMED}\n")
     return True
 
 
@@ -65,12 +68,6 @@ def was_resumed(folder: Path) -> bool:
     """Whether the run in ``folder`` went on as another than the sweep began."""
     note = folder / NOTE
     return note.is_file() and note.read_text().strip().endswith(_RESUMED)
-
-
-def _write(note: Path, text: str) -> None:
-    part = note.with_name(f".{note.name}.part")
-    part.write_text(text + "\n")
-    part.replace(note)
 
 
 def value_of(folder: Path, select_on: str) -> float:

@@ -1,8 +1,6 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
-import csv
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -16,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.experiment.cli import quoted
 from ltr.experiment.standing import was_resumed
+from ltr.whole import write_csv
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
@@ -101,13 +100,7 @@ def _outcome(run: Path) -> dict[str, Any]:
 
 def write_summary(folder: Path, rows: list[dict[str, Any]]) -> None:
     """Write ``rows`` as ``summary.csv``, atomically."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    part = folder / f".summary.csv.{os.getpid()}.part"
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(folder / "summary.csv")
+    write_csv(folder / "summary.csv", rows)
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """Checkpoints: written whole or not at all, read without executing anything in them."""
 
-import os
+import io
 import pickle
 import random
 import warnings
@@ -11,31 +11,20 @@ import numpy as np
 import torch
 
 from ltr.errors import CheckpointError
+from ltr.whole import write_whole
 
 VERSION = 1
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``path``, atomically and durably."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            torch.save({"version": VERSION, **content}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"{path} could not be written ({error.strerror}); the one before it is untouched: "
-            "free some space, then go on with resume="
-            f"{path.parent}"
-        ) from error
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    """Write ``content`` (tensors and plain values) to ``path``, atomically and durably.
+
+    Raises:
+        OutputError: the disk is full or cannot be written; the checkpoint before is untouched.
+    """
+    buffer = io.BytesIO()  # torch.save tells a full disk in many ways
+    torch.save({"version": VERSION, **content}, buffer)
+    write_whole(path, lambda file: file.write(buffer.getbuffer()))
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """What is recorded after every epoch: ``history.csv`` and the same as TensorBoard scalars."""
 
-import csv
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltr.data.dataset import SPLITS
+from ltr.whole import write_csv
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -17,12 +16,7 @@ Row = Mapping[str, float]
 def write_history(path: Path, rows: Sequence[Row]) -> None:
     """Write all ``rows`` as CSV, atomically, so that the file is whole whenever it is read."""
     names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(path)
+    write_csv(path, rows, names)
 
 
 class Scalars:

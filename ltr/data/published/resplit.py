@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from ltr.data.published.unpack import check_space
 from ltr.errors import ConfigError, DataError
+from ltr.whole import write_whole
 
 ORIGINAL = "train.original.txt"
 RECORD = "split.json"
@@ -76,7 +77,7 @@ def split_train(folder: Path, *, vali_share: float, seed: int) -> dict[str, Any]
         facts[path.stem] = {"queries": queries, "rows": rows[path], "bytes": size}
     for path, written in partial.items():
         written.replace(path)
-    _write(record, facts)
+    write_whole(record, json.dumps(facts, indent=2) + "\n")
     return facts
 
 
@@ -123,9 +124,3 @@ def _lines(path: Path, what: str) -> Iterator[tuple[bytes, bytes | None]]:
                     f"{path}:{number}: {text!r}; expected label qid:ID index:value ..., "
                     "get the official archive"
                 )
-
-
-def _write(path: Path, facts: dict[str, Any]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(facts, indent=2) + "\n")
-    partial.replace(path)

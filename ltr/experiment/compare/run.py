@@ -11,6 +11,7 @@ from ltr.experiment.compare.runs import FinishedRun, find_runs
 from ltr.experiment.compare.systems import System, group, values_of
 from ltr.experiment.results import short_commit
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
+from ltr.whole import write_whole
 
 
 def compare(order: Order) -> str:
@@ -33,7 +34,7 @@ def compare(order: Order) -> str:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             markdown = folder / "compare.md"
-            markdown.write_text(text(findings, markdown=True) + "\n")
+            write_whole(markdown, text(findings, markdown=True) + "\n")
             paths = [markdown, *write_plot(findings, folder)]
         except OSError as error:
             raise ConfigError(

@@ -17,6 +17,7 @@ from ltr.experiment.identity import PLACES
 from ltr.experiment.search.claims import finished
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.plan import Plan, parsed
+from ltr.whole import write_whole
 
 _COPY = "best.yaml"  # in the folder of the search: what it wrote last
 
@@ -61,9 +62,7 @@ def write_best(
         check_free(path, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         for place in (folder / _COPY, path):
-            part = place.with_name(f".{place.name}.part")
-            part.write_text(text)
-            part.replace(place)
+            write_whole(place, text)
 
 
 def command_of(path: Path) -> str:

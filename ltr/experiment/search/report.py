@@ -1,7 +1,5 @@
 """What a search leaves: every trial as a row, what mattered, the history as a plot."""
 
-import csv
-import os
 from pathlib import Path
 
 import optuna
@@ -12,6 +10,7 @@ from ltr.experiment.search.claims import finished, reason, worth
 from ltr.experiment.search.plan import Plan
 from ltr.experiment.search.space import as_text
 from ltr.experiment.search.watch import WORDS, best_of
+from ltr.whole import write_csv
 
 _FEWEST = 5  # trials done, below which importances say nothing
 
@@ -34,12 +33,7 @@ def write_trials(path: Path, study: optuna.Study, plan: Plan) -> None:
                 "reason": failed or trial.user_attrs.get("pruned", ""),
             }
         )
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(path)
+    write_csv(path, rows)
 
 
 def importances(study: optuna.Study, plan: Plan) -> dict[str, float]:

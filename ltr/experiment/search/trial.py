@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig
 from optuna.trial import TrialState
 
-from ltr.errors import CheckpointError, DataError, LTRError
+from ltr.errors import CheckpointError, DataError, LTRError, OutputError
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import code_digest
@@ -49,7 +49,7 @@ def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None =
         claim.trial.set_user_attr("pruned", str(pruned))
         study.tell(claim.trial, state=TrialState.PRUNED)
     except Exception as error:
-        if isinstance(error, (DataError, CheckpointError)) or is_full(error):
+        if isinstance(error, (DataError, CheckpointError, OutputError)) or is_full(error):
             raise  # no fault of the trial
         claim.folder.mkdir(parents=True, exist_ok=True)
         (claim.folder / "error.txt").write_text(traceback.format_exc())
@@ -64,6 +64,8 @@ def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None =
 
 def is_full(error: BaseException) -> bool:
     """Whether it says that no more can be written to the disk."""
+    if isinstance(error, OutputError) and error.__cause__ is not None:
+        error = error.__cause__
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -1,15 +1,15 @@
 """Every format of a table, written to its folder."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from ltr.errors import ConfigError
+from ltr.errors import OutputError
 from ltr.experiment.table.formats import latex, markdown
 from ltr.experiment.table.page import Picture, page
 from ltr.experiment.table.report import Report
+from ltr.whole import write_whole
 
 
 def write_table(
@@ -30,7 +30,7 @@ def write_table(
             ``table.md`` too.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        OutputError: the folder cannot be written.
     """
     texts = {
         "table.md": markdown(report, details[:1]),
@@ -43,16 +43,10 @@ def write_table(
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_write(folder / name, text) for name, text in texts.items()]
     except OSError as error:
-        raise ConfigError(
-            f"{folder} cannot be written ({error.strerror}): give another output_dir"
+        raise OutputError(
+            f"{folder} cannot be made ({error.strerror}): give another output_dir"
         ) from error
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write a file so that it is whole whenever it is read."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-    return path
+    for name, text in texts.items():
+        write_whole(folder / name, text)
+    return [folder / name for name in texts]

@@ -1,0 +1,123 @@
+"""Files that are written whole or not at all, whoever is killed and however full the disk is."""
+
+import csv
+import fcntl
+import io
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ltr.errors import OutputError
+
+_PART = re.compile(r"\.part-[0-9a-f]{8}-.+")
+
+
+def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
+    """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
+
+    The content goes to ``.part-XXXXXXXX-NAME`` beside it, to the disk, and then into its place. A
+    part is locked while its writer lives; parts that killed writers left in the folder are removed.
+
+    Args:
+        path: its folder exists.
+        content: text (as UTF-8), bytes, or a function that writes to a binary file.
+
+    Raises:
+        OutputError: the disk is full, or the place cannot be written; ``path`` is as it was, and
+            nothing else is left. Whatever ``content`` itself raises comes out as it is.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder, "note.txt"), "seed 1")
+    ...     [(file.name, file.read_text()) for file in Path(folder).iterdir()]
+    [('note.txt', 'seed 1')]
+    """
+    if isinstance(content, str):
+        content = content.encode()
+    with _one_line(path):
+        remove_dead_parts(path.parent)
+        file = _locked_part(path)
+    part = Path(file.name)
+    try:
+        with _one_line(path):
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                content(file)
+            file.flush()
+            os.fsync(file.fileno())
+            part.replace(path)
+            _sync(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    finally:
+        with suppress(OSError):  # what is still buffered did not fit
+            file.close()
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
+    """Write ``rows`` as CSV with a line of names, whole or not at all.
+
+    Args:
+        path: as for ``write_whole``.
+        rows: a value for each name; a name that a row lacks is an empty cell.
+        names: the columns; without any, all names of ``rows`` in the order of their appearance.
+
+    Raises:
+        OutputError: as ``write_whole``.
+    """
+    text = io.StringIO(newline="")
+    columns = names or list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
+
+
+def remove_dead_parts(folder: Path) -> None:
+    """Remove what writers that were killed left in ``folder``."""
+    for part in folder.glob(".part-*"):
+        if _PART.fullmatch(part.name):
+            with suppress(OSError), part.open("rb") as file:  # OSError: gone, or its writer lives
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                part.unlink()
+
+
+def _locked_part(path: Path) -> BinaryIO:
+    """A new part, locked: before it is, another process may remove it as a dead one."""
+    while True:
+        # the name must fit wherever the file's own does, 255 bytes
+        part = path.with_name(f".part-{secrets.token_hex(4)}-{path.name[:40]}")
+        file = part.open("xb")
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+        file.close()
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into an ``OutputError``."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written ({error.strerror or error}) and is as it was: free some "
+            "space, or choose a place that can be written"
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
