@@ -80,7 +80,7 @@ def test_a_config_of_this_project_alone_is_hashed_as_ever() -> None:
 )
 def test_the_users_own_code_counts(mine: Path, target: str, file: str, counts: bool) -> None:
     before = known(f"loss._target_={target}")
-    (mine / file).write_text("raise ImportError  # edited")
+    (mine / file).write_text("raise ValueError")
     assert (known(f"loss._target_={target}") != before) == counts
 
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.dataset import SPLITS
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.cli import CONFIGS
+from ltr.experiment.code_hash import code_hash
 from ltr.experiment.own_code import digests, own_code, tree_library
 
 # Where and how fast a run is computed, not what; of monitor, all but vali counts all the same.
@@ -75,11 +76,8 @@ def _data(node: str) -> dict[str, str]:
 
 @functools.cache
 def code_digest(*, trees: bool = True) -> str:
-    """SHA-256 of the files that decide what a run computes; without ``trees`` one of a network."""
-    digest = hashlib.sha256()
-    for file in _code_files(trees=trees):
-        digest.update(str(file.relative_to(_LTR)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+    """A hash of the code that decides what a run computes; without ``trees`` one of a network."""
+    return code_hash(file.read_text(encoding="utf-8") for file in _code_files(trees=trees))
 
 
 def _code_files(*, trees: bool) -> Iterator[Path]:

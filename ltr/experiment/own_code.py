@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.experiment.cli import CONFIGS
+from ltr.experiment.code_hash import code_hash
 
 _NOT_OWN = ("ltr", "torch")
 # The distributions that a class of ltr.trees may come from.
@@ -32,8 +33,7 @@ def own_code(config: DictConfig) -> dict[str, str]:
     for target in _targets(config):
         files = _files(target)
         if files:
-            text = "".join(f"{path.name} {one}\n" for path, one in digests(files).items())
-            found[target] = hashlib.sha256(text.encode()).hexdigest()
+            found[target] = code_hash(file.read_text(errors="replace") for file in files)
     return found
 
 
