@@ -15,7 +15,7 @@ from ragged import ragged, value_and_gradient
 from torch import Tensor
 
 from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, PROPERTIES, Subject, judge
-from ltr.battery.findings import Property
+from ltr.battery.subject import Property
 from ltr.errors import ConfigError
 from ltr.experiment.check_loss import imported
 from ltr.experiment.loss_configs import loss_config

@@ -1,10 +1,37 @@
-"""Properties of the cutoff rank ``k``."""
+"""Properties of ranks: the tie rule, the cutoff ``k``, and the metric that a soft loss goes to."""
+
+import inspect
+from pkgutil import resolve_name
 
 import torch
 
-from ltr.battery.findings import Broken, DoesNotApply, expect_close
 from ltr.battery.lists import padded, ragged
-from ltr.battery.subject import Subject
+from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close
+from ltr.errors import ConfigError
+from ltr.metrics.spec import METRICS
+
+
+def tied_scores_stand_in_file_order_or_share_ranks(loss: Subject) -> None:
+    """Tied scores give what scores give that fall by a hair from item to item, at every k.
+
+    A loss that uses ranks breaks ties as the metrics do, in the order in which items are given; for
+    one in which tied items share their ranks the hair makes no difference.
+    """
+    rows = [
+        [(0.5, 0), (0.5, 2), (0.5, 1), (-1.0, 3), (0.5, 0), (2.0, 0)],
+        [(1.0, 0), (1.0, 0), (1.0, 4), (-0.5, 1), (-0.5, 2)],
+        [(0.0, 1), (0.0, 3)],
+    ]
+    scores, labels, mask = padded(rows)
+    hair = 1e-12 * torch.arange(scores.shape[-1], dtype=scores.dtype)
+    losses = {"": loss}
+    if "k" in loss.knobs:
+        losses |= {f" at k={k}": loss.at(k) for k in (1, 2, 3, 4)}
+    for at, subject in losses.items():
+        falling = subject.measure(scores - hair, labels, mask).value
+        tied = subject.measure(scores, labels, mask).value
+        when = f"when scores 1e-12 apart, falling in file order, became equal{at}: wrong tie rule"
+        expect_close(tied, falling, "value", when, tolerance=1e-6)
 
 
 def a_cutoff_below_1_is_refused(loss: Subject) -> None:
@@ -69,3 +96,42 @@ def the_best_order_is_the_bound_at_every_cutoff(loss: Subject) -> None:
         found = loss.at(k).sharp().measure(*best).value
         when = f"from k=None to k={k} at the best order: the ideal is not that of k"
         expect_close(found, bound, "value", when, tolerance=1e-6)
+
+
+def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
+    """Sharp and well separated, the loss is minus its metric at every k, with padding and without.
+
+    An empty list is worth 0. Knobs that the metric has too, such as ``relevant``, go to both.
+    """
+    if loss.metric is None:
+        raise DoesNotApply("no metric is named that it goes to")
+    metric = resolve_name(METRICS[loss.metric][0])
+    shared = set(inspect.signature(metric).parameters) & set(loss.knobs) - {"k"}
+    knobs = {name: loss.knobs[name] for name in sorted(shared)} | {"empty": 0.0}
+    scores, labels, mask = ragged()
+    scores = 50 * scores.argsort(-1).to(scores.dtype)
+    labels = labels * torch.tensor([[1.0], [1.0], [0.0]], dtype=labels.dtype)
+    sharp = loss.sharp()
+    for k in (None, 1, 2, 3, 4, 5, 6, 99) if "k" in loss.knobs else [None]:
+        at = sharp.at(k) if "k" in loss.knobs else sharp
+        for given in (mask, torch.ones_like(mask)):
+            try:
+                exact = metric(scores, labels, given, k=k, **knobs)
+            except ConfigError as error:
+                raise DoesNotApply(f"there is no exact metric: {error}") from error
+            found = at.measure(scores, labels, given).value
+            expect_close(found, -exact, "value", f"from minus {loss.metric} at k={k}",
+                         tolerance=1e-9)  # fmt: skip
+
+
+GOES_TO = {
+    "approx_ndcg_loss": "ndcg",
+    "neural_err_loss": "err",
+    "neural_map_loss": "map",
+    "neural_mrr_loss": "mrr",
+    "neural_ndcg_loss": "ndcg",
+    "neural_precision_loss": "precision",
+    "ot_ndcg_loss": "ndcg",
+    "soft_ndcg_loss": "ndcg",
+    "softsort_ndcg_loss": "ndcg",
+}
