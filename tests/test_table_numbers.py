@@ -125,9 +125,9 @@ def test_a_published_number_is_covered_or_not() -> None:
 
 
 def test_every_row_stands_in_the_table_also_one_that_cannot_run() -> None:
-    table, verdicts = blocks_of(missing={"gone": "needs ltr[gbdt]"})
+    table, verdicts = blocks_of(missing={"gone": "needs ltr-torch[gbdt]"})
     assert [row[0].text for row in table.rows] == ["good", "bad", "twin", "gone"]
-    assert table.rows[3][1].text == "needs ltr[gbdt]"
+    assert table.rows[3][1].text == "needs ltr-torch[gbdt]"
     assert {len(row) for row in table.rows} == {len(table.head)}
     assert [row[0].text for row in verdicts.rows] == ["good", "bad", "twin"]
     assert {row[-1].text for row in verdicts.rows} == {"better", "", "equivalent"}
@@ -250,8 +250,8 @@ def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.Mo
     assert isinstance(table, Table)
     monkeypatch.setattr(missing, "find_spec", lambda name: None if name == "xgboost" else object())
     assert missing_libraries(table, []) == {
-        "XGBoost rank:ndcg": "needs ltr[gbdt]",
-        "XGBoost rank:pairwise": "needs ltr[gbdt]",
+        "XGBoost rank:ndcg": "needs ltr-torch[gbdt]",
+        "XGBoost rank:pairwise": "needs ltr-torch[gbdt]",
     }
     monkeypatch.setattr(missing, "find_spec", lambda name: object())
     assert missing_libraries(table, []) == {}

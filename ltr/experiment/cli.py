@@ -24,7 +24,11 @@ from ltr.errors import CheckpointError, ConfigError, LTRError
 from ltr.experiment.sweep_names import job_dir, sweep_dir
 from ltr.training.interruption import Interrupted
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# At the top of a clone; in the package where it is installed.
+CONFIGS = next(
+    folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
+)
 
 # Hydra 1.4 instantiates only what is listed; 1.3 asks for the behaviour of a version instead.
 _HYDRA_MAIN: dict[str, Any] = (

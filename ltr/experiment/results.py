@@ -62,7 +62,7 @@ def describe_lists(lists: Lists) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of what computes the numbers."""
-    names = ("ltr", "torch", "numpy", "pandas", "scikit-learn", "hydra-core", "omegaconf")
+    names = ("ltr-torch", "torch", "numpy", "pandas", "scikit-learn", "hydra-core", "omegaconf")
     found = {"python": platform.python_version()}
     for name in names:
         try:

@@ -280,5 +280,5 @@ def imported(library: str) -> ModuleType:
     except (ImportError, OSError) as error:  # OSError: a system library such as OpenMP is missing
         raise ConfigError(
             f"model={library} needs {library}, which does not load here "
-            f"({' '.join(str(error).split())}): pip install 'ltr[gbdt]'"
+            f"({' '.join(str(error).split())}): pip install 'ltr-torch[gbdt]'"
         ) from error

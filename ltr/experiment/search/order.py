@@ -173,4 +173,4 @@ def _whole(key: str, value: str, *, least: int) -> int:
 def need_optuna() -> None:
     """Raise ``ConfigError`` where Optuna is not installed."""
     if find_spec("optuna") is None:
-        raise ConfigError("a search needs Optuna: pip install 'ltr[search]'")
+        raise ConfigError("a search needs Optuna: pip install 'ltr-torch[search]'")

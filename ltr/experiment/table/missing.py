@@ -22,5 +22,5 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
-            found[label] = "needs ltr[gbdt]"
+            found[label] = "needs ltr-torch[gbdt]"
     return found
