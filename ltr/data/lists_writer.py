@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -111,6 +112,12 @@ class ListsWriter:
             }
             _write_synced(self._folder / META, json.dumps(sealed(meta)).encode())
         self.finished = True
+
+    def free(self) -> tuple[int, str]:
+        """How many bytes the features may take in all, and of which disk."""
+        with writing(self._folder.parent):
+            free = shutil.disk_usage(self._folder).free
+        return free + 4 * self._rows * self._width, f"the disk of {self._folder.parent}"
 
     def close(self) -> None:
         """Close the open file, whatever state it is in."""
