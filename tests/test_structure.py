@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "losses": {"errors", "typing", "kernels", "metrics", "relaxations"},
     "battery": {"errors", "typing", "metrics", "losses"},
     "models": {"errors", "typing"},
-    "data": {"errors", "typing"},
+    "data": {"errors", "typing", "kernels"},
     "training": {"errors", "typing", "metrics", "relaxations", "losses", "models", "data"},
     "trees": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
     "statistics": {"errors"},
