@@ -61,7 +61,7 @@ def cached_lists(
     Raises:
         DataError: the cache cannot be written; nothing is left behind. Also what ``build`` raises.
     """
-    cache_dir = Path(cache_dir)
+    cache_dir = Path(str(cache_dir))  # a name such as 2024 is a number in YAML
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     entry = cache_dir / f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     lists = _opened(entry, key, build, width, whole=False)
