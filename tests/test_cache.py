@@ -261,7 +261,7 @@ def test_features_are_checked_at_their_first_use_and_once(tmp_path, monkeypatch)
         return checksums.file_sums(file, start)
 
     monkeypatch.setattr(cache, "file_sums", counted)
-    monkeypatch.setattr(cache, "_checked", {})
+    cache.forget_checks()
     lists = cached_lists(tmp_path, "k", never, width=3)
     assert (lists.items, lists.width, lists.digest, len(lists)) == (20, 3, "d" * 64, 3)
     assert "features.npy" not in read

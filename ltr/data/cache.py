@@ -68,6 +68,11 @@ def cached_lists(
     return _CheckedAtUse(lists, lambda: _opened(entry, key, build, width, whole=True).features)
 
 
+def forget_checks() -> None:
+    """Have this process check all features again at their next use."""
+    _checked.clear()
+
+
 class _CheckedAtUse(Lists):
     """Lists whose features are what ``checked`` returns when they are first asked for."""
 
