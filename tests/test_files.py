@@ -163,6 +163,14 @@ def test_settings_are_checked_at_once(tmp_path) -> None:
     )
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
+def test_what_is_no_file_is_called_so(tmp_path, make) -> None:
+    write(tmp_path / "data" / "mine", train=TEXT["train"], test=TEXT["test"])
+    path = tmp_path / "data" / "mine" / "vali.txt"
+    make(path)
+    assert said(DataError, dataset(tmp_path).check).startswith(f"{path}: a folder, a pipe or a li")
+
+
 def test_names_that_yaml_takes_for_numbers(tmp_path, monkeypatch) -> None:
     write(tmp_path / "2024" / "2025")
     monkeypatch.chdir(tmp_path)

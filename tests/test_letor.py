@@ -354,6 +354,13 @@ def test_round_trip(tmp_path_factory, sample, fixed, chunk) -> None:
     assert lists.lengths.tolist() == [sum(row[1] == qid for row in rows) for qid in qids]
 
 
+def test_a_query_id_that_never_ends_is_refused(tmp_path) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("1 qid:1 1:1\n1 qid:" + "9" * 1001 + " 1:1\n")
+    with pytest.raises(DataError, match=r"train\.txt:2: a query id of 1,001 characters; expected"):
+        read_letor(path)
+
+
 CUT = "the last line has no newline and 1 features, fewer than any before it"
 
 

@@ -147,6 +147,12 @@ class LetorFiles:
         missing = [split for split in splits if not self.path(split).is_file()]
         if not missing:
             return
+        for split in missing:
+            if os.path.lexists(self.path(split)):
+                raise DataError(
+                    f"{self.path(split)}: a folder, a pipe or a link that leads nowhere; "
+                    "put a file of LETOR text there"
+                )
         if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
             holds = _contents(self.folder)
             raise DataError(f"{self.folder} holds {holds}; set dataset.fold=1, or another of them")

@@ -18,6 +18,7 @@ from ltr.data.room import available_memory
 from ltr.errors import DataError
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
+LONGEST_QID = 1000  # characters: every id is kept in as many
 
 
 class Sink(Protocol):
@@ -202,6 +203,11 @@ class _Queries:
 
     def add(self, runs: list[tuple[str, int, int]]) -> None:
         for qid, line, rows in runs:
+            if len(qid) > LONGEST_QID:
+                raise DataError(
+                    f"{self.path}:{line}: a query id of {len(qid):,} characters; "
+                    f"expected at most {LONGEST_QID:,}"
+                )
             known = self.lists.setdefault(qid, len(self.lists))
             if known == len(self.first_lines):
                 self.first_lines.append(line)
