@@ -9,14 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from filelock import FileLock
+from folders import refused, write_folder
 
-from ltr.data import digests, lists_writer
+from ltr.data import cache, checksums, digests, lists_writer
 from ltr.data.cache import ListsWriter, cached_lists
+from ltr.data.checksums import BlockSums, sealed, unsealed
 from ltr.data.digests import file_digest
 from ltr.data.lists import Lists
 from ltr.errors import DataError
@@ -188,7 +191,7 @@ DAMAGE = {
     "no meta": lambda entry: (entry / "meta.json").unlink(),
     "cut meta": lambda entry: (entry / "meta.json").write_text('{"version": 1'),
     "another json": lambda entry: (entry / "meta.json").write_text("[]"),
-    "another version": lambda entry: edit(entry, version=0),
+    "another version": lambda entry: edit(entry, version=99),
     "another key": lambda entry: edit(entry, key="other"),
     "no missing": lambda entry: edit(entry, missing=None),
     "no labels": lambda entry: (entry / "labels.npy").unlink(),
@@ -205,8 +208,8 @@ DAMAGE = {
 
 
 def edit(entry: Path, **changes) -> None:
-    meta = json.loads((entry / "meta.json").read_text())
-    (entry / "meta.json").write_text(json.dumps({**meta, **changes}))
+    meta = unsealed((entry / "meta.json").read_bytes())
+    (entry / "meta.json").write_text(json.dumps(sealed({**meta, **changes})))
 
 
 def overwrite(path: Path, at: int, content: bytes) -> None:
@@ -228,6 +231,76 @@ def test_a_damaged_entry_is_built_again(tmp_path, caplog, how) -> None:
         assert_built(cached_lists(tmp_path, "k", build, width=3))
     assert caplog.messages == [f"the cache entry {entry} is damaged and was made again"]
     assert_built(cached_lists(tmp_path, "k", never, width=3))
+
+
+@pytest.mark.parametrize("name", ["features", "labels", "offsets", "qids", "meta"])
+def test_no_flipped_bit_is_used(tmp_path, caplog, monkeypatch, name) -> None:
+    monkeypatch.setattr(checksums, "BLOCK_BYTES", 100)
+    cached_lists(tmp_path, "k", build, width=3)
+    (entry,) = (tmp_path / name for name in entries(tmp_path))
+    path = entry / ("meta.json" if name == "meta" else f"{name}.npy")
+    sound = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in range(len(sound)):
+        content = bytearray(sound)
+        content[at] ^= 1 << rng.integers(8)
+        path.write_bytes(content)
+        assert cache._open(entry, "k", 3, whole=True) is None
+    assert_built(cached_lists(tmp_path, "k", build, width=3))
+    assert caplog.messages == [f"the cache entry {entry} is damaged and was made again"]
+
+
+def test_features_are_checked_at_their_first_use_and_once(tmp_path, monkeypatch) -> None:
+    cached_lists(tmp_path, "k", build, width=3)
+    (entry,) = (tmp_path / name for name in entries(tmp_path))
+    overwrite(entry / "features.npy", 140, b"?")
+    read = []
+
+    def counted(file, start):
+        read.append(Path(file.name).name)
+        return checksums.file_sums(file, start)
+
+    monkeypatch.setattr(cache, "file_sums", counted)
+    cache.forget_checks()
+    lists = cached_lists(tmp_path, "k", never, width=3)
+    assert (lists.items, lists.width, lists.digest, len(lists)) == (20, 3, "d" * 64, 3)
+    assert "features.npy" not in read
+    with pytest.raises(AssertionError):
+        _ = lists.features
+    assert_built(cached_lists(tmp_path, "k", build, width=3))
+    settle(entry / "features.npy", monkeypatch)
+    for expected in (1, 0):
+        read.clear()
+        assert_built(cached_lists(tmp_path, "k", never, width=3))
+        assert read.count("features.npy") == expected
+        assert read.count("labels.npy") >= 1
+    overwrite(entry / "features.npy", 140, b"?")
+    with pytest.raises(AssertionError):
+        _ = cached_lists(tmp_path, "k", never, width=3).features
+
+
+def test_an_entry_of_an_older_format_is_built_again(tmp_path, caplog) -> None:
+    cached_lists(tmp_path, "k", build, width=3)
+    (entry,) = (tmp_path / name for name in entries(tmp_path))
+    (entry / "meta.json").write_text('{"version": 1, "key": "k"}')
+    assert_built(cached_lists(tmp_path, "k", build, width=3))
+    assert caplog.messages == [f"the cache entry {entry} is of an older format and was made again"]
+
+
+def test_sums_do_not_depend_on_the_pieces(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(checksums, "BLOCK_BYTES", 10)
+    text = bytes(range(95))
+    path = tmp_path / "file"
+    path.write_bytes(b"head" + text)
+    with path.open("rb") as file:
+        head, *expected = checksums.file_sums(file, 4)
+    assert head == zlib.crc32(b"head")
+    assert expected == [zlib.crc32(text[at : at + 10]) for at in range(0, 95, 10)]
+    for step in (1, 7, 10, 95):
+        sums = BlockSums()
+        for at in range(0, 95, step):
+            sums.update(text[at : at + step])
+        assert sums.result() == expected
 
 
 def test_another_width_is_not_this_entry(tmp_path) -> None:
@@ -305,16 +378,51 @@ def test_killed_writers_leave_a_usable_cache(tmp_path) -> None:
     assert [name for name in entries(cache_dir) if name.endswith(".tmp")] == []
 
 
+def leftover(name: str) -> str:
+    return f"{name}-0123456789abcdef"
+
+
 def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path) -> None:
     for name in ("dead", "alive"):
-        (tmp_path / f"{name}.tmp").mkdir(parents=True)
-        (tmp_path / f"{name}.tmp" / "features.npy").write_bytes(b"half")
-    with FileLock(tmp_path / "alive.lock"):
+        (tmp_path / f"{leftover(name)}.tmp").mkdir(parents=True)
+        (tmp_path / f"{leftover(name)}.tmp" / "features.npy").write_bytes(b"half")
+    alive = f"{leftover('alive')}.tmp"
+    with FileLock(tmp_path / f"{leftover('alive')}.lock"):
         cached_lists(tmp_path, "k", build, width=3)
-        assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == ["alive.tmp"]
-        assert (tmp_path / "alive.tmp" / "features.npy").read_bytes() == b"half"
+        assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == [alive]
+        assert (tmp_path / alive / "features.npy").read_bytes() == b"half"
     cached_lists(tmp_path, "l", build, width=3)
     assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == []
+
+
+def test_what_others_left_is_not_touched(tmp_path) -> None:
+    theirs = {
+        "thesis.tmp/chapter1.txt": "text",
+        "thesis.lock": "mine",
+        "features.npy": "mine",
+        "empty.tmp/features.npy": "named as ours, in a folder that is not",
+        f"{leftover('a')}.tmp/features.npy/deeper": "a folder where a file should be",
+        f"{leftover('b')}.tmp/notes.txt": "beside what looks like ours",
+        f"{leftover('b')}.tmp/features.npy": "ours?",
+        f"{leftover('c')}/x.npy": "whole",
+    }
+    write_folder(tmp_path, theirs)
+    (tmp_path / f"{leftover('d')}.tmp").symlink_to(tmp_path / "empty.tmp")
+    cached_lists(tmp_path, "k", build, width=3)
+    assert {name: (tmp_path / name).read_text() for name in theirs} == theirs
+    assert (tmp_path / f"{leftover('d')}.tmp").is_symlink()
+
+
+@pytest.mark.parametrize("suffix", ["", ".tmp"])
+def test_what_others_put_in_the_place_of_an_entry_stays(tmp_path, suffix) -> None:
+    cached_lists(tmp_path, "k", build, width=3)
+    (entry,) = (tmp_path / name for name in entries(tmp_path))
+    (entry / "meta.json").write_text("damaged")
+    place = entry.with_name(entry.name + suffix)
+    write_folder(place, {"notes.txt": "mine"})
+    message = refused(lambda: cached_lists(tmp_path, "k", build, width=3))
+    assert message.startswith(f"{place} holds what the cache has not written; move it elsewhere")
+    assert (place / "notes.txt").read_text() == "mine"
 
 
 # Digests of files.
@@ -382,7 +490,9 @@ def test_a_damaged_note_is_not_believed(tmp_path, monkeypatch) -> None:
     settle(path, monkeypatch)
     first = file_digest(path, tmp_path)
     (note,) = (tmp_path / "digests").iterdir()
-    for content in ("", "{", "[]", '{"digest": "x"}', note.read_text().replace(first, "abc")):
+    sound = note.read_text()
+    other = sound.replace(first, first[::-1])
+    for content in ("", "{", "[]", '{"digest": "x"}', sound.replace(first, "abc"), other):
         note.write_text(content)
         assert file_digest(path, tmp_path) == first
 

@@ -163,6 +163,39 @@ def test_settings_are_checked_at_once(tmp_path) -> None:
     )
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
+def test_what_is_no_file_is_called_so(tmp_path, make) -> None:
+    write(tmp_path / "data" / "mine", train=TEXT["train"], test=TEXT["test"])
+    path = tmp_path / "data" / "mine" / "vali.txt"
+    make(path)
+    assert said(DataError, dataset(tmp_path).check).startswith(f"{path}: a folder, a pipe or a li")
+
+
+def test_names_that_yaml_takes_for_numbers(tmp_path, monkeypatch) -> None:
+    write(tmp_path / "2024" / "2025")
+    monkeypatch.chdir(tmp_path)
+    data = LetorFiles(name="letor", folder=2025, data_dir=2024, cache_dir=2026)
+    assert data.split("train").features.shape == (3, 3)
+    assert data.path("vali") == Path("2024/2025/vali.txt")
+    assert (tmp_path / "2026").is_dir()
+
+
+def test_names_that_are_too_long_are_one_line(tmp_path) -> None:
+    (tmp_path / "data").mkdir()
+    long = "a" * 300
+    assert said(DataError, dataset(tmp_path, folder=long).check).endswith(
+        "File name too long; set dataset.folder and data_dir to a folder that can be read"
+    )
+    data = LetorFiles(name="letor", folder="x", data_dir=tmp_path / long, cache_dir=tmp_path)
+    assert "File name too long; set dataset.folder" in said(DataError, lambda: data.split("train"))
+    write(tmp_path / "data" / "mine")
+    data = dataset(tmp_path)
+    data.cache_dir = tmp_path / long
+    assert "File name too long; free space there or set cache_dir=DIR" in said(
+        DataError, lambda: data.split("train")
+    )
+
+
 def test_missing_files_of_a_users_folder(tmp_path) -> None:
     assert said(DataError, dataset(tmp_path).check) == (
         f"{tmp_path}/data/mine: no such folder; set data_dir=DIR to the folder that holds it"

@@ -281,6 +281,9 @@ class Dropping:
     def finish(self, offsets, qids, *, digest, missing=0, order=None) -> None:
         self.lists = len(qids)
 
+    def free(self) -> tuple[int, str]:
+        return 1 << 40, "memory"
+
 
 def test_memory_is_bounded(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(letor_blocks, "CHUNK_BYTES", 1 << 16)
@@ -349,3 +352,36 @@ def test_round_trip(tmp_path_factory, sample, fixed, chunk) -> None:
     qids = list(dict.fromkeys(qid for _, qid, _ in rows))
     assert lists.qids.tolist() == qids
     assert lists.lengths.tolist() == [sum(row[1] == qid for row in rows) for qid in qids]
+
+
+def test_a_query_id_that_never_ends_is_refused(tmp_path) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("1 qid:1 1:1\n1 qid:" + "9" * 1001 + " 1:1\n")
+    with pytest.raises(DataError, match=r"train\.txt:2: a query id of 1,001 characters; expected"):
+        read_letor(path)
+
+
+CUT = "the last line has no newline and 1 features, fewer than any before it"
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ("1 qid:1 1:1 2:2\n\n0 qid:1 1:1 2:3 # 1:2\n0 qid:1 1:1", True),
+        ("1 qid:1 1:1 2:2\n0 qid:1 1:1\n", False),
+        ("1 qid:1 1:1 2:2\n0 qid:1 1:1\n0 qid:1 2:1", False),
+        ("1 qid:1 1:1 2:2\n0 qid:1 1:1 2:3", False),
+        ("1 qid:1 1:1 2:2\n# 1:1", False),
+        ("1 qid:1 1:1", False),
+    ],
+)
+@pytest.mark.parametrize("chunk", [10, 1000])
+def test_a_last_line_that_looks_cut_is_told(
+    tmp_path, caplog, monkeypatch, text, warned, chunk
+) -> None:
+    monkeypatch.setattr(letor_blocks, "CHUNK_BYTES", chunk)
+    path = tmp_path / "train.txt"
+    path.write_text(text)
+    read_letor(path)
+    line = text.count("\n") + 1
+    assert [m.partition(";")[0] for m in caplog.messages] == [f"{path}:{line}: {CUT}"] * warned

@@ -263,3 +263,31 @@ def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
         "error: there is no folder data/MSLR-WEB10K; " + how_to_get("web10k", "data")
     )
     assert "give dataset=NAME" in command(cwd=tmp_path).stderr
+
+
+def test_names_that_yaml_takes_for_numbers(tmp_path: Path, monkeypatch) -> None:
+    write_folder(tmp_path / "2024" / "2025", FILES)
+    monkeypatch.chdir(tmp_path)
+    found = own_lists(2025, data_dir=2024)
+    assert (found.folder, found.folds) == ("2025", 2)
+    assert replace(found, folder=2025).folder == "2025"
+    assert "train" in prepare(found, data_dir=2024, cache_dir=2026).table
+    assert not prepare(
+        replace(SMALL, folder=2027), data_dir=2024, cache_dir=2026, archive=write_2028()
+    ).differences
+
+
+def write_2028() -> int:
+    write_zip(Path("2028"), FILES)
+    return 2028
+
+
+def test_names_that_are_too_long_are_one_line(tmp_path: Path) -> None:
+    long, places = "a" * 300, {"data_dir": tmp_path, "cache_dir": tmp_path / "cache"}
+    for known, archive in (
+        (own_lists(long, data_dir=tmp_path), None),
+        (SMALL, tmp_path / long),
+        (replace(SMALL, folder=long), write_zip(tmp_path / "archive", FILES)),
+    ):
+        message = refused(lambda k=known, a=archive: prepare(k, archive=a, **places))
+        assert "File name too long; set data_dir, dataset.folder and archive" in message

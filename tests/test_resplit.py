@@ -171,3 +171,12 @@ def test_prepare_leaves_a_vali_file_of_other_making(tmp_path: Path) -> None:
 def test_seed_out_of_range(tmp_path: Path, seed: float) -> None:
     message = refused(lambda: prepared(tmp_path, ISTELLA, seed=seed), ConfigError)
     assert message == f"seed={seed}: give a whole number >= 0"
+
+
+@pytest.mark.parametrize("name", ["train.txt", "vali.txt"])
+def test_a_file_of_other_making_is_not_overwritten(tmp_path: Path, name: str) -> None:
+    folder = write_folder(tmp_path / "full", {"train.original.txt": ORIGINAL, name: "mine\n"})
+    before = read_folder(folder)
+    message = refused(lambda: split_train(folder, vali_share=0.25, seed=1))
+    assert message.startswith(f"{folder / name} is there, and not of this split")
+    assert read_folder(folder) == before

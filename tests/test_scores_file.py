@@ -65,6 +65,9 @@ def test_scores_are_read_in_float64(tmp_path: Path) -> None:
         ("row,score\n1,1\n1,2\n", "3: row 1 again; score each row of the data once"),
         ("row,score\n4,1\n", "2: row '4'; expected a row of test.txt, a whole number from 1 to 3"),
         ("row,score\n1.0,1\n", "2: row '1.0'; expected a row of test.txt"),
+        ("qid,score\na,1\na," + "x" * 140_000, "3: field larger than field limit"),
+        ("x" * 140_000, "1: field larger than field limit"),
+        ("score,score\n1,2\n", "1: two columns score; keep one of them"),
         ("row,score\n2,1\n3,1\n", "3: ends after 2 scores, but test.txt has 3 rows"),
     ],
 )

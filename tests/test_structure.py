@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "losses": {"errors", "typing", "kernels", "metrics", "relaxations"},
     "battery": {"errors", "typing", "metrics", "losses"},
     "models": {"errors", "typing"},
-    "data": {"errors", "typing", "whole"},
+    "data": {"errors", "typing", "whole", "kernels"},
     "training": {"errors", "typing", "whole", "metrics", "relaxations", "losses", "models", "data"},
     "trees": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
     "statistics": {"errors"},

@@ -1,7 +1,10 @@
 """Unpacking takes what is wanted, from anywhere in an archive, and lets nothing lead out of it."""
 
+import bz2
+import gzip
 import hashlib
 import io
+import lzma
 import signal
 import subprocess
 import sys
@@ -134,6 +137,31 @@ def test_unpack_notices_damage(tmp_path: Path, write: Callable[..., Path], cut: 
     message = refused(lambda: unpack(archive, tmp_path / "SMALL", list(FILES)))
     assert message.endswith("download it again")
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
+def test_a_compressed_archive_is_read_to_its_end(tmp_path: Path, compression: str) -> None:
+    plain = write_tar(tmp_path / "archive", LONG).read_bytes()
+    compress = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[compression]
+    content = bytearray(compress(gzip.decompress(plain)))
+    archive = tmp_path / "archive"
+    archive.write_bytes(content)
+    unpack(archive, tmp_path / "SMALL", list(FILES))
+    content[-6] ^= 1  # gz: the CRC-32 of all; bz2: its combined CRC; xz: the size of the index
+    archive.write_bytes(content)
+    message = refused(lambda: unpack(archive, tmp_path / "OTHER", list(FILES)))
+    assert "damaged" in message
+    assert message.endswith("download it again")
+    assert not (tmp_path / "OTHER").exists()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "Fold1/notes.txt", "deep/Fold1/train.txt"])
+def test_a_folder_of_others_in_the_way_stays(tmp_path: Path, name: str) -> None:
+    archive = write_zip(tmp_path / "archive", FILES)
+    theirs = write_folder(tmp_path / ".SMALL.unpacking", {name: "mine", "Fold1/train.txt": "x"})
+    message = refused(lambda: unpack(archive, tmp_path / "SMALL", list(FILES)))
+    assert message.startswith(f"{theirs} is in the way; move it elsewhere")
+    assert read_folder(theirs) == {name: "mine", "Fold1/train.txt": "x"}
 
 
 def test_unpack_needs_an_archive(tmp_path: Path) -> None:

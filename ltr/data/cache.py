@@ -3,6 +3,12 @@
 An entry is a folder ``features.npy labels.npy offsets.npy qids.npy meta.json``. It is written next
 to its place, as ``NAME.tmp``, and renamed when complete, by one process at a time (``NAME.lock``;
 the lock of a killed process is free). So an entry is there whole or not at all.
+
+``meta.json`` holds checksums of the arrays and is sealed itself. The small arrays are checked
+whenever an entry is opened, the features when a process first uses them: what only counts or
+compares lists need not read gigabytes.
+
+Other files of ``cache_dir`` are never touched.
 """
 
 import hashlib
@@ -10,9 +16,10 @@ import json
 import logging
 import os
 import re
-import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +27,16 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from ltr.data.checksums import file_sums, unsealed
+from ltr.data.digests import file_identity, settled
 from ltr.data.lists import Lists
-from ltr.data.lists_writer import ARRAYS, FORMAT_VERSION, ListsWriter, writing
+from ltr.data.lists_writer import ARRAYS, FILES, FORMAT_VERSION, META, ListsWriter, writing
 from ltr.errors import DataError
 
 log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # of an entry
+_checked: dict[Path, dict[str, int]] = {}  # the files of features that this process has checked
 
 
 def cached_lists(
@@ -43,40 +55,76 @@ def cached_lists(
         width: number of features; None: the widest block's.
 
     Returns:
-        Lists with features and labels mapped read-only.
+        Lists with features and labels mapped read-only. Damage of the features is noticed, and
+        mended, when they are first used.
 
     Raises:
         DataError: the cache cannot be written; nothing is left behind. Also what ``build`` raises.
     """
-    cache_dir = Path(cache_dir)
+    cache_dir = Path(str(cache_dir))  # a name such as 2024 is a number in YAML
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     entry = cache_dir / f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    lists = _open(entry, key, width)
+    lists = _opened(entry, key, build, width, whole=False)
+    return _CheckedAtUse(lists, lambda: _opened(entry, key, build, width, whole=True).features)
+
+
+def forget_checks() -> None:
+    """Have this process check all features again at their next use."""
+    _checked.clear()
+
+
+class _CheckedAtUse(Lists):
+    """Lists whose features are what ``checked`` returns when they are first asked for."""
+
+    def __init__(self, lists: Lists, checked: Callable[[], NDArray[np.float32]]) -> None:
+        self.__dict__.update(vars(lists), _width=lists.width, _checked=checked)
+        del self.__dict__["features"]
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        checked: Callable[[], NDArray[np.float32]] = self.__dict__["_checked"]
+        return checked()
+
+    @property
+    def width(self) -> int:
+        return int(self.__dict__["_width"])
+
+
+def _opened(
+    entry: Path,
+    key: str,
+    build: Callable[[ListsWriter], None],
+    width: int | None,
+    *,
+    whole: bool,
+) -> Lists:
+    """Map an entry that is sound, features too if ``whole``; have it built where it is not."""
+    lists = _open(entry, key, width, whole=whole)
     if lists is not None:
         return lists
     with _locked(entry):
-        lists = _open(entry, key, width)  # another process may have built it meanwhile
+        lists = _open(entry, key, width, whole=whole)  # another process may have built it meanwhile
         if lists is None:
             _build(entry, key, build, width)
-            lists = _open(entry, key, width)
+            lists = _open(entry, key, width, whole=whole)
     if lists is None:
         raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
     return lists
 
 
-def _open(entry: Path, key: str, width: int | None) -> Lists | None:
+def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | None:
     """Map an entry; None if it is not there or not as ``ListsWriter`` left it."""
     try:
-        meta = json.loads((entry / "meta.json").read_bytes())
+        meta = unsealed((entry / META).read_bytes())
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
         arrays: dict[str, NDArray[Any]] = {}
         for name in ARRAYS:
-            path = entry / f"{name}.npy"
-            if path.stat().st_size != meta["bytes"][name]:
+            path, sums = entry / f"{name}.npy", meta["sums"][name]
+            array = _mapped(path, sums if whole or name != "features" else None)
+            if array is None:
                 return None
-            # A plain view of the map: slicing a memmap costs several times as much.
-            arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            arrays[name] = array
         lists = Lists(
             features=arrays["features"],
             labels=arrays["labels"],
@@ -97,11 +145,38 @@ def _open(entry: Path, key: str, width: int | None) -> Lists | None:
     return lists if sound else None
 
 
+def _mapped(path: Path, sums: list[int] | None) -> NDArray[Any] | None:
+    """The array of an ``.npy`` file; None if it is damaged, for which ``sums`` are compared.
+
+    Features that were found sound are known by their file's times, and not read again.
+    """
+    with path.open("rb") as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            return None
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        start = file.tell()
+        # A plain view of the map: slicing a memmap costs several times as much.
+        array = np.asarray(np.memmap(file, dtype, "r", start, shape))
+        identity, now = file_identity(file.fileno()), time.time_ns()
+        if identity["size"] != start + array.nbytes:
+            return None
+        if sums is not None and _checked.get(path) != identity:
+            if file_sums(file, start) != sums:
+                return None
+            if path.name == "features.npy" and settled(identity, now):
+                _checked[path] = identity
+    return array
+
+
 def _build(entry: Path, key: str, build: Callable[[ListsWriter], None], width: int | None) -> None:
     """Have the entry written and put into its place; its lock is held."""
     temporary = entry.with_name(f"{entry.name}.tmp")
     with writing(entry.parent):
-        _remove_leftovers(temporary)
+        for leftover in entry.parent.glob("*.tmp"):
+            if leftover != temporary and _NAME.fullmatch(leftover.stem) and _is_ours(leftover):
+                with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
+                    _remove(leftover)  # a Timeout, its writer lives, is an OSError too
+        _remove(temporary)  # its lock is held, so its writer is dead
         temporary.mkdir()
     writer = ListsWriter(temporary, key, width)
     try:
@@ -111,23 +186,47 @@ def _build(entry: Path, key: str, build: Callable[[ListsWriter], None], width: i
         with writing(entry.parent):
             _sync_folder(temporary)
             if entry.exists():
-                log.warning("the cache entry %s is damaged and was made again", entry)
-                shutil.rmtree(entry)
+                log.warning("the cache entry %s is %s and was made again", entry, _fault(entry))
+                _remove(entry)
             temporary.rename(entry)
             _sync_folder(entry.parent)
     except BaseException:
         writer.close()
-        shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError, DataError):
+            _remove(temporary)
         raise
 
 
-def _remove_leftovers(own: Path) -> None:
-    """Remove what killed writers left: ``own``, whose lock is held, and any whose lock is free."""
-    if own.exists():
-        shutil.rmtree(own)
-    for leftover in own.parent.glob("*.tmp"):
-        with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
-            shutil.rmtree(leftover)  # a Timeout, its writer lives, is an OSError too
+def _fault(entry: Path) -> str:
+    """Why an entry is made again, in words."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if json.loads((entry / META).read_bytes())["version"] in range(1, FORMAT_VERSION):
+            return "of an older format"
+    return "damaged"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a folder that holds nothing but what ``ListsWriter`` writes."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return all(path.name in FILES and not path.is_dir() for path in folder.iterdir())
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of an entry, if it is there.
+
+    Raises:
+        DataError: it holds something that the cache has not written.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not _is_ours(folder):
+        raise DataError(
+            f"{folder} holds what the cache has not written; move it elsewhere or set cache_dir=DIR"
+        )
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from ltr.data.checksums import sealed, unsealed
 from ltr.data.letor import unreadable
 from ltr.errors import DataError, OutputError
 from ltr.whole import write_whole
@@ -31,23 +32,33 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     now = time.time_ns()
     try:
         with path.open("rb") as file:
-            before = _identity(file.fileno())
+            before = file_identity(file.fileno())
             known = _recall(note, before)
             if known is not None:
                 return known
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            after = _identity(file.fileno())
+            after = file_identity(file.fileno())
     except OSError as error:
         raise DataError(unreadable(path, error)) from None
     if before != after:
         raise DataError(f"{path}: changed while it was read; run again when it is complete")
-    if max(before["mtime_ns"], before["ctime_ns"]) < now - _SETTLED_NS:
+    if settled(before, now):
         with suppress(OSError, OutputError):  # a cache that cannot be written costs time, no more
-            _remember(note, {"path": str(path.resolve()), "digest": digest, **before})
+            _remember(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
     return digest
 
 
-def _identity(descriptor: int) -> dict[str, int]:
+def settled(identity: dict[str, int], now: int) -> bool:
+    """Whether the file is so old that its times tell every later change; ``now`` in ns."""
+    return max(identity["mtime_ns"], identity["ctime_ns"]) < now - _SETTLED_NS
+
+
+def file_identity(descriptor: int) -> dict[str, int]:
+    """What tells an open file from any other, and from itself after a change.
+
+    Raises:
+        OSError: it is not a regular file.
+    """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
@@ -62,7 +73,7 @@ def _identity(descriptor: int) -> dict[str, int]:
 
 def _recall(note: Path, identity: dict[str, int]) -> str | None:
     try:
-        known = json.loads(note.read_bytes())
+        known = unsealed(note.read_bytes())
         digest = known["digest"]
         same = all(known[name] == value for name, value in identity.items())
     except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged

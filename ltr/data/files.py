@@ -68,9 +68,9 @@ class LetorFiles:
             raise ConfigError(f"fold={fold}: folds count from 1, set dataset.fold=1")
         self.name = name
         self.fold = fold
-        self.folder = Path(data_dir) / folder
-        self.data_dir = Path(data_dir)
-        self.cache_dir = Path(cache_dir)
+        self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
+        self.cache_dir = Path(str(cache_dir))
+        self.folder = self.data_dir / str(folder)
         self.regroup = regroup
         self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
         self._width = width
@@ -135,9 +135,24 @@ class LetorFiles:
         return self.folder if self.fold is None else self.folder / f"Fold{self.fold}"
 
     def _check(self, splits: Sequence[str]) -> None:
+        try:
+            self._check_there(splits)
+        except OSError as error:  # a name that is too long, a folder that may not be read
+            raise DataError(
+                f"{error.filename or self._place}: {error.strerror or error}; "
+                "set dataset.folder and data_dir to a folder that can be read"
+            ) from None
+
+    def _check_there(self, splits: Sequence[str]) -> None:
         missing = [split for split in splits if not self.path(split).is_file()]
         if not missing:
             return
+        for split in missing:
+            if os.path.lexists(self.path(split)):
+                raise DataError(
+                    f"{self.path(split)}: a folder, a pipe or a link that leads nowhere; "
+                    "put a file of LETOR text there"
+                )
         if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
             holds = _contents(self.folder)
             raise DataError(f"{self.folder} holds {holds}; set dataset.fold=1, or another of them")

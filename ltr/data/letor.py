@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from ltr.data.letor_blocks import read_blocks
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
+from ltr.data.room import available_memory
 from ltr.errors import DataError
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
+LONGEST_QID = 1000  # characters: every id is kept in as many
 
 
 class Sink(Protocol):
@@ -36,6 +38,10 @@ class Sink(Protocol):
         order: NDArray[np.int64] | None = None,
     ) -> None:
         """Take the rest of ``Lists``; ``order`` is the rows' final order where it is another."""
+        ...
+
+    def free(self) -> tuple[int, str]:
+        """How many bytes the features may take in all, and of what."""
         ...
 
 
@@ -123,6 +129,23 @@ def parse_letor(
         DataError: as ``read_letor``; also a file that changes while it is read.
     """
     path = Path(path)
+    try:
+        _parse(path, sink, rules, regroup, digest, progress, threads)
+    except MemoryError:
+        raise DataError(
+            f"{path}: not enough memory; free some, or use fewer features or a smaller file"
+        ) from None
+
+
+def _parse(
+    path: Path,
+    sink: Sink,
+    rules: Rules,
+    regroup: bool,
+    digest: str | None,
+    progress: Callable[[int], object] | None,
+    threads: int | None,
+) -> None:
     sha256 = hashlib.sha256()
     queries = _Queries(path, regroup)
     missing, size = 0, 0
@@ -130,7 +153,8 @@ def parse_letor(
         with path.open("rb") as file:
             before = os.fstat(file.fileno())
             is_file = stat.S_ISREG(before.st_mode)  # not a pipe
-            blocks = read_blocks(file, before.st_size if is_file else 0, rules, path, threads)
+            size_known = before.st_size if is_file else 0
+            blocks = read_blocks(file, size_known, rules, path, sink.free, threads)
             with closing(blocks):
                 for text, block in blocks:
                     size += len(text)
@@ -179,6 +203,11 @@ class _Queries:
 
     def add(self, runs: list[tuple[str, int, int]]) -> None:
         for qid, line, rows in runs:
+            if len(qid) > LONGEST_QID:
+                raise DataError(
+                    f"{self.path}:{line}: a query id of {len(qid):,} characters; "
+                    f"expected at most {LONGEST_QID:,}"
+                )
             known = self.lists.setdefault(qid, len(self.lists))
             if known == len(self.first_lines):
                 self.first_lines.append(line)
@@ -239,6 +268,10 @@ class MemorySink:
         self.features[self.rows : end, :width] = features
         self.labels.append(labels)
         self.rows = end
+
+    def free(self) -> tuple[int, str]:
+        available, where = available_memory()
+        return available + 4 * self.rows * self.features.shape[1], where
 
     def finish(
         self,

@@ -1,27 +1,40 @@
 """The rows of a LETOR file, block by block, parsed the fastest way that suits the file."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from typing import BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from ltr.data.letor_fast import parse_fast
 from ltr.data.letor_rows import Block, Rules, parse_rows
 from ltr.data.processors import processors
+from ltr.data.room import Free, Room, available_memory, widths_of
+
+if TYPE_CHECKING:
+    from ltr.data.letor_compiled import CompiledParser
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
 COMPILED_BYTES = 64 << 20  # a smaller file is parsed before Numba is there
-_NEWLINE = 10
+_LF, _NEWLINE = b"\n", 10
 
 Parse = Callable[[bytes], Block | None]
 
 
 def read_blocks(
-    file: BinaryIO, size: int, rules: Rules, path: object, threads: int | None = None
+    file: BinaryIO,
+    size: int,
+    rules: Rules,
+    path: object,
+    free: Free = available_memory,
+    threads: int | None = None,
 ) -> Generator[tuple[bytes, Block], None, None]:
     """Yield each piece of a file and its rows, in order.
 
@@ -30,27 +43,52 @@ def read_blocks(
         size: its size in bytes, 0 if not known.
         rules: what it may hold.
         path: its name, for messages.
+        free: what the arrays of all rows may take.
         threads: that parse a large file; None: one more than processors, five at most.
 
     Raises:
-        DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row.
+        DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row, or
+            one that makes all rows so wide that they do not fit.
     """
     _keep_freed_memory()
     parse = _compiled(rules) if size >= COMPILED_BYTES else None
-    line = 1
+    room, line, before = Room(rules, size, free), 1, b""
     with closing(_early(_chunks(file), parse, threads or processors() + 1)) as pieces:
         for text, block in pieces:
+            refusal = partial(room.refusal, length=len(text))
+            if block is not None and room.needs_a_look(width := block.features.shape[1]):
+                block = None if refusal(widths_of(block.features), width) else block
             if block is None:
-                block = parse_fast(text, line, rules) or parse_rows(text, line, rules, path)
+                block = parse_fast(text, line, rules, refusal)
+                block = block or parse_rows(text, line, rules, path, refusal)
+                if parse is not None:
+                    parse.width = max(parse.width, block.features.shape[1])
             else:
                 runs = [(qid, line + at, rows) for qid, at, rows in block.runs]
                 block = replace(block, runs=runs)
+            room.add(block, len(text))
             yield text, block
+            if not text.endswith(b"\n"):
+                _warn_if_cut(f"{path}:{line + text.count(_LF)}", before + text)
+            before = text
             # Three times as fast as bytes.count.
             line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == _NEWLINE))
 
 
-def _compiled(rules: Rules) -> Parse | None:
+def _warn_if_cut(place: str, text: bytes) -> None:
+    """Say so where the last line, which has no newline, looks like the first half of one."""
+    *lines, last = (line.partition(b"#")[0].count(b":") for line in text.split(b"\n"))
+    rows = [colons for colons in lines if colons]
+    if rows and 0 < last < min(rows):
+        log.warning(
+            "%s: the last line has no newline and %d features, fewer than any before it; if the "
+            "file was cut, get it again",
+            place,
+            last - 1,
+        )
+
+
+def _compiled(rules: Rules) -> "CompiledParser | None":
     try:
         from ltr.data.letor_compiled import CompiledParser  # half a second
     except ImportError:  # Numba is late for a new NumPy, as a rule

@@ -7,18 +7,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.letor_rows import Block, Malformed, Rules, parse_label, runs_of, to_float32
+from ltr.data.letor_rows import (
+    Block,
+    Malformed,
+    Refusal,
+    Rules,
+    never_refused,
+    parse_label,
+    runs_of,
+    to_float32,
+)
 
 _NUMBER_BYTES = b"0123456789+-.eE"
 _ONE_PAIR_A_LINE = bytes.maketrans(b" :", b"\n ")
 
 
-def parse_fast(text: bytes, first_line: int, rules: Rules) -> Block | None:
+def parse_fast(
+    text: bytes, first_line: int, rules: Rules, refusal: Refusal = never_refused
+) -> Block | None:
     """Parse whole lines of text together.
 
     Gives exactly what ``letor_rows.parse_rows`` gives, or None where that is not certain: the text
-    is malformed, or written in a way too rare to be worth the code. ``parse_rows`` then reads it,
-    or says what is wrong.
+    is malformed or refused, or written in a way too rare to be worth the code. ``parse_rows`` then
+    reads it, or says what is wrong.
     """
     if b"\0" in text:
         return None
@@ -39,8 +50,11 @@ def parse_fast(text: bytes, first_line: int, rules: Rules) -> Block | None:
     if pairs is None or not 1 <= pairs[1].min() <= pairs[1].max() <= rules.largest_index:
         return None
     counts, index, exact = pairs
+    width = rules.width or int(index.max())
+    if refusal(np.maximum.reduceat(index, np.cumsum(counts) - counts), width) is not None:
+        return None
     values, missing = to_float32(exact)
-    features = _dense(counts, index, values, rules.width or int(index.max()))
+    features = _dense(counts, index, values, width)
     if features is None:
         return None
     return Block(features, np.array([grades[x] for x in labels], np.float32), runs, missing)

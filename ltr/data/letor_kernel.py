@@ -4,12 +4,13 @@ Importing this module takes half a second, the first call ever on a machine some
 machine code is kept for later ones.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from ltr.kernels.kept import keep
 
 SURE, UNSURE, NARROW = 0, 1, 2  # what ``parse`` ends with
 LABEL = -1  # the column of a doubtful label
@@ -25,18 +26,11 @@ _POWERS = np.array([float(f"1e{power}") for power in range(100)])
 _MARGIN = 2.0**-49  # three roundings and the digits beyond the 18th make less together
 _OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # rounds to inf, as all beyond it
 
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no folder where the machine code could be kept
-        return njit(nogil=True)(function)
-
-
 _inlined = njit(forceinline=True)  # with what it calls so: a fifth faster
 
 
-@_compiled
+@keep
+@njit(nogil=True)
 def parse(
     text: NDArray[np.uint8],
     labelled: bool,

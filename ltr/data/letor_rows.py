@@ -5,7 +5,7 @@ faster and must give exactly what this module gives.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -103,7 +103,16 @@ class Malformed(ValueError):
         self.found, self.expected = found, expected
 
 
-def parse_rows(text: bytes, first_line: int, rules: Rules, path: object) -> Block:
+Refusal = Callable[[NDArray[np.int64], int], tuple[int, str] | None]
+
+
+def never_refused(widths: NDArray[np.int64], width: int) -> None:
+    """Make any block."""
+
+
+def parse_rows(
+    text: bytes, first_line: int, rules: Rules, path: object, refusal: Refusal = never_refused
+) -> Block:
     """Parse whole lines of text one by one.
 
     Args:
@@ -111,9 +120,12 @@ def parse_rows(text: bytes, first_line: int, rules: Rules, path: object) -> Bloc
         first_line: the number of the first line in the file, 1-based.
         rules: what the text may hold.
         path: the file's name, for messages.
+        refusal: the row that asks for too much, and why, from the largest index of each row and
+            the width of all; None: there is room.
 
     Raises:
-        DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row.
+        DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row, or
+            one that is refused.
     """
     labels: list[float] = []
     qids: list[bytes] = []
@@ -129,7 +141,10 @@ def parse_rows(text: bytes, first_line: int, rules: Rules, path: object) -> Bloc
             qids.append(row[1])
             rows.append(row[2])
             lines.append(number)
-    width = rules.width or max((max(row) for row in rows), default=0)
+    widths = np.fromiter(map(max, rows), np.int64, len(rows))
+    width = rules.width or int(widths.max(initial=0))
+    if (refused := refusal(widths, width)) is not None:
+        raise DataError(f"{path}:{lines[refused[0]]}: {refused[1]}")
     features = np.zeros((len(rows), width), np.float32)
     missing = 0
     for i, values in enumerate(rows):

@@ -2,19 +2,25 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ltr.data.checksums import BlockSums, sealed
 from ltr.errors import DataError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ARRAYS = ("features", "labels", "offsets", "qids")
+META = "meta.json"
+_OLD = "features.old"
+FILES = frozenset({META, _OLD, *(f"{name}.npy" for name in ARRAYS)})  # all that is ever written
 _ROWS_AT_ONCE = 4096  # when rows are written again in another order or width
 
 
@@ -28,6 +34,7 @@ class ListsWriter:
         self._rows = 0
         self._labels: list[NDArray[np.float32]] = []
         self._file: BinaryIO | None = None
+        self._sums = BlockSums()  # of the rows in the file
         self.finished = False
 
     def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
@@ -80,8 +87,10 @@ class ListsWriter:
                 labels = labels[order]
                 self._rewrite(self._width, order)
             assert self._file is not None
+            head = _header(np.dtype(np.float32), (self._rows, self._width))
+            sums = {"features": [crc32(head), *self._sums.result()]}
             self._file.seek(0)
-            self._file.write(_header(np.dtype(np.float32), (self._rows, self._width)))
+            self._file.write(head)
             _close_synced(self._file)
             small: dict[str, NDArray[Any]] = {
                 "labels": labels,
@@ -89,17 +98,26 @@ class ListsWriter:
                 "qids": qids,
             }
             for name, array in small.items():
-                content = _header(array.dtype, array.shape) + array.tobytes()
-                _write_synced(self._folder / f"{name}.npy", content)
+                head, content = _header(array.dtype, array.shape), array.tobytes()
+                body = BlockSums()
+                body.update(content)
+                sums[name] = [crc32(head), *body.result()]
+                _write_synced(self._folder / f"{name}.npy", head + content)
             meta = {
                 "version": FORMAT_VERSION,
                 "key": self._key,
                 "digest": digest,
                 "missing": missing,
-                "bytes": {n: (self._folder / f"{n}.npy").stat().st_size for n in ARRAYS},
+                "sums": sums,  # of the header, then of each block of the rest
             }
-            _write_synced(self._folder / "meta.json", json.dumps(meta, indent=1).encode())
+            _write_synced(self._folder / META, json.dumps(sealed(meta)).encode())
         self.finished = True
+
+    def free(self) -> tuple[int, str]:
+        """How many bytes the features may take in all, and of which disk."""
+        with writing(self._folder.parent):
+            free = shutil.disk_usage(self._folder).free
+        return free + 4 * self._rows * self._width, f"the disk of {self._folder.parent}"
 
     def close(self) -> None:
         """Close the open file, whatever state it is in."""
@@ -109,7 +127,7 @@ class ListsWriter:
 
     def _rewrite(self, width: int, order: NDArray[np.int64] | None = None) -> None:
         """Begin the file of features, or write the one there again, wider or in another order."""
-        path, old = self._folder / "features.npy", self._folder / "features.old"
+        path, old = self._folder / "features.npy", self._folder / _OLD
         rows = np.zeros((0, width), np.float32)
         if self._file is not None:
             self._file.close()
@@ -118,6 +136,7 @@ class ListsWriter:
             rows = np.memmap(old, np.float32, "r", offset, (self._rows, self._width))
         self._width = width
         self._file = path.open("wb")
+        self._sums = BlockSums()
         # The header keeps its length when the number of rows grows: NumPy pads it for that.
         self._file.write(_header(np.dtype(np.float32), (0, width)))
         for start in range(0, len(rows), _ROWS_AT_ONCE):
@@ -130,7 +149,10 @@ class ListsWriter:
         if features.shape[1] < self._width:
             narrow, features = features, np.zeros((len(features), self._width), np.float32)
             features[:, : narrow.shape[1]] = narrow
-        self._file.write(np.ascontiguousarray(features, np.float32).data)
+        content = np.ascontiguousarray(features, np.float32).data
+        self._file.write(content)
+        if features.size:
+            self._sums.update(content)
 
 
 @contextmanager

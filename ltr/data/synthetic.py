@@ -45,7 +45,7 @@ class SyntheticLists:
         self.name = name
         self.queries = queries
         self.seed = seed
-        self.cache_dir = Path(cache_dir)
+        self.cache_dir = Path(str(cache_dir))
 
     def check(self) -> None:
         """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of its range."""

@@ -78,13 +78,18 @@ def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
         raise DataError(
             f"{path}: bytes that are not text; write the scores as text or CSV"
         ) from None
-    head = [name.strip() for name in next(csv.reader(lines[:1]), [])]
+    except MemoryError:
+        raise DataError(f"{path}: larger than memory; set scores to a file of scores") from None
+    head = _cells(path, 1, lines[0]) if lines else []
+    twice = [name for name in ("score", "qid", "row") if head.count(name) > 1]
+    if twice:
+        raise DataError(f"{path}:1: two columns {twice[0]}; keep one of them")
     if "score" not in head:
         for number, line in enumerate(lines, 1):
             yield number, line.strip(), None, None
         return
     for number, line in enumerate(lines[1:], 2):
-        cells = [cell.strip() for cell in next(csv.reader([line]), [])]
+        cells = _cells(path, number, line)
         if len(cells) != len(head):
             raise DataError(
                 f"{path}:{number}: {len(cells)} columns; expected the {len(head)} of line 1: "
@@ -92,6 +97,13 @@ def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
             )
         entry = dict(zip(head, cells, strict=True))
         yield number, entry["score"], entry.get("qid"), entry.get("row")
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    except csv.Error as error:  # a cell of more than 131,072 characters
+        raise DataError(f"{path}:{number}: {error}; expected a number, or CSV") from None
 
 
 def _row(path: Path, line: int, text: str, rows: int, data: str) -> int:

@@ -1,13 +1,14 @@
 """How kernels are compiled, and functions that the compiler can vectorise."""
 
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+
+from ltr.kernels.kept import keep
 
 # Sums may be taken in any order, which lets the compiler vectorise them; NaN and infinity keep
 # their meaning. A check for 0 at every division would keep it from that too.
@@ -23,14 +24,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     Numba looks for changes in the file of the function alone, not in those it calls. So what is
     kept stands in a folder named by the text of all kernels.
     """
-    compiled = partial(numba.njit, nogil=True, fastmath=_FAST, error_model="numpy")
+    compiled = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy")(function)
     config: Any = numba.config
     usual = config.CACHE_DIR
     config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
     try:
-        return compiled(cache=True)(function)
-    except RuntimeError:  # no folder for the cache
-        return compiled()(function)
+        return keep(compiled)
     finally:
         config.CACHE_DIR = usual
 

@@ -71,6 +71,9 @@ class PublishedSet:
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     known: tuple[Known, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", str(self.folder))  # a name such as 2024 is a number
+
     def how_to_get(self, data_dir: str | Path) -> str:
         """What to download and what to run next; for a set nobody publishes, what to put where."""
         if not self.page:

@@ -64,12 +64,29 @@ def prepare(
             other content; a file is missing or malformed; the disk is full.
         ConfigError: a fold is not there, or the seed is not that of an earlier split.
     """
+    try:
+        return _prepare(dataset, str(data_dir), str(cache_dir), archive, seed, folds)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise DataError(
+            f"{error.filename or data_dir}: {error.strerror or error}; "
+            "set data_dir, dataset.folder and archive to what can be read"
+        ) from None
+
+
+def _prepare(
+    dataset: PublishedSet,
+    data_dir: str,
+    cache_dir: str,
+    archive: str | Path | None,
+    seed: int,
+    folds: Sequence[int] | int | str,
+) -> Report:
     chosen = _chosen_folds(dataset, folds)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"seed={seed}: give a whole number >= 0")
     folder = Path(data_dir).expanduser() / dataset.folder
     if archive is not None:
-        _unpack_once(dataset, Path(archive).expanduser(), folder)
+        _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
     original = ""
@@ -93,24 +110,25 @@ def prepare(
     return Report(table(summaries, dataset.known), wrong, dataset.how_to_get(data_dir))
 
 
-def own_lists(folder: str | None, *, data_dir: str | Path) -> PublishedSet:
+def own_lists(folder: str | int | None, *, data_dir: str | Path) -> PublishedSet:
     """A folder of anyone's lists as a set of which nothing is known; its folds are found.
 
     Raises:
         ConfigError: no folder is named.
     """
-    if not folder:
+    if folder in (None, ""):
         raise ConfigError(f"give dataset.folder=NAME, the folder of your lists in {data_dir}")
-    base = Path(data_dir).expanduser() / folder
-    numbers = {
-        int(match[1])
-        for path in (base.iterdir() if base.is_dir() else ())
-        if (match := re.fullmatch(r"Fold([1-9][0-9]*)", path.name))
-    }
+    base = Path(str(data_dir)).expanduser() / str(folder)
+    try:
+        names = [path.name for path in base.iterdir()]
+    except OSError:  # ``prepare`` says why
+        names = []
+    found = (re.fullmatch(r"Fold([1-9][0-9]*)", name) for name in names)
+    numbers = {int(match[1]) for match in found if match}
     folds = 0
     while folds + 1 in numbers:
         folds += 1
-    return PublishedSet(name="letor", folder=folder, folds=folds)
+    return PublishedSet(name="letor", folder=str(folder), folds=folds)
 
 
 def _chosen_folds(dataset: PublishedSet, folds: Sequence[int] | int | str) -> Sequence[int | None]:

@@ -4,10 +4,11 @@ The original is kept as ``train.original.txt``; ``split.json``, written last, sa
 were made. A run that is killed is simply made again.
 """
 
+import filecmp
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,23 @@ def split_train(folder: Path, *, vali_share: float, seed: int) -> dict[str, Any]
     for path, queries in ((train, len(qids) - len(chosen)), (vali, len(chosen))):
         size = partial[path].stat().st_size
         facts[path.stem] = {"queries": queries, "rows": rows[path], "bytes": size}
+    _check_same(partial)
     for path, written in partial.items():
         written.replace(path)
     write_whole(record, json.dumps(facts, indent=2) + "\n")
     return facts
+
+
+def _check_same(partial: Mapping[Path, Path]) -> None:
+    """Raise ``DataError`` if a file is there that a killed run of the same split has not left."""
+    for path, written in partial.items():
+        if path.exists() and not filecmp.cmp(path, written, shallow=False):
+            for part in partial.values():
+                part.unlink()
+            raise DataError(
+                f"{path} is there, and not of this split of {ORIGINAL}; move it elsewhere, or "
+                f"delete it if it is of an earlier one"
+            )
 
 
 def _recorded(folder: Path, seed: int) -> dict[str, Any]:

@@ -36,6 +36,7 @@ _DAMAGED = (
     EOFError,
     NotImplementedError,  # how zipfile calls a compression that it does not know
 )
+_SCRATCH = ".rar"  # the folder into which a program unpacks all of a .rar
 _RAR = b"Rar!\x1a\x07"
 # What can read .rar, with its arguments for: into folder {into}, file {file}.
 _RAR_TOOLS = (
@@ -104,23 +105,45 @@ def unpack(archive: Path, target: Path, wanted: Sequence[str]) -> None:
     """
     unpacking = target.with_name(f".{target.name}.unpacking")
     try:
-        if unpacking.exists():  # a killed run left it
-            shutil.rmtree(unpacking)
+        _remove_leftover(unpacking, wanted)
         unpacking.mkdir(parents=True)
+    except OSError as error:
+        raise _failure(archive, target, error) from error
+    try:
         with ExitStack() as stack:
-            members = _members(archive, unpacking / ".rar", stack)
+            members = _members(archive, unpacking / _SCRATCH, stack)
             _copy(members, archive, unpacking, wanted)
-        shutil.rmtree(unpacking / ".rar", ignore_errors=True)
+        shutil.rmtree(unpacking / _SCRATCH, ignore_errors=True)
         unpacking.rename(target)
     except _DAMAGED as error:
         raise DataError(f"{archive}: damaged, {error}; download it again") from error
     except OSError as error:
-        raise DataError(
-            f"unpacking {archive} into {target}: {error.strerror or error}; "
-            "free space there or give another data_dir=DIR"
-        ) from error
+        raise _failure(archive, target, error) from error
     finally:
         shutil.rmtree(unpacking, ignore_errors=True)
+
+
+def _failure(archive: Path, target: Path, error: OSError) -> DataError:
+    if error.errno is None:  # how bz2 calls damage
+        return DataError(f"{archive}: damaged, {error}; download it again")
+    return DataError(
+        f"unpacking {archive} into {target}: {error.strerror or error}; "
+        "free space there or give another data_dir=DIR"
+    )
+
+
+def _remove_leftover(unpacking: Path, wanted: Sequence[str]) -> None:
+    """Remove what a killed run left; a folder that holds anything else is somebody's own."""
+    if not os.path.lexists(unpacking):
+        return
+    ours = {*wanted, *(str(parent) for path in wanted for parent in Path(path).parents)}
+    found = (path.relative_to(unpacking) for path in unpacking.rglob("*"))
+    theirs = [path for path in found if path.parts[0] != _SCRATCH and str(path) not in ours]
+    if theirs or unpacking.is_symlink() or not unpacking.is_dir():
+        raise DataError(
+            f"{unpacking} is in the way; move it elsewhere, or give another data_dir=DIR"
+        )
+    shutil.rmtree(unpacking)
 
 
 def _copy(members: Iterable[Member], archive: Path, folder: Path, wanted: Sequence[str]) -> None:
@@ -222,6 +245,8 @@ def _tar_members(archive: Path, file: tarfile.TarFile) -> Iterator[Member]:
             yield member.name, member.size, partial(_open_in_tar, file, member)
         elif not member.isdir():
             raise _refusal(archive, member.name, "is a link or a device")
+    while file.fileobj is not None and file.fileobj.read(_CHUNK):
+        pass  # the checksum of a compressed archive stands at its end
 
 
 def _open_in_tar(file: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
