@@ -16,13 +16,12 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # before NumPy comes: forks must find one thread
 
-from ltr.errors import ConfigError  # noqa: E402
-
 from fire import report  # noqa: E402
 from fire.children import warm  # noqa: E402
 from fire.options import HELP, PARTS, Options, parse  # noqa: E402
 from fire.outcomes import FAULTS, Tally  # noqa: E402
 from fire.parts import BROKEN, Report, start  # noqa: E402
+from ltr.errors import ConfigError  # noqa: E402
 
 _TOLD = 15.0  # seconds between two lines of progress where no terminal shows them in place
 

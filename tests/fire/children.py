@@ -4,9 +4,9 @@ A child has its own session, output files and limit of time, and dies with its p
 """
 
 import ctypes
-import io
 import mmap
 import os
+import re
 import resource
 import runpy
 import select
@@ -51,10 +51,14 @@ class Ended:
 
     @property
     def raised(self) -> str | None:
-        """The last line of a traceback that it printed."""
+        """The last line of a traceback that it printed, and the last place of ours in it."""
         for text in (self.err, self.out):
             if "Traceback (most recent call last)" in text:
-                return text.rstrip().splitlines()[-1][:200]
+                places = re.findall(
+                    r'File ".*/(ltr/\S+\.py|train\.py|scripts/\S+\.py)", (line \d+)', text
+                )
+                where = f" ({', '.join(places[-1])})" if places else ""
+                return text.rstrip().splitlines()[-1][:200] + where
         return None
 
 
@@ -149,8 +153,8 @@ def _live(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(streams[0], 1)
         os.dup2(streams[1], 2)
-        sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
-        sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), write_through=True)
+        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -162,8 +166,9 @@ def _live(
     except BaseException:
         traceback.print_exc()
     finally:
-        with suppress(Exception):
-            sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
         os._exit(status)
 
 
@@ -215,8 +220,10 @@ def warm() -> None:
     """Import, once, what children need."""
     os.environ |= {"TQDM_DISABLE": "1", "MPLBACKEND": "agg"}
     import hydra
+    import hydra._internal.core_plugins.basic_launcher
+    import hydra._internal.core_plugins.basic_sweeper
+    import matplotlib.pyplot  # noqa: F401
     import sklearn.datasets  # noqa: F401
-    import torch.utils.tensorboard  # noqa: F401
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread

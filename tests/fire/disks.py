@@ -18,6 +18,7 @@ from fire.outcomes import CRASH, HANG, HARMLESS, LOST, NOTICED, TRACEBACK, Resul
 from fire.stage import Stage, refill
 from fire.works import (
     CACHE,
+    LISTS,
     NETWORK_RUN,
     SEARCH,
     SWEEP,
@@ -76,11 +77,19 @@ def _cases(stage: Stage) -> Iterator[Case]:
 
 def _writing(stage: Stage, name: str) -> Work:
     """``predict`` or ``evaluate`` with an output, of a run that is there."""
-    own = {"predict": ("input=data/more/test.txt",), "evaluate": ("split=train",)}[name]
+    own = {"predict": ("input=data/mine/train.txt",), "evaluate": ("split=train",)}[name]
 
     def command(folder: Path) -> Command:
         run = run_folders(folder)[0].relative_to(folder)
-        return (f"scripts/{name}.py", f"checkpoint={run}", *own, "output=output.csv", "threads=1")
+        places = LISTS[2:] if name == "evaluate" else ()
+        return (
+            f"scripts/{name}.py",
+            f"checkpoint={run}",
+            *own,
+            *places,
+            "output=output.csv",
+            "threads=1",
+        )
 
     def made(folder: Path) -> Made:
         return {"output.csv": (folder / "output.csv").read_text()}
@@ -98,7 +107,7 @@ def _filled(stage: Stage, case: Case, mounts: bool, rng: Random) -> Result:
         else:
             refill(folder, case.source())
         before = _pages(folder)
-        size = before + int(share * max(1, expected.pages - before)) * _PAGE
+        size = before + int(share * (expected.pages - before))
         if mounts:
             _limit(folder, size)
             room = f"a disk of {size} bytes"

@@ -19,13 +19,13 @@ from fire.outcomes import CRASH, HANG, HARMLESS, NOTICED, SILENT, TRACEBACK, Res
 from fire.readers import as_text, parts_of
 from fire.stage import Stage, refill
 from fire.works import (
+    LISTS,
     NETWORK_RUN,
     SEARCH,
     SWEEP,
     TABLE,
     Command,
     Work,
-    made_by_run,
     run_folders,
     trees,
 )
@@ -44,6 +44,7 @@ class Kind:
         source: the folder that holds it, undamaged.
         files: patterns of the files of this kind in that folder.
         read: what the program makes of the folder.
+        cuts: whether files are cut as well.
         share: of the tries.
     """
 
@@ -51,6 +52,7 @@ class Kind:
     source: Callable[[], Path]
     files: tuple[str, ...]
     read: Callable[[Path], dict[str, str]]
+    cuts: bool = True
     share: float = 1.0
 
 
@@ -69,7 +71,7 @@ def _damaged(stage: Stage, kind: Kind, rng: Random) -> list[Result]:
     path = rng.choice(paths).relative_to(source)
     expected = _undamaged(stage, kind)
     with stage.copy_of(f"flips-{kind.name}", source) as folder:
-        how = damage(folder / path, rng)
+        how = damage(folder / path, rng, cuts=kind.cuts)
         ended = child(lambda: _read(kind, folder), folder)
     result = judge(ended, *expected)
     return [Result(result.outcome, f"{path}, {how}: {result.detail}")]
@@ -168,8 +170,9 @@ def _kinds(stage: Stage) -> Iterator[Kind]:
     yield Kind("scores.csv", network, ("scores.csv",), scores)
     journal = undisturbed(SEARCH, "out/search/mine")
     arguments = SEARCH.begin[1:]
+    # A cut journal is one whose end was not written yet: a search goes on from it (search-again).
     yield Kind("journal.log", journal, ("journal.log",),
-               lambda folder: parts_of(readers.of_journal(folder, arguments)))  # fmt: skip
+               lambda folder: parts_of(readers.of_journal(folder, arguments)), cuts=False)  # fmt: skip
 
 
 def _with_notes(stage: Stage) -> Path:
@@ -200,21 +203,25 @@ def _commands(stage: Stage) -> Iterator[Kind]:
         def read(folder: Path) -> dict[str, str]:
             return _said_by(command(folder), folder, lambda out: {"printed": out})
 
-        return Kind(name, whole(work), tuple(files), read, _COMMANDS_SHARE)
+        return Kind(name, whole(work), tuple(files), read, share=_COMMANDS_SHARE)
 
     def again(work: Work, files: Sequence[str], *, name: str = "", source: Any = None) -> Kind:
         def read(folder: Path) -> dict[str, str]:
             return _said_by(work.go_on(folder), folder, lambda out: work.made(folder))
 
         return Kind(
-            name or f"{work.name}-again", source or whole(work), tuple(files), read, _COMMANDS_SHARE
+            name or f"{work.name}-again",
+            source or whole(work),
+            tuple(files),
+            read,
+            share=_COMMANDS_SHARE,
         )
 
     def run_in(folder: Path) -> str:
         return str(run_folders(folder)[0].relative_to(folder))
 
     def evaluation(folder: Path) -> Command:
-        return ("scripts/evaluate.py", f"checkpoint={run_in(folder)}", "threads=1")
+        return ("scripts/evaluate.py", f"checkpoint={run_in(folder)}", *LISTS[2:], "threads=1")
 
     def comparison(folder: Path) -> Command:
         return ("scripts/compare.py", "out/two", "samples=200")

@@ -22,7 +22,9 @@ def parts_of(value: Any, name: str = "") -> dict[str, str]:
         return {name: _fingerprint(value)}
     found = {f"{name} (how many)": str(len(items))}
     for key, item in items:
-        found |= parts_of(item, f"{name}.{key}".lstrip("."))
+        found |= parts_of(
+            item, f"{name}{key}" if name.endswith(": ") else f"{name}.{key}".lstrip(".")
+        )
     return found
 
 

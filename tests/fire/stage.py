@@ -59,7 +59,7 @@ class Stage:
     @contextmanager
     def empty(self, name: str) -> Iterator[Path]:
         """A folder for one try; it holds the lists, as a link, and goes afterwards."""
-        folder = self.root / "tries" / name
+        folder = self.root / "tries" / name.replace(".", "-")  # x.pt would be a checkpoint
         self._begin(folder)
         try:
             yield folder

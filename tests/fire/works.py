@@ -1,6 +1,7 @@
 """The works that are disturbed: their commands, how a user goes on, and what they must have made."""
 
 import csv
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ Made = dict[str, str]  # what a work has made: name -> its fingerprint
 LISTS = ("dataset=letor", "dataset.folder=mine", "data_dir=data", "cache_dir=cache")
 PLACES = (*LISTS, "output_dir=out", "threads=1")
 TINY = ("epochs=3", "batch_size=5", "list_size=6")
-NETWORK = ("suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1")
+NETWORK = ("loss=listnet", "suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1")
 EVERY_STEP = "checkpoint_minutes=0.00001"
 # What may differ between two runs of one configuration.
 TIMES = ("seconds", "lists_per_second", "wall_seconds", "finished", "commit", "run")
@@ -30,7 +31,6 @@ class Work:
         begin: script and arguments.
         go_on: what a user types, in the folder of a try, after it was cut off.
         made: what it has made there, read in a child, since it loads checkpoints.
-        stop_status: of a clean stop by SIGTERM and by SIGINT.
     """
 
     name: str
@@ -50,7 +50,8 @@ def made_by_run(run: Path, *, weights: bool = True) -> Made:
     if weights:
         for name in ("best.pt", "last.pt"):
             content = of_checkpoint(run / name)
-            made |= parts_of(_timeless(content), f"{name}: ")
+            state = {key: content[key] for key in ("model", "optimizer", "base_lr", "progress")}
+            made |= parts_of(_timeless(state), f"{name}: ")
     results = json.loads((run / "results.json").read_text())
     kept = (
         "test",
@@ -88,7 +89,9 @@ def _resume(begin: Command) -> Callable[[Path], Command]:
 
     def go_on(folder: Path) -> Command:
         runs = run_folders(folder)
-        return ("train.py", f"resume={runs[0].relative_to(folder)}", "threads=1") if runs else begin
+        if not runs:
+            return begin
+        return ("train.py", f"resume={runs[0].relative_to(folder)}", *LISTS[2:], "threads=1")
 
     return go_on
 
@@ -109,7 +112,10 @@ def _again(begin: Command) -> Callable[[Path], Command]:
 
 def _made_cache(folder: Path) -> Made:
     arrays = sorted((folder / "cache").glob("*/*.npy"))
-    return {f"{path.parent.name[:16]} {path.name}": path.read_bytes().hex() for path in arrays}
+    return {
+        f"{path.parent.name[:16]} {path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in arrays
+    }
 
 
 def _made_sweep(folder: Path) -> Made:
