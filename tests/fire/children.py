@@ -4,6 +4,7 @@ A child has its own session, output files and limit of time, and dies with its p
 """
 
 import ctypes
+import gc
 import mmap
 import os
 import re
@@ -25,6 +26,7 @@ from fire.moments import AT_TIME, Moment, watch_writes
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0  # seconds of a child, far beyond what any takes on a busy machine
+_MEMORY = 16 << 30  # of addresses: damage must not starve the machine
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -158,6 +160,7 @@ def _live(
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         if file_size is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
         os.chdir(folder)
@@ -242,3 +245,5 @@ def warm() -> None:
     register_resolvers()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         hydra.compose("train")  # finds Hydra's plugins
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page

@@ -213,9 +213,8 @@ def _pages(folder: Path) -> int:
     """Bytes that a tmpfs needs for a folder, in whole pages."""
     return sum(
         -(-path.lstat().st_size // _PAGE) * _PAGE
-        if path.is_file() and not path.is_symlink()
-        else _PAGE
         for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
     )
 
 

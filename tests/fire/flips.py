@@ -1,8 +1,12 @@
 """Every kind of file that the project writes is damaged and read again, by function or command."""
 
+import contextlib
 import functools
+import io
 import json
+import logging
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +16,7 @@ from random import Random
 from typing import Any
 
 from fire import readers
-from fire.children import LIMIT, Ended, child, program
+from fire.children import LIMIT, child, program
 from fire.damage import damage
 from fire.moments import AT_WRITE, Moment
 from fire.outcomes import CRASH, HANG, HARMLESS, NOTICED, SILENT, TRACEBACK, Result, Subject
@@ -25,6 +29,7 @@ from fire.works import (
     SWEEP,
     TABLE,
     Command,
+    Made,
     Work,
     run_folders,
     trees,
@@ -32,6 +37,7 @@ from fire.works import (
 
 _COMMANDS_SHARE = 0.05  # of the tries: a command takes some hundred times a function
 _WORDS = re.compile(r"error|warn|damaged|failed|again|anew|cannot|ignored|changed|differ", re.I)
+_LIMIT = 40.0  # seconds of a batch that takes two on an idle machine
 _SETTLED = 2.1  # seconds after which the digest of a file is remembered
 
 
@@ -46,14 +52,16 @@ class Kind:
         read: what the program makes of the folder.
         cuts: whether files are cut as well.
         share: of the tries.
+        batch: tries in one child.
     """
 
     name: str
     source: Callable[[], Path]
     files: tuple[str, ...]
-    read: Callable[[Path], dict[str, str]]
+    read: Callable[[Path], Made]
     cuts: bool = True
     share: float = 1.0
+    batch: int = 20
 
 
 def subjects(stage: Stage) -> list[Subject]:
@@ -65,68 +73,119 @@ def subjects(stage: Stage) -> list[Subject]:
 
 
 def _damaged(stage: Stage, kind: Kind, rng: Random) -> list[Result]:
-    """Damage one file of the kind, read, compare."""
-    source = kind.source()
-    paths = sorted(path for name in kind.files for path in source.glob(name) if path.stat().st_size)
-    path = rng.choice(paths).relative_to(source)
-    expected = _undamaged(stage, kind)
-    with stage.copy_of(f"flips-{kind.name}", source) as folder:
-        how = damage(folder / path, rng, cuts=kind.cuts)
-        ended = child(lambda: _read(kind, folder), folder)
-    result = judge(ended, *expected)
-    return [Result(result.outcome, f"{path}, {how}: {result.detail}")]
+    """Damage files of the kind, read them, compare: a batch in one child, while it lives."""
+    source, expected = kind.source(), _undamaged(stage, kind)
+    names = sorted(path for name in kind.files for path in source.glob(name) if path.stat().st_size)
+    seeds = [rng.getrandbits(64) for _ in range(kind.batch)]
+    results: list[Result] = []
+    while len(results) < len(seeds):
+        done = _read_batch(stage, kind, source, names, seeds[len(results) :], expected)
+        results += done
+    return results
 
 
-def _read(kind: Kind, folder: Path) -> str:
-    """Read in a child; a mistake that the program explains is one line of its own."""
-    import logging
+def _read_batch(
+    stage: Stage,
+    kind: Kind,
+    source: Path,
+    names: list[Path],
+    seeds: list[int],
+    expected: Made,
+) -> list[Result]:
+    """The results of the tries up to one that ends its child, which counts as the last of them."""
+    name, limit = f"flips-{kind.name}", _LIMIT if kind.batch > 1 else LIMIT
+    with stage.empty(name) as above, (above / "results").open("a+") as notes:
 
+        def work() -> None:
+            for place, seed in enumerate(seeds):
+                rng = Random(seed)
+                path = rng.choice(names).relative_to(source)
+                with stage.copy_of(f"{name}-{place}", source) as folder:  # no path twice
+                    how = damage(folder / path, rng, cuts=kind.cuts)
+                    notes.write(json.dumps([f"{path}, {how}"]) + "\n")
+                    notes.flush()
+                    notes.write(json.dumps(judged(lambda: kind.read(folder), expected)) + "\n")
+                    notes.flush()
+
+        ended = child(work, above, limit=limit)
+        notes.seek(0)
+        lines = [json.loads(line) for line in notes]
+    results = [
+        Result(outcome, f"{what}: {detail}")
+        for (what,), (outcome, detail) in zip(lines[::2], lines[1::2], strict=False)
+    ]
+    if len(results) < len(seeds):
+        what = lines[-1][0]
+        if ended.hung:
+            results.append(Result(HANG, f"{what}: more than {limit:.0f} s"))
+        elif ended.status < 0:
+            results.append(Result(CRASH, f"{what}: killed by signal {-ended.status}"))
+        else:
+            raise RuntimeError(f"{name}: {ended.err}")
+    return results
+
+
+def judged(read: Callable[[], Made], expected: Made) -> tuple[str, str]:
+    """How a read of damaged files ends, beside what it gives undamaged; it runs in a child."""
     from ltr.errors import LTRError
 
-    logging.basicConfig(level=logging.WARNING)  # to stderr, where it counts as a word
     try:
-        return as_text(kind.read(folder))
+        made, said = heard(read)
     except LTRError as error:
-        return json.dumps({"error": str(error)})
-
-
-def _undamaged(stage: Stage, kind: Kind) -> tuple[dict[str, str], str]:
-    """What the program makes of the files as they were written, and what it says meanwhile."""
-    kept = _KEPT.get(kind.name)
-    if kept is None:
-        with stage.copy_of(f"whole-{kind.name}", kind.source()) as folder:
-            ended = child(lambda: _read(kind, folder), folder)
-        if ended.status != 0 or "error" in json.loads(ended.answer):
-            raise RuntimeError(f"{kind.name} cannot be read undamaged: {ended.answer}{ended.err}")
-        kept = _KEPT[kind.name] = (json.loads(ended.answer), ended.err)
-    return kept
-
-
-_KEPT: dict[str, tuple[dict[str, str], str]] = {}
-
-
-def judge(ended: Ended, expected: dict[str, str], usual: str) -> Result:
-    """How a read of damaged files ended, beside what it gives and says undamaged."""
-    if ended.hung:
-        return Result(HANG, f"more than {LIMIT:.0f} s")
-    if ended.status < 0:
-        return Result(CRASH, f"killed by signal {-ended.status}")
-    if ended.raised is not None:
-        return Result(TRACEBACK, ended.raised)
-    if ended.status != 0:
-        return Result(CRASH, f"status {ended.status}: {ended.err.strip()[-160:]}")
-    made: dict[str, str] = json.loads(ended.answer)
-    if "error" in made:
-        lines = made["error"].strip().splitlines()
-        return (
-            Result(NOTICED) if len(lines) == 1 else Result(TRACEBACK, "an error of several lines")
-        )
-    said = made.pop("said", "") + "\n".join(set(ended.err.splitlines()) - set(usual.splitlines()))
+        one = len(str(error).strip().splitlines()) == 1
+        return (NOTICED, "") if one else (TRACEBACK, f"an error of several lines: {error}")
+    except Broken as error:
+        return error.outcome, str(error)
+    except Exception as error:
+        return TRACEBACK, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
     wrong = [name for name in {**expected, **made} if expected.get(name) != made.get(name)]
-    wrong = [name for name in wrong if name != "said"]
     if wrong and not said:
-        return Result(SILENT, f"another {', '.join(wrong[:4])}")
-    return Result(NOTICED if said else HARMLESS)
+        return SILENT, f"another {', '.join(wrong[:4])}"
+    return (NOTICED, "") if said else (HARMLESS, "")
+
+
+def heard(read: Callable[[], Made]) -> tuple[Made, str]:
+    """What a reader gives, and what it says meanwhile: warnings, and whatever goes to stderr."""
+    words = io.StringIO()
+    handler = logging.StreamHandler(words)
+    handler.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(handler)
+    try:
+        with contextlib.redirect_stderr(words):  # Python's warnings go there as well
+            made = read()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    return {key: value for key, value in made.items() if key != SAID}, words.getvalue() + made.get(
+        SAID, ""
+    )
+
+
+SAID = "said"  # the entry of a command's words of warning
+
+
+class Broken(Exception):
+    """A command ended in a way that is an outcome by itself."""
+
+    def __init__(self, outcome: str, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+
+
+def _undamaged(stage: Stage, kind: Kind) -> Made:
+    """What the program makes of the files as they were written; it says nothing meanwhile."""
+    if kind.name not in _KEPT:
+        with stage.copy_of(f"whole-{kind.name}", kind.source()) as folder:
+            ended = child(lambda: json.dumps(heard(lambda: kind.read(folder))), folder)
+        if ended.status != 0:
+            raise RuntimeError(f"{kind.name} cannot be read undamaged: {ended.err}")
+        made, said = json.loads(ended.answer)
+        if said:
+            raise RuntimeError(f"{kind.name} undamaged gives a warning: {said}")
+        _KEPT[kind.name] = made
+    return _KEPT[kind.name]
+
+
+_KEPT: dict[str, Made] = {}
 
 
 def _kinds(stage: Stage) -> Iterator[Kind]:
@@ -138,19 +197,19 @@ def _kinds(stage: Stage) -> Iterator[Kind]:
     def undisturbed(work: Work, name: str) -> Callable[[], Path]:
         return lambda: stage.reference(work).folder / name
 
-    def kept_model(folder: Path) -> dict[str, str]:
+    def kept_model(folder: Path) -> Made:
         return parts_of(readers.of_kept_model(folder, stage.data))
 
-    def last(folder: Path) -> dict[str, str]:
+    def last(folder: Path) -> Made:
         return parts_of(readers.of_checkpoint(folder / "last.pt"))
 
-    def cache(folder: Path) -> dict[str, str]:
+    def cache(folder: Path) -> Made:
         return parts_of(readers.of_cache(folder, stage.data))
 
-    def results(folder: Path) -> dict[str, str]:
+    def results(folder: Path) -> Made:
         return parts_of(readers.of_results(folder))
 
-    def scores(folder: Path) -> dict[str, str]:
+    def scores(folder: Path) -> Made:
         return parts_of(readers.of_scores(folder / "scores.csv", stage.data))
 
     network = run_of(NETWORK_RUN)
@@ -200,13 +259,13 @@ def _commands(stage: Stage) -> Iterator[Kind]:
     def printed(
         name: str, work: Work, files: Sequence[str], command: Callable[[Path], Command]
     ) -> Kind:
-        def read(folder: Path) -> dict[str, str]:
+        def read(folder: Path) -> Made:
             return _said_by(command(folder), folder, lambda out: {"printed": out})
 
-        return Kind(name, whole(work), tuple(files), read, share=_COMMANDS_SHARE)
+        return Kind(name, whole(work), tuple(files), read, share=_COMMANDS_SHARE, batch=1)
 
     def again(work: Work, files: Sequence[str], *, name: str = "", source: Any = None) -> Kind:
-        def read(folder: Path) -> dict[str, str]:
+        def read(folder: Path) -> Made:
             return _said_by(work.go_on(folder), folder, lambda out: work.made(folder))
 
         return Kind(
@@ -215,6 +274,7 @@ def _commands(stage: Stage) -> Iterator[Kind]:
             tuple(files),
             read,
             share=_COMMANDS_SHARE,
+            batch=1,
         )
 
     def run_in(folder: Path) -> str:
@@ -237,33 +297,30 @@ def _commands(stage: Stage) -> Iterator[Kind]:
     yield again(TABLE, (*of_run, "out/tables/*/*", *of_cache))
 
 
-def _said_by(
-    command: Command, folder: Path, made: Callable[[str], dict[str, str]]
-) -> dict[str, str]:
-    """What a command, run in a child of this child, has made, and its words of warning."""
-    ended = child(program(*command), folder)
-    if ended.hung:
-        time.sleep(2 * LIMIT)  # this child hangs as well
-    if ended.status < 0:
-        import os
+def _said_by(command: Command, folder: Path, made: Callable[[str], Made]) -> Made:
+    """What a command, run in a child of this child, has made, and its words of warning.
 
-        os.kill(os.getpid(), -ended.status)
+    Raises:
+        Broken: it ended in a way that is an outcome by itself.
+    """
+    ended = child(program(*command), folder, limit=LIMIT / 2)
+    if ended.hung:
+        raise Broken(HANG, f"more than {LIMIT / 2:.0f} s")
+    if ended.status < 0:
+        raise Broken(CRASH, f"killed by signal {-ended.status}")
     if ended.raised is not None:
-        raise RuntimeError(ended.raised)
+        raise Broken(TRACEBACK, ended.raised)
     text = ended.out + ended.err
+    words = [line for line in text.splitlines() if _WORDS.search(line)]
     if ended.status != 0:
-        lines = [line for line in text.splitlines() if "error" in line or "failed" in line]
-        return {"error": lines[0] if lines else text}
-    words = "\n".join(line for line in text.splitlines() if _WORDS.search(line))
-    return {**made(ended.out), "said": words}
+        raise Broken(*((NOTICED, "") if words else (CRASH, f"status {ended.status}, no word")))
+    return {**made(ended.out), SAID: "\n".join(words)}
 
 
 def _cut(stage: Stage) -> Path:
     """A run of the network that was cut off in its middle."""
     folder = stage.root / "cut"
     if not folder.is_dir():
-        import signal
-
         with stage.empty("cut") as place:
             for share in (0.5, 0.6, 0.7):
                 at = int(share * stage.reference(NETWORK_RUN).writes)
