@@ -55,12 +55,12 @@ class Ended:
     def raised(self) -> str | None:
         """The last line of a traceback that it printed, and the last place of ours in it."""
         for text in (self.err, self.out):
-            if "Traceback (most recent call last)" in text:
-                places = re.findall(
-                    r'File ".*/(ltr/\S+\.py|train\.py|scripts/\S+\.py)", (line \d+)', text
-                )
+            _, found, trace = text.rpartition("Traceback (most recent call last):\n")
+            if found:
+                places = re.findall(r'File ".*/((?:ltr|scripts)/\S+\.py)", (line \d+)', trace)
                 where = f" ({', '.join(places[-1])})" if places else ""
-                return text.rstrip().splitlines()[-1][:200] + where
+                ends = [line for line in trace.splitlines() if line and not line.startswith(" ")]
+                return f"{ends[0][:200] if ends else 'cut short'}{where}"
         return None
 
 
@@ -127,10 +127,10 @@ def child(
         if hung:
             os.kill(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        texts = [_text(stream) for stream in (out, err, answer)]
+        said, cried, given = (_text(stream) for stream in (out, err, answer))
     writes = int.from_bytes(count[:8], "little")
     count.close()
-    return Ended(status, *texts, hung, time.perf_counter() - started, writes)
+    return Ended(status, said, cried, given, hung, time.perf_counter() - started, writes)
 
 
 def _text(stream: Any) -> str:
@@ -150,7 +150,7 @@ def _live(
     """The whole life of a child."""
     status = 1
     try:
-        _die_with_parent()
+        die_with_parent()
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(streams[0], 1)
@@ -200,7 +200,8 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """See that this process is killed when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

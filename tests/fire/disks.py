@@ -12,7 +12,6 @@ from random import Random
 
 from fire import readers
 from fire.children import LIMIT, Ended, child, end_orphans, program
-from fire.flips import _cut
 from fire.kills import differences, leftovers
 from fire.outcomes import CRASH, HANG, HARMLESS, LOST, NOTICED, TRACEBACK, Result, Subject, worst
 from fire.stage import Stage, refill
@@ -65,7 +64,7 @@ def _cases(stage: Stage) -> Iterator[Case]:
         return stage.reference(NETWORK_RUN).folder
 
     yield Case("training", NETWORK_RUN)
-    yield Case("resume", NETWORK_RUN, lambda: _cut(stage))
+    yield Case("resume", NETWORK_RUN, stage.cut_off)
     yield Case("trees", TREES_RUN)
     yield Case("cache", CACHE)
     yield Case("predict", _writing(stage, "predict"), network)

@@ -32,11 +32,12 @@ from fire.works import (
     SWEEP,
     TABLE,
     TREES_RUN,
+    Made,
     Work,
 )
 
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-_CLEAN = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}
+_CLEAN: dict[int, int] = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 _IMPORTS = (30, 2500)  # of a start that are cut off at; the first lines need some of their own
 
 
@@ -143,7 +144,7 @@ def differences(stage: Stage, work: Work, folder: Path) -> Result:
     ended = child(lambda: as_text(work.made(folder)), folder)
     if ended.status != 0:
         return Result(LOST, f"what it left cannot be read: {ended.raised}")
-    made: dict[str, str] = json.loads(ended.answer)
+    made: Made = json.loads(ended.answer)
     expected = _expected(stage, work)
     if work is SEARCH:  # a trial cut off takes a number: later trials draw as later ones do
         count = {name: expected.pop(name) for name in list(expected) if name.startswith("trials")}
@@ -160,13 +161,19 @@ def differences(stage: Stage, work: Work, folder: Path) -> Result:
     return Result(LOST if only_history else SILENT, said)
 
 
-def _expected(stage: Stage, work: Work) -> dict[str, str]:
-    whole = LONGER_SEARCH if work is SEARCH else work
-    undisturbed = stage.reference(whole)
-    ended = child(lambda: as_text(whole.made(undisturbed.folder)), undisturbed.folder)
-    if ended.status != 0:
-        raise RuntimeError(f"{work.name}: {ended.err}")
-    return dict(json.loads(ended.answer))
+def _expected(stage: Stage, work: Work) -> Made:
+    """What ``work`` makes undisturbed; of a search the trials of a longer one."""
+    if work.name not in _KEPT:
+        whole = LONGER_SEARCH if work is SEARCH else work
+        folder = stage.reference(whole).folder
+        ended = child(lambda: as_text(whole.made(folder)), folder)
+        if ended.status != 0:
+            raise RuntimeError(f"{work.name}: {ended.err}")
+        _KEPT[work.name] = json.loads(ended.answer)
+    return dict(_KEPT[work.name])
+
+
+_KEPT: dict[str, Made] = {}
 
 
 def leftovers(folder: Path) -> Result:

@@ -1,4 +1,4 @@
-"""When a child gets a signal: after some time, or at its n-th change on disk, which is repeatable."""
+"""When a child gets a signal: after some time, or, which repeats, at its n-th change on disk."""
 
 import mmap
 import os

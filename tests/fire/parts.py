@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from fire import disks, flips, kills, reader
-from fire.children import _die_with_parent, adopt_orphans
+from fire.children import adopt_orphans, die_with_parent
 from fire.options import Options
 from fire.outcomes import Result, Subject
 from fire.stage import Stage
@@ -40,6 +40,7 @@ class Report:
         return Result(self.outcome, self.detail)
 
 
+_NICE = {"reader": 15, "flips": 3}  # quick ones leave the cores to those that take long
 BROKEN = "broken"  # the outcome of a part that failed by itself
 
 
@@ -52,11 +53,12 @@ def start(part: str, options: Options, root: Path, also_close: list[int]) -> tup
         os.close(write)
         return pid, read
     try:
-        _die_with_parent()
+        die_with_parent()
         os.setsid()
         for other in (read, *also_close):
             os.close(other)
         adopt_orphans()
+        os.nice(_NICE.get(part, 0))
         for report in _reports(part, options, Stage(root)):
             os.write(write, (json.dumps(vars(report)) + "\n").encode())
     except Exception:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -11,7 +12,8 @@ from random import Random
 from filelock import FileLock
 
 from fire.children import child, program
-from fire.works import Work
+from fire.moments import AT_WRITE, Moment
+from fire.works import NETWORK_RUN, Work
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,18 @@ class Stage:
                 note.write_text(json.dumps(asdict(done), default=str))
         kept = json.loads(note.read_text())
         return Reference(**kept | {"folder": folder})
+
+    def cut_off(self) -> Path:
+        """The folder of a network's training that was killed in its middle."""
+        folder = self.root / "cut-off"
+        with FileLock(self.root / ".cut-off.lock"):
+            if not folder.is_dir():
+                at = self.reference(NETWORK_RUN).writes * 2 // 3
+                with self.empty("cut-off") as place:
+                    moment = Moment(signal.SIGKILL, AT_WRITE, at)
+                    child(program(*NETWORK_RUN.begin), place, moment=moment)
+                    place.rename(folder)
+        return folder
 
     @contextmanager
     def empty(self, name: str) -> Iterator[Path]:

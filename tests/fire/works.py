@@ -1,4 +1,4 @@
-"""The works that are disturbed: their commands, how a user goes on, and what they must have made."""
+"""The works that are disturbed: their commands, how a user goes on, what they must have made."""
 
 import csv
 import hashlib
@@ -144,12 +144,12 @@ def made_search(folder: Path) -> Made:
 
 
 _CACHE = ("scripts/prepare_data.py", "dataset=letor", "dataset.folder=more", *LISTS[2:])
-_SWEEP = ("train.py", "-m", "seed=1,2", "sweep=two", *PLACES, *TINY, "model=mlp", "model.hidden_sizes=[4]",
-          "loss=listnet", EVERY_STEP)  # fmt: skip
-_TABLE = ("scripts/table.py", "table=ranknet_report", "rows=BCE", *PLACES, "epochs=2", "batch_size=5",
-          "model.hidden_sizes=[4]", "workers=1")  # fmt: skip
-_SEARCH = ("scripts/search.py", *PLACES, "write=out/experiment/found.yaml", "name=mine", "epochs=2",
-           "batch_size=8", "model=linear", "loss=listnet", "l2=0", EVERY_STEP,
+_SWEEP = ("train.py", "-m", "seed=1,2", "sweep=two", *PLACES, *TINY, "model=mlp",
+          "model.hidden_sizes=[4]", "loss=listnet", EVERY_STEP)  # fmt: skip
+_TABLE = ("scripts/table.py", "table=ranknet_report", "rows=BCE", *PLACES, "epochs=2",
+          "batch_size=5", "model.hidden_sizes=[4]", "workers=1")  # fmt: skip
+_SEARCH = ("scripts/search.py", *PLACES, "write=out/experiment/found.yaml", "name=mine",
+           "epochs=2", "batch_size=8", "model=linear", "loss=listnet", "l2=0", EVERY_STEP,
            "space.optimizer.lr=[float,1e-3,1e-1,log]")  # fmt: skip
 _TREES = {
     "lightgbm": ("model.min_data_in_leaf=3", "model.num_leaves=4"),
