@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def child(
         tempfile.TemporaryFile() as err,
         tempfile.TemporaryFile() as answer,
     ):
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             streams = (out.fileno(), err.fileno(), answer.fileno())
             _live(work, folder, streams, moment, count, begin[1], file_size)
@@ -131,6 +132,13 @@ def child(
     writes = int.from_bytes(count[:8], "little")
     count.close()
     return Ended(status, said, cried, given, hung, time.perf_counter() - started, writes)
+
+
+def fork() -> int:
+    """``os.fork``; Python warns where a library has threads, none of which a child needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _text(stream: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from fire import disks, flips, kills, reader
-from fire.children import adopt_orphans, die_with_parent
+from fire.children import adopt_orphans, die_with_parent, fork
 from fire.options import Options
 from fire.outcomes import Result, Subject
 from fire.stage import Stage
@@ -48,7 +48,7 @@ def start(part: str, options: Options, root: Path, also_close: list[int]) -> tup
     """Start the process of a part; its process id, and the end of the pipe to read from."""
     read, write = os.pipe()
     sys.stdout.flush()
-    pid = os.fork()
+    pid = fork()
     if pid:
         os.close(write)
         return pid, read
