@@ -50,6 +50,7 @@ def main() -> int:
         for told in _told(options, root, began):
             if told.outcome == BROKEN:
                 broken.append(f"{told.part} failed itself: {told.detail}")
+                print(f"\n{broken[-1]}", file=sys.stderr)
             else:
                 tally = tallies.setdefault(
                     (told.part, told.subject), Tally(told.part, told.subject)
@@ -131,7 +132,7 @@ def _ended(
     how = f"seed {options.seed}, {seconds / 60:.1f} minutes{', stopped' if stopped else ''}"
     print(f"\n\n{report.text(tallies)}\n\n{how}")
     print(f"\n{found}" if found else "nothing silent, lost or left, no traceback, crash or hang")
-    print("\n".join(broken), end="\n" if broken else "")
+    print("".join(f"{text.splitlines()[0]} {text.splitlines()[-1]}\n" for text in broken), end="")
     if options.write is not None:
         about = f"`make fire {_given()}`, {date.today()}, {how}:\n\n"
         report.put(options.write, f"{about}{report.text(tallies, markdown=True)}\n")

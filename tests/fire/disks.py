@@ -105,23 +105,24 @@ def _filled(stage: Stage, case: Case, mounts: bool, rng: Random) -> Result:
             (folder / "data").symlink_to(stage.data)
         else:
             refill(folder, case.source())
-        before = _pages(folder)
-        size = before + int(share * (expected.pages - before))
+        growth = max(expected.pages - _pages(folder), 2 * expected.largest)
+        size = _used(folder) + int(share * growth)
         if mounts:
             _limit(folder, size)
             room = f"a disk of {size} bytes"
         else:
             room = f"files of at most {int(share * expected.largest)} bytes"
         command = case.work.begin if case.source is None else case.work.go_on(folder)
-        had = {run: (run / "last.pt").read_bytes() for run in run_folders(folder)}
+        parts = _parts(folder)
+        had = run_folders(folder)
         ended = child(
             program(*command),
             folder,
             file_size=None if mounts else max(512, int(share * expected.largest)),
         )
         results = [_stopped(ended, several=case.name in _SEVERAL)]
-        results += [_loadable(run) for run in {**had, **dict.fromkeys(run_folders(folder))}]
-        results.append(leftovers_of_dead(folder))
+        results += [_loadable(run) for run in {*had, *run_folders(folder)}]
+        results.append(_given_back(folder, parts))
         if mounts:
             _limit(folder, _LARGE)
         results.append(_gone_on(stage, case, expected, folder))
@@ -185,14 +186,16 @@ def _loadable(run: Path) -> Result:
     return Result(LOST, f"{run.name}/last.pt cannot be loaded: {ended.raised}")
 
 
-def leftovers_of_dead(folder: Path) -> Result:
-    """Parts of files that take space which a user needs now, in any folder."""
-    parts = [str(p.relative_to(folder)) for p in folder.rglob("*") if p.suffix in (".part", ".tmp")]
-    return (
-        Result("left", f"left on the full disk: {', '.join(parts[:3])}")
-        if parts
-        else Result(HARMLESS)
-    )
+def _given_back(folder: Path, before: set[Path]) -> Result:
+    """Whether the space of what was begun and not finished is free again, in any folder."""
+    parts = [str(path.relative_to(folder)) for path in sorted(_parts(folder) - before)]
+    if not parts:
+        return Result(HARMLESS)
+    return Result(LEFT, f"left on the full disk: {', '.join(parts[:3])}")
+
+
+def _parts(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.suffix in (".part", ".tmp")}
 
 
 def _gone_on(stage: Stage, case: Case, expected: Expected, folder: Path) -> Result:
@@ -215,6 +218,12 @@ def _pages(folder: Path) -> int:
         for path in folder.rglob("*")
         if path.is_file() and not path.is_symlink()
     )
+
+
+def _used(folder: Path) -> int:
+    """Bytes that are taken on the disk of a folder."""
+    disk = os.statvfs(folder)
+    return disk.f_frsize * (disk.f_blocks - disk.f_bfree)
 
 
 def _largest(folder: Path) -> int:
@@ -256,6 +265,6 @@ def _disk(place: Path, mounts: bool) -> Iterator[Path]:
 
 def _limit(folder: Path, size: int) -> None:
     """Make the disk this large; it may be full at once."""
-    options = f"size={max(size, _PAGE)}".encode()
+    options = f"size={-(-size // _PAGE) * _PAGE}".encode()
     if _libc().mount(b"tmpfs", os.fsencode(folder), b"tmpfs", _REMOUNT, options) != 0:
         raise OSError(ctypes.get_errno(), f"the disk cannot be made {size} bytes")
