@@ -13,7 +13,18 @@ from random import Random
 from fire import readers
 from fire.children import LIMIT, Ended, child, end_orphans, program
 from fire.kills import differences, leftovers
-from fire.outcomes import CRASH, HANG, HARMLESS, LOST, NOTICED, TRACEBACK, Result, Subject, worst
+from fire.outcomes import (
+    CRASH,
+    HANG,
+    HARMLESS,
+    LEFT,
+    LOST,
+    NOTICED,
+    TRACEBACK,
+    Result,
+    Subject,
+    worst,
+)
 from fire.stage import Stage, refill
 from fire.works import (
     CACHE,

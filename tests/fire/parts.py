@@ -40,7 +40,7 @@ class Report:
         return Result(self.outcome, self.detail)
 
 
-_NICE = {"reader": 15, "flips": 3}  # quick ones leave the cores to those that take long
+_REST = {"reader": 4.0}  # times that a part rests for what a try took: it has tries enough
 BROKEN = "broken"  # the outcome of a part that failed by itself
 
 
@@ -58,7 +58,6 @@ def start(part: str, options: Options, root: Path, also_close: list[int]) -> tup
         for other in (read, *also_close):
             os.close(other)
         adopt_orphans()
-        os.nice(_NICE.get(part, 0))
         for report in _reports(part, options, Stage(root)):
             os.write(write, (json.dumps(vars(report)) + "\n").encode())
     except Exception:
@@ -86,10 +85,12 @@ def _reports(part: str, options: Options, stage: Stage) -> Iterator[Report]:
         number = options.first + calls[subject.name]
         started = time.perf_counter()
         results = subject.attempt(Random(f"{options.seed} {part} {subject.name} {number}"))
-        spent[subject.name] += time.perf_counter() - started
+        took = time.perf_counter() - started
+        spent[subject.name] += took
         calls[subject.name] += 1
         done[subject.name] += len(results)
         yield from (Report(part, subject.name, number, r.outcome, r.detail) for r in results)
+        time.sleep(_REST.get(part, 0.0) * took)
 
 
 def _asked(subject: Subject, tries: int) -> int:

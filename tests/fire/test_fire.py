@@ -3,6 +3,7 @@
 import logging
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -56,12 +57,14 @@ def warn() -> dict[str, str]:
         (fail, "traceback"),
     ],
 )
-def test_how_a_damaged_file_is_read_is_judged(read, outcome) -> None:
+def test_how_a_damaged_file_is_read_is_judged(
+    read: Callable[[], dict[str, str]], outcome: str
+) -> None:
     assert flips.judged(read, ({"labels": "1"}, []))[0] == outcome
 
 
 def test_the_reader_agrees_with_the_grammar_and_a_planted_fault_does_not(
-    tmp_path: Path, monkeypatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ltr.data.letor as letor
 
