@@ -22,7 +22,7 @@ from ltr.experiment.side_by_side import report
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
 from ltr.training.evaluation import evaluate, predict
-from ltr.whole import write_whole
+from ltr.whole import write_frame, write_whole
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
@@ -120,7 +120,7 @@ def predict_kept(cfg: DictConfig) -> str:
     if output.suffix == ".parquet":
         write_whole(output, lambda file: table.to_parquet(file, index=False))
     else:
-        write_whole(output, lambda file: table.to_csv(file, index=False))
+        write_frame(output, table)
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
 
 
