@@ -47,7 +47,8 @@ def assert_same_run(a: Path, b: Path) -> None:
     histories = [pd.read_csv(f / "history.csv").drop(columns=TIMES) for f in (a, b)]
     pd.testing.assert_frame_equal(*histories)
     assert (a / "queries.csv").read_bytes() == (b / "queries.csv").read_bytes()
-    clock = {"wall_seconds", "finished", "protocol"}
+    assert (a / "scores.csv").read_bytes() == (b / "scores.csv").read_bytes()
+    clock = {"wall_seconds", "finished", "protocol", "sha256", "files_sha256"}
     one, two = (json.loads((f / "results.json").read_text()) for f in (a, b))
     for name in one.keys() - clock:
         assert one[name] == two[name]

@@ -100,6 +100,7 @@ def predict_kept(cfg: DictConfig) -> str:
     _check_required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
     _check_output(output, ".csv", ".parquet")
+    check_not_input(output, input=cfg.input)
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
     lists, rows = _read_input(Path(cfg.input), kept.transform.width, cfg.regroup)
@@ -140,6 +141,13 @@ def _check_required(cfg: DictConfig, *keys: str) -> None:
     missing = [f"{key}=..." for key in keys if OmegaConf.is_missing(cfg, key)]
     if missing:
         raise ConfigError(f"give {' '.join(missing)}; see --help")
+
+
+def check_not_input(output: Path, **inputs: str | Path) -> None:
+    """Raise ``ConfigError`` where ``output`` is one of the files that are read."""
+    for key, path in inputs.items():
+        if output.exists() and Path(path).exists() and output.samefile(path):
+            raise ConfigError(f"output={output} is {key}: it would be lost; give another name")
 
 
 def _check_output(output: Path, *endings: str) -> None:

@@ -161,8 +161,9 @@ class RunFolder:
 
     def _checked(self, name: str) -> bytes:
         """The content of one of ``FILES``."""
+        expected = self.results[_FILES].get(name)
         content = self._read(name)
-        if self.results[_FILES].get(name) != _sha256(content):
+        if _sha256(content) != expected:
             raise self._unlike(name)
         return content
 
