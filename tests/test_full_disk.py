@@ -66,13 +66,21 @@ def test_a_resumed_run_purges_the_scalars_after_its_epoch(tmp_path) -> None:
             scalars.add({"epoch": epoch, "loss": float(epoch + 10 * after)})
         scalars.close()
     read = EventAccumulator(str(tmp_path)).Reload()
-    assert [(e.step, e.value) for e in read.Scalars("loss")] == [(0, -10), (1, -9), (2, 12), (3, 13)]
+    assert [(e.step, e.value) for e in read.Scalars("loss")] == [
+        (0, -10),
+        (1, -9),
+        (2, 12),
+        (3, 13),
+    ]
 
 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (OSError(errno.EROFS, "Read-only file system", "out"), "out: Read-only file system; choose"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "out"),
+            "out: Read-only file system; choose",
+        ),
         (OSError(errno.ENAMETOOLONG, "File name too long", "x"), "File name too long; .* shorter"),
         (FULL, "a file cannot be written: No space left on device; free some space"),
         (MemoryError(), "not enough memory.*: lower batch_size"),
@@ -98,10 +106,9 @@ def test_a_bug_keeps_its_traceback(bug) -> None:
 
 
 def test_what_is_behind_an_error_tells_whether_the_disk_is_full() -> None:
-    try:
+    with pytest.raises(OutputError) as caught:
         raise OutputError("cannot be written") from FULL
-    except OutputError as error:
-        assert is_full(error)
+    assert is_full(caught.value)
     assert not is_full(OutputError("cannot be written"))
 
 
@@ -113,11 +120,13 @@ def test_output_that_cannot_be_printed_is_one_line() -> None:
             check=False,
         )  # fmt: skip
     assert got.returncode == 2
-    assert got.stderr == "error: a file cannot be written: No space left on device; free some space\n"
+    assert (
+        got.stderr == "error: a file cannot be written: No space left on device; free some space\n"
+    )
 
 
 def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny, tmp_path) -> None:
-    """Files may have 30 kB: the checkpoint of a larger model does not fit, nothing else is larger."""
+    """Files may have 30 kB: nothing but the checkpoint of a larger model is larger."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))

@@ -20,13 +20,13 @@ def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["list_losses.py", *arguments])
     # it would be this process that a stop ends
     monkeypatch.setattr("ltr.training.interruption.end_when_stopped", lambda: None)
-    code = 0
+    code: object = 0
     try:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     except SystemExit as stop:
-        assert isinstance(stop.code, int)
         code = stop.code
     out, err = capsys.readouterr()
+    assert isinstance(code, int)
     return code, out, err
 
 

@@ -1,4 +1,4 @@
-"""A stop is a clean stop from the first line on: an exit status, no traceback, nothing half done."""
+"""A stop is a clean stop from the first line on: an exit status, no traceback, nothing half."""
 
 import os
 import pickle

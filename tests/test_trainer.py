@@ -146,7 +146,11 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp
     train(tmp_path / "long", *args, "epochs=5")
     train(tmp_path / "short", *args, "epochs=3")
     before = (tmp_path / "short" / "last.pt").read_bytes()
+    history = tmp_path / "short" / "history.csv"
+    whole = history.read_text()
+    history.write_text("\n".join(whole.splitlines()[:-1]))  # killed before it was written
     train(tmp_path / "short", *args, "epochs=3", f"resume={tmp_path / 'short'}")
+    assert history.read_text() == whole
     assert (tmp_path / "short" / "last.pt").read_bytes() == before
     train(tmp_path / "short", *args, "epochs=5", f"resume={tmp_path / 'short'}")
     assert_same_run(tmp_path / "long", tmp_path / "short")

@@ -182,6 +182,8 @@ def explain(error: BaseException, config_name: str) -> str:
         return str(mistake)
     text = " ".join(str(error).split())
     cause = error.__cause__
+    if cause is not None and (line := one_line(cause)) is not None:
+        return line
     if text.startswith("Could not override '"):
         key = text.split("'")[1]
         return _explain_key(key, config_name)
