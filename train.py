@@ -1,5 +1,9 @@
 """Train a ranker: ``python train.py loss=neuralndcg dataset=web30k``. See ``--help``."""
 
+from ltr.training.interruption import end_when_stopped
+
+end_when_stopped()  # before what takes long to import
+
 from omegaconf import DictConfig
 
 from ltr.experiment.cli import command

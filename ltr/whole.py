@@ -9,10 +9,15 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ltr.errors import OutputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.ASCII)
 _PART = re.compile(r"\.part-[0-9a-f]{8}-.+")
 
 
@@ -74,10 +79,49 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
     """
     text = io.StringIO(newline="")
     columns = names or list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, columns, restval="")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text)
+    writer.writerow(map(safe_cell, columns))
+    writer.writerows([safe_cell(row.get(name, "")) for name in columns] for row in rows)
     write_whole(path, text.getvalue())
+
+
+def write_frame(path: Path, frame: "pd.DataFrame") -> None:
+    """Write ``frame`` as CSV without its index, whole or not at all.
+
+    Raises:
+        OutputError: as ``write_whole``.
+    """
+    safe = frame.rename(columns=safe_cell)
+    for name in [name for name in safe if safe[name].dtype.kind == "O"]:  # text
+        known = {value: safe_cell(value) for value in safe[name].unique()}
+        if any(value is not cell for value, cell in known.items()):
+            safe[name] = safe[name].map(known)
+    write_whole(path, lambda file: safe.to_csv(file, index=False, lineterminator="\n"))
+
+
+def make_folder(key: str, folder: Path) -> None:
+    """Make ``folder``, which the user gave as ``key``, where it is not there.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{key}={folder} cannot be made ({error.strerror}): give another folder"
+        ) from error
+
+
+def safe_cell(value: Any) -> Any:
+    """``value`` for a CSV file: text that a spreadsheet would run as a formula gets a ``'``.
+
+    >>> safe_cell("=1+2"), safe_cell("@SUM(A1)"), safe_cell("-1.5e-3"), safe_cell(-1.5)
+    ("'=1+2", "'@SUM(A1)", '-1.5e-3', -1.5)
+    """
+    if isinstance(value, str) and value[:1] in _FORMULA and not _NUMBER.fullmatch(value):
+        return "'" + value
+    return value
 
 
 def remove_dead_parts(folder: Path) -> None:

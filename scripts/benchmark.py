@@ -1,5 +1,9 @@
 """Time this project beside its peers: ``python scripts/benchmark.py --help``."""
 
+from ltr.training.interruption import end_when_stopped, stoppable
+
+end_when_stopped()  # before what takes long to import
+
 from omegaconf import DictConfig
 
 from ltr.experiment.cli import command
@@ -10,7 +14,8 @@ def main(cfg: DictConfig) -> None:
     """Measure what ``cfg`` asks for, print the tables and keep them."""
     from ltr.experiment.benchmark.run import benchmark
 
-    benchmark(cfg)
+    with stoppable():
+        benchmark(cfg)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Which properties hold for a loss, yours too: ``python scripts/check_loss.py --help``."""
 
+from ltr.training.interruption import end_when_stopped
+
+end_when_stopped()  # before what takes long to import
+
 import argparse
-import os
 import sys
 from pathlib import Path
 
-from ltr.errors import LTRError
+from ltr.experiment.ending import ending
 
 HELP = """\
 Run the battery of properties on a loss (scores, labels, mask, *, knobs) -> [batch].
@@ -38,22 +41,14 @@ def main() -> int:
     )
     given = parser.parse_intermixed_args()
     sys.path.insert(0, str(Path.cwd()))
-    try:
+    with ending():
+        from ltr.battery import FAILS, PROPERTIES, judge
         from ltr.experiment.check_loss import named_loss, read_knobs, report, set_metric
 
         subject = named_loss(given.loss, read_knobs(given.knobs))
         set_metric(subject, given.metric, given.grades)
-    except LTRError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    from ltr.battery import FAILS, PROPERTIES, judge
-
-    verdicts = [judge(prop, subject) for prop in PROPERTIES]
-    try:
-        print(report(verdicts), flush=True)
-    except BrokenPipeError:  # | head has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        verdicts = [judge(prop, subject) for prop in PROPERTIES]
+        print(report(verdicts))
     return int(any(verdict.outcome == FAILS for verdict in verdicts))
 
 

@@ -1,11 +1,13 @@
 """Which runs are better, and how sure that is: ``python scripts/compare.py --help``."""
 
-import argparse
-import os
-import sys
+from ltr.training.interruption import end_when_stopped, stoppable
 
-from ltr.errors import LTRError
+end_when_stopped()  # before what takes long to import
+
+import argparse
+
 from ltr.experiment.compare.order import parse_order
+from ltr.experiment.ending import ending
 
 
 def main() -> None:
@@ -36,17 +38,12 @@ def main() -> None:
     )
     parser.add_argument("given", nargs="*", metavar="RUN", help=argparse.SUPPRESS)
     given = parser.parse_args().given
-    try:
+    with ending():
         order = parse_order(given)
         from ltr.experiment.compare.run import compare  # SciPy only where there is work
 
-        print(compare(order), flush=True)
-    except LTRError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:  # | head has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        with stoppable():
+            print(compare(order))
 
 
 if __name__ == "__main__":

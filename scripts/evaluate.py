@@ -1,5 +1,9 @@
 """Metrics of a kept model, or of any tool's scores: ``python scripts/evaluate.py --help``."""
 
+from ltr.training.interruption import end_when_stopped, stoppable
+
+end_when_stopped()  # before what takes long to import
+
 import sys
 
 from omegaconf import DictConfig
@@ -14,11 +18,13 @@ def main(cfg: DictConfig) -> None:
     if cfg.scores is not None:
         from ltr.experiment.evaluate_scores import evaluate_scores
 
-        print(evaluate_scores(cfg))
+        work = evaluate_scores
     else:
         from ltr.experiment.apply import evaluate_kept
 
-        print(evaluate_kept(cfg))
+        work = evaluate_kept
+    with stoppable():
+        print(work(cfg))
 
 
 def several(argument: str) -> str:

@@ -1,10 +1,12 @@
 """Features that trees use most, and the library's own model: ``python scripts/importances.py``."""
 
-import argparse
-import os
-import sys
+from ltr.training.interruption import end_when_stopped, stoppable
 
-from ltr.errors import LTRError
+end_when_stopped()  # before what takes long to import
+
+import argparse
+
+from ltr.experiment.ending import ending
 
 KEYS = """\
 keys
@@ -29,16 +31,11 @@ def main() -> None:
     parser.add_argument("run", help="a run folder of train.py, or the best.pt or last.pt in it")
     parser.add_argument("keys", nargs="*", metavar="KEY=VALUE", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    try:
+    with ending():
         from ltr.experiment.importances import importances  # torch only where there is work
 
-        print(importances(given.run, given.keys), flush=True)
-    except LTRError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:  # | head has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        with stoppable():
+            print(importances(given.run, given.keys))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """Make a data set ready: ``python scripts/prepare_data.py --help``."""
 
+from ltr.training.interruption import end_when_stopped, stoppable
+
+end_when_stopped()  # before what takes long to import
+
 from dataclasses import replace
 
 from omegaconf import DictConfig, OmegaConf
@@ -21,14 +25,15 @@ def main(cfg: DictConfig) -> None:
     dataset = own_lists(given["folder"], data_dir=cfg.data_dir) if own else published(given["name"])
     how_read = ("folder", "width", "labels", "max_grade", "regroup")
     folds = OmegaConf.to_object(cfg.folds) if OmegaConf.is_list(cfg.folds) else cfg.folds
-    report = prepare(
-        replace(dataset, **{key: given[key] for key in how_read}),
-        data_dir=cfg.data_dir,
-        cache_dir=cfg.cache_dir,
-        archive=cfg.archive,
-        seed=cfg.seed,
-        folds=folds,
-    )
+    with stoppable():
+        report = prepare(
+            replace(dataset, **{key: given[key] for key in how_read}),
+            data_dir=cfg.data_dir,
+            cache_dir=cfg.cache_dir,
+            archive=cfg.archive,
+            seed=cfg.seed,
+            folds=folds,
+        )
     print(report.table)
     report.check()
 

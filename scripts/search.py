@@ -1,12 +1,15 @@
 """Search for good settings of a ranker on vali: ``python scripts/search.py --help``."""
 
+from ltr.training.interruption import end_when_stopped, stoppable
+
+end_when_stopped()  # before what takes long to import
+
 import argparse
 import sys
 
-from ltr.errors import LTRError
+from ltr.experiment.ending import ending
 from ltr.experiment.search.order import need_optuna, parse_order
 from ltr.experiment.search.space import spaces
-from ltr.training.interruption import Interrupted
 
 
 def main() -> None:
@@ -47,18 +50,13 @@ def main() -> None:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=argparse.SUPPRESS)
     arguments = parser.parse_args().settings
-    try:
+    with ending("stopped; the same command goes on from here"):
         order = parse_order(arguments)
         need_optuna()
         from ltr.experiment.search.make import search  # torch is imported only for work
 
-        done = search(order)
-    except LTRError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except (KeyboardInterrupt, Interrupted) as stop:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(128 + getattr(stop, "signum", 2))
+        with stoppable():
+            done = search(order)
     sys.exit(0 if done else 1)
 
 

@@ -1,9 +1,13 @@
 """A table of many runs beside the published numbers: ``python scripts/table.py --help``."""
 
+from ltr.training.interruption import end_when_stopped, stoppable
+
+end_when_stopped()  # before what takes long to import
+
 import argparse
 import sys
 
-from ltr.errors import LTRError
+from ltr.experiment.ending import ending
 from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.spec import tables
 
@@ -38,17 +42,12 @@ def main() -> None:
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help=argparse.SUPPRESS)
     arguments = parser.parse_args().settings
-    try:
+    with ending("stopped; the same command goes on from here"):
         order = parse_order(arguments)
         from ltr.experiment.table.make import make_table  # torch is imported only for work
 
-        done = make_table(order)
-    except LTRError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+        with stoppable():
+            done = make_table(order)
     sys.exit(0 if done else 1)
 
 

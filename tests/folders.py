@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ltr.errors import DataError
+from ltr.experiment.run_folder import FILES, write_results
 
 
 def ids(text: str) -> tuple[str, ...]:
@@ -26,6 +28,13 @@ def read_folder(path: Path) -> dict[str, str]:
     """All files below ``path``."""
     files = (file for file in sorted(path.rglob("*")) if file.is_file())
     return {file.relative_to(path).as_posix(): file.read_text() for file in files}
+
+
+def finish(folder: Path, results: dict[str, Any]) -> None:
+    """Make ``folder`` one of a finished run; files that are not there are empty."""
+    for name in FILES:
+        (folder / name).touch()
+    write_results(folder, results)
 
 
 def refused(action: Callable[[], object], kind: type[Exception] = DataError) -> str:

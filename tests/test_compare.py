@@ -1,6 +1,5 @@
 """``scripts/compare.py``: runs become systems, and every mistake has its line."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import compose
-from folders import refused
+from folders import finish, refused
 
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.cli import CONFIGS
@@ -65,7 +64,7 @@ def keep(
             "dataset": {"name": "mine", "fold": fold}, **(config or {}),
         },
     }  # fmt: skip
-    (folder / "results.json").write_text(json.dumps(results))
+    finish(folder, results)
     return folder
 
 
@@ -250,10 +249,12 @@ def test_damage_is_named(tmp_path) -> None:
     sweep(tmp_path, seeds=(1,))
     file = tmp_path / "rmse-1-None" / "queries.csv"
     file.write_text("\n".join(file.read_text().splitlines()[:9]))
-    assert "holds 8 queries, results.json says 40: run it again" in refused(lambda: said(tmp_path))
+    assert "queries.csv is damaged" in refused(lambda: said(tmp_path))
     file.unlink()
     assert "queries.csv cannot be read (No such file" in refused(lambda: said(tmp_path))
     (tmp_path / "rmse-1-None" / "results.json").write_text("{}")
+    assert "results.json is damaged, or of an earlier" in refused(lambda: said(tmp_path))
+    finish(tmp_path / "rmse-1-None", {})
     assert "not what train.py writes" in refused(lambda: said(tmp_path))
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from conftest import compose, make_lists, write_letor
 
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.evaluate_scores import evaluate_scores, metrics_of_scores
+from ltr.experiment.results import write_scores
 from ltr.experiment.scores_file import read_scores
 from ltr.metrics import Convention, parse_metric
 
@@ -38,6 +40,29 @@ def read(path: Path, text: str, qids: list[str] = QIDS) -> list[float]:
 )
 def test_every_form_is_read(tmp_path: Path, text: str) -> None:
     assert read(tmp_path / "scores", text) == [0.1, -2000, 0.5]
+
+
+def test_a_query_id_that_looks_like_a_formula_comes_back(tmp_path: Path) -> None:
+    lists = make_lists([2, 1])
+    lists = replace(lists, qids=np.array(["=q", "-q"]))
+    write_scores(tmp_path / "scores.csv", lists, np.array([1, 2, 3], np.float32))
+    text = (tmp_path / "scores.csv").read_text()
+    assert text == "qid,score\n'=q,1.0\n'=q,2.0\n'-q,3.0\n"
+    assert read(tmp_path / "again", text, ["=q", "=q", "-q"]) == [1, 2, 3]
+    assert read(tmp_path / "other", text.replace("'", ""), ["=q", "=q", "-q"]) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("output", ["scores", "data"])
+def test_the_output_is_none_of_the_inputs(tmp_path: Path, output: str) -> None:
+    write_letor(tmp_path / "data", make_lists([2]))
+    (tmp_path / "scores").write_text("1\n2\n")
+    given = {key: tmp_path / key for key in ("scores", "data")}
+    cfg = compose(
+        *(f"{key}='{path}'" for key, path in given.items()), f"output='{given[output]}'",
+        config="evaluate",
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=f"is {output}: it would be lost; give another name"):
+        evaluate_scores(cfg)
 
 
 def test_scores_are_read_in_float64(tmp_path: Path) -> None:

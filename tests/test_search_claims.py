@@ -8,7 +8,7 @@ import pytest
 from made_search import searched, small_search, study_of
 from optuna.trial import TrialState
 
-from ltr.errors import CheckpointError, DataError
+from ltr.errors import DataError, OutputError
 from ltr.experiment.search.claims import (
     Claim,
     Nothing,
@@ -107,7 +107,7 @@ def test_killed_between_queue_and_telling_a_trial_is_not_done_twice(
 @pytest.mark.parametrize(
     ("error", "kind", "message"),
     [
-        (OSError(28, "No space left on device"), CheckpointError,
+        (OSError(28, "No space left on device"), OutputError,
          r"could not be written \(No space left on device\): free some space, then give the same"),
         (OSError(5, "Input/output error"), OSError, "Input/output error"),
         (DataError("the lists are gone: bring them back"), DataError, "the lists are gone"),

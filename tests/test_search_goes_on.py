@@ -17,7 +17,7 @@ import torch
 from made_search import command, refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
 
-from ltr.errors import CheckpointError
+from ltr.errors import OutputError
 from ltr.experiment.search.best_file import check_free
 from ltr.experiment.search.claims import finished
 from ltr.experiment.search.order import Order
@@ -155,7 +155,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     for epoch in (2, 0, 0, 0):
         with monkeypatch.context() as patch:
             patch.setattr(torch, "save", save_until(epoch))
-            with pytest.raises(CheckpointError, match="could not be written"):
+            with pytest.raises(OutputError, match="could not be written"):
                 searched(*small, "trials=1")
         assert load_checkpoint(last)["progress"]["epoch"] == 1
     caplog.clear()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from folders import finish
 from test_cli import call, start
 
 from ltr.errors import ConfigError
@@ -36,7 +37,7 @@ def test_a_run_is_done_cut_off_or_new(tmp_path: Path) -> None:
     assert take_up(tmp_path, "a" * 64) is Standing.NEW  # nothing was kept yet
     (tmp_path / "last.pt").write_text("weights")
     assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
-    (tmp_path / "results.json").write_text(json.dumps({"vali": {"ndcg@5": 0.5}}))
+    finish(tmp_path, {"vali": {"ndcg@5": 0.5}})
     assert take_up(tmp_path, "a" * 64) is Standing.DONE
     assert value_of(tmp_path, "ndcg@5") == 0.5
 
@@ -49,7 +50,7 @@ def test_results_of_other_code_or_data_are_moved_aside(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", "before-aaaaaaaaaa"}
     old = tmp_path / "before-aaaaaaaaaa"
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
-    (tmp_path / "results.json").write_text("{}")
+    finish(tmp_path, {})
     assert take_up(tmp_path, "b" * 64) is Standing.DONE
 
 

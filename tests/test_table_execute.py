@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import folders
 import pytest
 from conftest import compose
 from filelock import FileLock, Timeout
@@ -142,7 +143,7 @@ def three(tmp_path: Path) -> list[Run]:
 
 def finish(run: Run) -> None:
     run.folder.mkdir(parents=True)
-    (run.folder / "results.json").write_text("{}")
+    folders.finish(run.folder, {})
 
 
 def test_what_goes_wrong_around_a_run_is_its_reason_and_the_others_are_done(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from folders import finish
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
@@ -203,7 +204,7 @@ def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None
     for run in runs:
         if run.label == "all" or run.fold == 1 or (run.label, run.seed) == ("part", 1):
             run.folder.mkdir()
-            (run.folder / "results.json").touch()
+            finish(run.folder, {})
     assert unfinished(runs) == {"some": "2 of 4 runs", "part": "3 of 4 runs"}
     assert dict(facts(TABLE, runs, [], None, {}, "bad"))["incomplete"] == "part has 1 of 2 seeds"
 

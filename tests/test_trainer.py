@@ -47,7 +47,8 @@ def assert_same_run(a: Path, b: Path) -> None:
     histories = [pd.read_csv(f / "history.csv").drop(columns=TIMES) for f in (a, b)]
     pd.testing.assert_frame_equal(*histories)
     assert (a / "queries.csv").read_bytes() == (b / "queries.csv").read_bytes()
-    clock = {"wall_seconds", "finished", "protocol"}
+    assert (a / "scores.csv").read_bytes() == (b / "scores.csv").read_bytes()
+    clock = {"wall_seconds", "finished", "protocol", "sha256", "files_sha256"}
     one, two = (json.loads((f / "results.json").read_text()) for f in (a, b))
     for name in one.keys() - clock:
         assert one[name] == two[name]
@@ -145,7 +146,11 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp
     train(tmp_path / "long", *args, "epochs=5")
     train(tmp_path / "short", *args, "epochs=3")
     before = (tmp_path / "short" / "last.pt").read_bytes()
+    history = tmp_path / "short" / "history.csv"
+    whole = history.read_text()
+    history.write_text("\n".join(whole.splitlines()[:-1]))  # killed before it was written
     train(tmp_path / "short", *args, "epochs=3", f"resume={tmp_path / 'short'}")
+    assert history.read_text() == whole
     assert (tmp_path / "short" / "last.pt").read_bytes() == before
     train(tmp_path / "short", *args, "epochs=5", f"resume={tmp_path / 'short'}")
     assert_same_run(tmp_path / "long", tmp_path / "short")

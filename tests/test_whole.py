@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from ltr.errors import OutputError
-from ltr.whole import remove_dead_parts, write_csv, write_whole
+from ltr.whole import remove_dead_parts, safe_cell, write_csv, write_frame, write_whole
 
 KILLED = """
 import os, signal, sys
@@ -87,3 +89,18 @@ def test_rows_that_lack_a_name_have_an_empty_cell(tmp_path) -> None:
     path: Path = tmp_path / "history.csv"
     write_csv(path, [{"epoch": 0}, {"epoch": 1, "loss": 0.5}], ["epoch", "loss"])
     assert path.read_text() == "epoch,loss\n0,\n1,0.5\n"
+
+
+def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> None:
+    texts = ["=1+2", "+a", "-cmd|x", "@SUM(A1)", "\tx", "-1", "+2.5e-3", "plain", "a=b", ""]
+    safe = ["'=1+2", "'+a", "'-cmd|x", "'@SUM(A1)", "'\tx", "-1", "+2.5e-3", "plain", "a=b", ""]
+    numbers = np.arange(10) - 5.0
+    frame = pd.DataFrame({"=head": texts, "number": numbers})
+    write_frame(tmp_path / "frame.csv", frame)
+    write_csv(tmp_path / "rows.csv", frame.to_dict("records"))
+    for name in ("frame.csv", "rows.csv"):
+        read = pd.read_csv(tmp_path / name, keep_default_na=False, dtype={"'=head": str})
+        assert read["'=head"].tolist() == safe
+        assert read["number"].tolist() == numbers.tolist()
+    assert frame["=head"].tolist() == texts
+    assert safe_cell(-1.5) == -1.5

@@ -22,7 +22,7 @@ from ltr.experiment.side_by_side import report
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
 from ltr.training.evaluation import evaluate, predict
-from ltr.whole import write_whole
+from ltr.whole import write_frame, write_whole
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
@@ -100,6 +100,7 @@ def predict_kept(cfg: DictConfig) -> str:
     _check_required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
     _check_output(output, ".csv", ".parquet")
+    check_not_input(output, input=cfg.input)
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
     lists, rows = _read_input(Path(cfg.input), kept.transform.width, cfg.regroup)
@@ -120,7 +121,7 @@ def predict_kept(cfg: DictConfig) -> str:
     if output.suffix == ".parquet":
         write_whole(output, lambda file: table.to_parquet(file, index=False))
     else:
-        write_whole(output, lambda file: table.to_csv(file, index=False))
+        write_frame(output, table)
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
 
 
@@ -140,6 +141,13 @@ def _check_required(cfg: DictConfig, *keys: str) -> None:
     missing = [f"{key}=..." for key in keys if OmegaConf.is_missing(cfg, key)]
     if missing:
         raise ConfigError(f"give {' '.join(missing)}; see --help")
+
+
+def check_not_input(output: Path, **inputs: str | Path) -> None:
+    """Raise ``ConfigError`` where ``output`` is one of the files that are read."""
+    for key, path in inputs.items():
+        if output.exists() and Path(path).exists() and output.samefile(path):
+            raise ConfigError(f"output={output} is {key}: it would be lost; give another name")
 
 
 def _check_output(output: Path, *endings: str) -> None:

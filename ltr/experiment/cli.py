@@ -10,6 +10,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import CheckpointError, ConfigError, LTRError
+from ltr.experiment.ending import ending, one_line
 from ltr.experiment.sweep_names import job_dir, sweep_dir
-from ltr.training.interruption import Interrupted
+from ltr.training.interruption import stoppable
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # At the top of a clone; in the package where it is installed.
@@ -41,8 +43,7 @@ _HYDRA_MAIN: dict[str, Any] = (
 def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
     """Decorator: make ``function(cfg)`` a command configured by ``configs/<config_name>.yaml``.
 
-    A mistake of the user ends in one line on stderr and exit status 2; anything else is a bug of
-    ours and keeps its traceback. HYDRA_FULL_ERROR=1 shows the traceback in every case.
+    It ends as ``ending`` says; HYDRA_FULL_ERROR=1 shows the traceback in every case.
     """
 
     def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
@@ -50,36 +51,35 @@ def command(config_name: str) -> Callable[[Callable[[DictConfig], Any]], Callabl
         def task(cfg: DictConfig) -> Any:
             try:
                 return function(cfg)
-            except LTRError as error:
-                raise _Stop(error) from error
+            except Exception as error:
+                if one_line(error) is None and not isinstance(error, BrokenPipeError):
+                    raise
+                raise Stop(error) from error
 
         def main() -> None:
             full = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
             register_resolvers()
             sys.argv[1:] = [with_quotes(arg) for arg in sys.argv[1:]]
-            try:
-                hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)(task)()
-            except (_Stop, HydraException, OmegaConfBaseException) as error:
-                if full:
-                    raise
-                print(f"error: {explain(error, config_name)}", file=sys.stderr)
-                sys.exit(2)
-            except BrokenPipeError:  # | head has read enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(141)
-            except Interrupted as stop:
-                sys.exit(128 + stop.signum)
-            except KeyboardInterrupt:
-                sys.exit(130)
+            entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
+            several = {"-m", "--multirun"} & {*sys.argv[1:]}  # a launcher may have children to end
+            with nullcontext() if full else ending(), stoppable() if several else nullcontext():
+                try:
+                    entry(task)()
+                except Stop as stop:
+                    raise stop.args[0] from None
+                except (HydraException, OmegaConfBaseException) as error:
+                    if full:
+                        raise
+                    raise ConfigError(explain(error, config_name)) from error
 
         return main
 
     return decorate
 
 
-class _Stop(BaseException):
-    """A user's mistake on its way out; not an Exception, or Hydra would print its own lines too."""
+class Stop(BaseException):
+    """An error on its way out; not an Exception, or Hydra would print its own lines too."""
 
 
 @functools.cache
@@ -186,6 +186,8 @@ def explain(error: BaseException, config_name: str) -> str:
         return str(mistake)
     text = " ".join(str(error).split())
     cause = error.__cause__
+    if cause is not None and (line := one_line(cause)) is not None:
+        return line
     if text.startswith("Could not override '"):
         key = text.split("'")[1]
         return _explain_key(key, config_name)

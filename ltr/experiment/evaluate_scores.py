@@ -12,6 +12,7 @@ from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.apply import check_not_input
 from ltr.experiment.cli import CONFIGS
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.scores_file import read_scores
@@ -45,6 +46,8 @@ def evaluate_scores(cfg: DictConfig) -> str:
             f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, and "
             "neither checkpoint nor dataset"
         )
+    if cfg.output is not None:
+        check_not_input(Path(cfg.output), scores=cfg.scores, data=cfg.data)
     metrics = [parse_metric(str(name)) for name in cfg.metrics or DEFAULT_METRICS]
     chosen_conventions(cfg, {})  # what is wrong with them shows before the files are read
     if cfg.threads is not None:

@@ -12,7 +12,7 @@ from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.cli import register_resolvers
 from ltr.experiment.kept import load_kept
 from ltr.trees import BoostedTrees
-from ltr.whole import write_whole
+from ltr.whole import make_folder, write_frame, write_whole
 
 _KEYS = ("top", "write")
 
@@ -42,8 +42,8 @@ def importances(run: str, keys: Sequence[str] = ()) -> str:
         )
     table = table_of(model)
     if write is not None:
-        write.mkdir(parents=True, exist_ok=True)
-        write_whole(write / "importances.csv", table.to_csv(index=False))
+        make_folder("write", write)
+        write_frame(write / "importances.csv", table)
         write_whole(write / model.native, model.content)
     used = int((table.gain > 0).sum())
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -10,14 +10,16 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.errors import ConfigError, LTRError
+from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import PARTS, build, trusted
 from ltr.experiment.cli import run_folder
+from ltr.experiment.ending import is_full, one_line
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.interruption import Interrupted
+from ltr.training.interruption import Interrupted, stoppable
+from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ def train_job(cfg: DictConfig) -> float:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
     try:
-        with _alone(folder, wait=sweep):
+        with stoppable(), _alone(folder, wait=sweep):
             if sweep:
                 value = _continued(cfg, folder, choices)
             else:
@@ -65,17 +67,29 @@ def train_job(cfg: DictConfig) -> float:
                     _leave_sweep(cfg, folder)
                 value = run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:
-        log.info("stopped by %s; go on with: python train.py resume=%s", stop, folder)
+        log.info("stopped by %s; %s", stop, _go_on(folder, sweep))
         raise
     except Exception as error:
-        (folder / "error.txt").write_text(f"{type(error).__name__}: {error}\n")
+        line = one_line(error)
+        if is_full(error):  # nothing more can be written, of other runs of a sweep neither
+            raise OutputError(f"{line}; then {_go_on(folder, sweep)}") from error
+        with suppress(OutputError):
+            write_whole(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
         if not sweep:
             raise
         # The other runs of the sweep go on; the summary names this one.
-        log.error("failed: %s", error, exc_info=not isinstance(error, LTRError))
+        log.error("failed: %s", line or error, exc_info=line is None)
         return float("nan")
-    (folder / "error.txt").unlink(missing_ok=True)  # of an earlier try
+    with suppress(OSError):
+        (folder / "error.txt").unlink(missing_ok=True)  # of an earlier try
     return value
+
+
+def _go_on(folder: Path, sweep: bool) -> str:
+    """What to do after a run ended early."""
+    if sweep or not (folder / "last.pt").is_file():
+        return "give the same command again"
+    return f"go on with: python train.py resume={folder}"
 
 
 def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:

@@ -1,6 +1,5 @@
-"""What a run leaves behind for people and later tables: ``results.json``, ``queries.csv``."""
+"""What a run leaves behind for people and later tables: its metrics, its scores, its versions."""
 
-import json
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -14,22 +13,15 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ltr.data.lists import Lists
-from ltr.whole import write_whole
+from ltr.whole import write_frame
 
 PerQuery = Mapping[str, NDArray[np.float64]]
 
 
-def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write ``results`` as JSON, atomically."""
-    write_whole(path, json.dumps(results, indent=2) + "\n")
-
-
 def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
     """Write one row per query: id, number of items, whether it is empty, every metric."""
-    table = pd.DataFrame(
-        {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
-    )
-    write_whole(path, table.to_csv(index=False))
+    table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
+    write_frame(path, pd.DataFrame(table))
 
 
 def write_scores(path: Path, lists: Lists, scores: NDArray[np.float32]) -> None:
@@ -39,7 +31,7 @@ def write_scores(path: Path, lists: Lists, scores: NDArray[np.float32]) -> None:
     """
     # as text of float32: pandas would write the digits of a float64
     table = pd.DataFrame({"qid": np.repeat(lists.qids, lists.lengths), "score": scores.astype(str)})
-    write_whole(path, table.to_csv(index=False))
+    write_frame(path, table)
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:

@@ -20,9 +20,9 @@ from ltr.experiment.results import (
     metric_table,
     versions,
     write_queries,
-    write_results,
     write_scores,
 )
+from ltr.experiment.run_folder import write_results
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
 from ltr.training.evaluation import evaluate, means, predict
@@ -75,7 +75,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     write_queries(folder / "queries.csv", lists["test"], values["test"])
     write_scores(folder / "scores.csv", lists["test"], scores)
     write_results(
-        folder / "results.json",
+        folder,
         {
             "choices": dict(choices),
             "test": table["test"],

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
+from ltr.whole import safe_cell
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
@@ -42,7 +43,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
                 f"{path}:{line}: a score more than the {len(qids):,} rows of {data}; give one "
                 "score for each row of the data"
             )
-        if qid is not None and qid != qids[row]:
+        if qid is not None and qid not in (qids[row], safe_cell(qids[row])):
             raise DataError(
                 f"{path}:{line}: qid {qid!r}, but row {row + 1} of {data} has {qids[row]!r}; put "
                 "the scores in the order of the data, or name their rows in a column row"

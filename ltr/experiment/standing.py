@@ -1,14 +1,20 @@
 """How a sweep's run stands: done before with the same config, data and code, cut off, or new."""
 
 import hashlib
-import json
+import logging
+import re
 from enum import Enum
 from pathlib import Path
 
+from ltr.experiment.run_folder import RunFolder
 from ltr.whole import write_whole
+
+log = logging.getLogger(__name__)
 
 NOTE = "identity.txt"
 _RESUMED = " resumed"  # ends a note that is the identity of no run
+_IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # all of the note of a run that is as it began
+_SHOWN = 10  # characters of it in the name of a folder
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 
 
@@ -30,18 +36,22 @@ def take_up(folder: Path, identity: str) -> Standing:
         folder: exists; Hydra has written its own files to it.
         identity: of the run that is asked for.
     """
-    note = folder / NOTE
-    before = note.read_text().strip() if note.is_file() else "unknown"
-    if before == identity:
-        if (folder / "results.json").is_file():
+    run = RunFolder(folder)
+    if _noted(folder) == identity:
+        damage = run.damage() if run.finished else None
+        if run.finished and damage is None:
             return Standing.DONE
-        return Standing.CUT_OFF if (folder / "last.pt").is_file() else Standing.NEW
-    old = folder / f"before-{before[:10]}"
+        if damage is not None:
+            log.warning("%s", damage)
+        return Standing.CUT_OFF if run.last.is_file() else Standing.NEW
+    old = folder / f"before-{_shown(folder)}"
     for path in sorted(folder.iterdir()):
         if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
             old.mkdir(exist_ok=True)
             path.replace(old / path.name)
-    write_whole(note, identity + "\n")
+    if old.is_dir():
+        log.info("%s: results of other code or data, now in %s", folder, old.name)
+    write_whole(folder / NOTE, identity + "\n")
     return Standing.NEW
 
 
@@ -55,21 +65,36 @@ def note_resumed(folder: Path, identity: str) -> bool:
     Returns:
         Whether it is another.
     """
-    note = folder / NOTE
-    before = note.read_text().strip()
+    before = _noted(folder)
     if before == identity:
         return False
     mixed = hashlib.sha256(f"{before} {identity}".encode()).hexdigest()
-    write_whole(note, f"{mixed}{_RESUMED}\n")
+    write_whole(folder / NOTE, f"{mixed}{_RESUMED}\n")
     return True
 
 
 def was_resumed(folder: Path) -> bool:
-    """Whether the run in ``folder`` went on as another than the sweep began."""
+    """Whether the run in ``folder`` went on as another than the sweep began, or may have."""
+    return (folder / NOTE).is_file() and _noted(folder) is None
+
+
+def _noted(folder: Path) -> str | None:
+    """The identity that the run began and ended with; None where the note does not say one."""
     note = folder / NOTE
-    return note.is_file() and note.read_text().strip().endswith(_RESUMED)
+    found = _IDENTITY.fullmatch(note.read_bytes()) if note.is_file() else None
+    return None if found is None else found[1].decode()
+
+
+def _shown(folder: Path) -> str:
+    """What tells the note of ``folder`` from others."""
+    note = folder / NOTE
+    if not note.is_file():
+        return "unknown"
+    content = note.read_bytes()
+    begins = re.match(rb"[0-9a-f]{64}", content)
+    return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:_SHOWN]
 
 
 def value_of(folder: Path, select_on: str) -> float:
     """What a finished run returned to its sweep."""
-    return float(json.loads((folder / "results.json").read_text())["vali"][select_on])
+    return float(RunFolder(folder).results["vali"][select_on])

@@ -1,18 +1,20 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
-import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.experiment.cli import quoted
+from ltr.errors import DataError, OutputError
+from ltr.experiment.cli import Stop, quoted
+from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.standing import was_resumed
 from ltr.whole import write_csv
 
@@ -38,7 +40,8 @@ class SweepSummary(Callback):
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
         folder = Path(config.hydra.runtime.output_dir).parent
         if (folder / "multirun.yaml").is_file():
-            write_summary(folder, read_runs(folder))
+            with suppress(OutputError):  # the end of the sweep writes it again, or says so
+                write_summary(folder, read_runs(folder))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit with 1 if a run failed."""
@@ -46,8 +49,11 @@ class SweepSummary(Callback):
         rows = read_runs(folder)
         if not rows:
             return
-        write_summary(folder, rows)
         print(table_of(rows))
+        try:
+            write_summary(folder, rows)
+        except OutputError as error:
+            raise Stop(error) from error  # of any other error Hydra makes a warning
         print(f"\nkept in {folder} (summary.csv)")
         failed = [row for row in rows if row["status"] != "done"]
         for row in failed:
@@ -60,18 +66,19 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
     """A row per run folder in ``folder``: what varied, how it ended, its metrics."""
     runs = []
     for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
-        run = hydra.parents[1]
-        overrides = dict(
-            str(item).lstrip("+").partition("=")[::2] for item in OmegaConf.load(hydra)
-        )
-        runs.append((run, overrides))
+        run = RunFolder(hydra.parents[1])
+        try:
+            typed = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
+        except DataError:  # its outcome says so
+            typed = {}
+        runs.append((run, typed))
     varied = [
         key
         for key in dict.fromkeys(key for _, overrides in runs for key in overrides)
         if len({overrides.get(key) for _, overrides in runs}) > 1
     ]
     return [
-        {"run": run.name, **{key: overrides.get(key, "") for key in varied}, **_outcome(run)}
+        {"run": run.folder.name, **{key: overrides.get(key, "") for key in varied}, **_outcome(run)}
         for run, overrides in runs
     ]
 
@@ -82,14 +89,17 @@ def _in_order(hydra: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-def _outcome(run: Path) -> dict[str, Any]:
-    if was_resumed(run):  # its figures are not of what stands beside them
+def _outcome(run: RunFolder) -> dict[str, Any]:
+    if was_resumed(run.folder):  # its figures are not of what stands beside them
         return {"status": "resumed with other settings; its sweep, given again, does it anew"}
-    if not (run / "results.json").is_file():
-        error = run / "error.txt"
-        reason = error.read_text().strip().splitlines()[0] if error.is_file() else "not finished"
-        return {"status": reason}
-    results = json.loads((run / "results.json").read_text())
+    if not run.finished:
+        error = run.folder / "error.txt"
+        said = error.read_text(errors="replace").split("\n") if error.is_file() else []
+        return {"status": next(filter(None, said), "not finished")}
+    try:
+        _, results = run.overrides, run.checked_results()
+    except DataError as error:
+        return {"status": str(error)}
     row: dict[str, Any] = {"status": "done"}
     row |= {f"vali {name}": value for name, value in results["vali"].items()}
     row |= {f"test {name}": value for name, value in results["test"].items()}

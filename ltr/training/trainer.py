@@ -114,6 +114,8 @@ class Trainer:
         scalars = Scalars(self.folder, after_epoch=done.epoch if done.history else -1)
         with logging_redirect_tqdm(), Interruption() as interruption:
             try:
+                if done.history:  # a kill between the two may have left the file behind
+                    write_history(self.folder / "history.csv", done.history)
                 for row in done.history:
                     self._tell(row)
                 if not done.history:

@@ -16,6 +16,8 @@ def growth(rows: Sequence[Row], folder: Path) -> list[Path]:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    from ltr.experiment.figures.page import save_figure
+
     figure, (times, memory, epochs) = plt.subplots(1, 3, figsize=(15, 4.6))
     lines: dict[tuple[str, str, str], list[tuple[float, float, float]]] = {}
     for row in rows:
@@ -48,9 +50,7 @@ def growth(rows: Sequence[Row], folder: Path) -> list[Path]:
         if axes.has_data():
             axes.legend(fontsize=7)
     figure.tight_layout()
-    paths = [folder / "growth.png", folder / "growth.svg"]
-    for path in paths:
-        figure.savefig(path, dpi=120)
+    paths = save_figure(figure, folder, "growth", dpi=120)
     plt.close(figure)
     return paths
 

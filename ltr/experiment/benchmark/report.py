@@ -1,6 +1,5 @@
 """The tables of a benchmark: for the terminal, ``docs/benchmarks.md`` and other programs."""
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from ltr.experiment.benchmark import goals
 from ltr.experiment.benchmark.compare import Row
 from ltr.experiment.benchmark.measuring import spread
 from ltr.experiment.benchmark.work import OURS
+from ltr.whole import write_csv, write_whole
 
 TITLES = {
     "losses": "Losses: forward and backward",
@@ -141,20 +141,16 @@ def put_section(path: Path, subject: str, device: str, text: str) -> None:
     else:
         before, after = old.rstrip("\n") + "\n\n", ""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(before + begin + text + end + after)
+    write_whole(path, before + begin + text + end + after)
 
 
 def save(folder: Path, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
     """Write ``results.json``, with every sample, and ``results.csv``, a line for each row."""
     records = [row.record() for row in rows]
-    (folder / "results.json").write_text(
-        json.dumps({"about": dict(about), "rows": records}, indent=1) + "\n"
-    )
+    content = {"about": dict(about), "rows": records}
+    write_whole(folder / "results.json", json.dumps(content, indent=1) + "\n")
     names = ("subject", "case", "side", "status", "median", "bytes", "amount", "unit", "text")
-    with (folder / "results.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, names, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(records)
+    write_csv(folder / "results.csv", records, names)
 
 
 def duration(seconds: float) -> str:

@@ -29,6 +29,7 @@ from ltr.experiment.benchmark import (
 from ltr.experiment.benchmark.compare import Comparison, Plan, Row
 from ltr.experiment.benchmark.work import Case
 from ltr.experiment.results import commit, versions
+from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
         print(text if why_not else report.printed(subject, cfg.device, rows, with_goals=goals))
     if not why_not and not any(found.values()):
         raise ConfigError(f"only={cfg.only}: no case of what={cfg.what} has this in its name")
-    (folder / "results.md").write_text("\n".join(texts))
+    write_whole(folder / "results.md", "\n".join(texts))
     report.save(folder, about, [row for rows in found.values() for row in rows])
     log.info("kept in %s", folder)
     return found

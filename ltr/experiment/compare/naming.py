@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from ltr.experiment.compare.runs import FinishedRun
+from ltr.experiment.run_folder import RunFolder
 
 _ABSENT = object()
 
 
-def name_systems(systems: Sequence[tuple[Sequence[FinishedRun], dict[str, Any]]]) -> list[str]:
+def name_systems(systems: Sequence[tuple[Sequence[RunFolder], dict[str, Any]]]) -> list[str]:
     """A name for each system, such as ``loss=neuralndcg`` or ``epochs=0``; no two are the same.
 
     Named are the choices of a group that differ, and the keys that differ and were typed for some
@@ -77,9 +75,6 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _typed(run: FinishedRun) -> list[str]:
+def _typed(run: RunFolder) -> list[str]:
     """The keys on the run's command line, as Hydra kept it; none where it did not."""
-    path = run.folder / ".hydra" / "overrides.yaml"
-    if not path.is_file():
-        return []
-    return [str(item).lstrip("+~").partition("=")[0] for item in OmegaConf.load(path)]
+    return [item.lstrip("+~").partition("=")[0] for item in run.overrides]

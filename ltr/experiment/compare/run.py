@@ -7,11 +7,12 @@ from typing import Any
 from ltr.errors import ConfigError
 from ltr.experiment.compare.order import Order
 from ltr.experiment.compare.report import Findings, text
-from ltr.experiment.compare.runs import FinishedRun, find_runs
+from ltr.experiment.compare.runs import find_runs
 from ltr.experiment.compare.systems import System, group, values_of
 from ltr.experiment.results import short_commit
+from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
-from ltr.whole import write_whole
+from ltr.whole import make_folder, write_whole
 
 
 def compare(order: Order) -> str:
@@ -31,20 +32,15 @@ def compare(order: Order) -> str:
         from ltr.experiment.compare.plot import write_plot  # matplotlib only where it is asked
 
         folder = Path(order.write)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            markdown = folder / "compare.md"
-            write_whole(markdown, text(findings, markdown=True) + "\n")
-            paths = [markdown, *write_plot(findings, folder)]
-        except OSError as error:
-            raise ConfigError(
-                f"write={folder} cannot be written ({error.strerror}): give another folder"
-            ) from error
+        make_folder("write", folder)
+        markdown = folder / "compare.md"
+        write_whole(markdown, text(findings, markdown=True) + "\n")
+        paths = [markdown, *write_plot(findings, folder)]
         parts.append(f"kept in {folder} ({', '.join(path.name for path in paths)})")
     return "\n\n".join(parts)
 
 
-def findings_of(runs: Sequence[FinishedRun], order: Order) -> Findings:
+def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     """Everything that the report says of ``runs``."""
     metric = order.metric or _selected_on(runs)
     systems = group(runs)
@@ -96,7 +92,7 @@ def _made(systems: Sequence[System]) -> str:
     return said
 
 
-def _selected_on(runs: Sequence[FinishedRun]) -> str:
+def _selected_on(runs: Sequence[RunFolder]) -> str:
     metrics = sorted({str(run.results["select_on"]) for run in runs})
     if len(metrics) > 1:
         raise ConfigError(

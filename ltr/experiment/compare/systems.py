@@ -9,7 +9,7 @@ import numpy as np
 
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.compare.naming import name_systems
-from ltr.experiment.compare.runs import FinishedRun
+from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import SystemValues
 
 # Repeats, places, what is measured on the way, and proposals that the keys themselves hold too.
@@ -26,10 +26,10 @@ class System:
     """The runs of one config, and what it is called."""
 
     name: str
-    runs: tuple[FinishedRun, ...]
+    runs: tuple[RunFolder, ...]
 
 
-def group(runs: Sequence[FinishedRun]) -> list[System]:
+def group(runs: Sequence[RunFolder]) -> list[System]:
     """Systems in the order of their first runs.
 
     Raises:
@@ -37,7 +37,7 @@ def group(runs: Sequence[FinishedRun]) -> list[System]:
         DataError: their test lists differ.
     """
     _check_side_by_side(runs)
-    groups: dict[str, list[FinishedRun]] = {}
+    groups: dict[str, list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(json.dumps(method(run), sort_keys=True), []).append(run)
     names = name_systems([(members, json.loads(key)) for key, members in groups.items()])
@@ -58,7 +58,7 @@ def group(runs: Sequence[FinishedRun]) -> list[System]:
     return systems
 
 
-def method(run: FinishedRun) -> dict[str, Any]:
+def method(run: RunFolder) -> dict[str, Any]:
     """The config of a run without what may differ between two runs of one system."""
     config = {key: v for key, v in run.results["protocol"].items() if key not in _NOT_THE_METHOD}
     dataset = config.get("dataset", {})
@@ -94,10 +94,10 @@ def _repeats(system: System) -> list[str | None]:
     return sorted({run.repeat for run in system.runs}, key=str)
 
 
-def _check_side_by_side(runs: Sequence[FinishedRun]) -> None:
+def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
     """All runs under one convention, and on the same test lists where the fold is the same."""
     first = runs[0]
-    lists: dict[str | None, FinishedRun] = {}
+    lists: dict[str | None, RunFolder] = {}
     for run in runs:
         if run.convention != first.convention:
             raise ConfigError(
@@ -116,7 +116,7 @@ def _check_side_by_side(runs: Sequence[FinishedRun]) -> None:
 
 def _check_complete(system: System) -> None:
     """One run for every seed in every fold."""
-    taken: dict[tuple[int, str | None], FinishedRun] = {}
+    taken: dict[tuple[int, str | None], RunFolder] = {}
     for run in system.runs:
         other = taken.setdefault((run.seed, run.repeat), run)
         if other is not run:

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError
 from ltr.experiment.figures.checks import check_whole
+from ltr.whole import make_folder
 
 
 def draw_figures(cfg: DictConfig) -> str:
@@ -17,7 +18,8 @@ def draw_figures(cfg: DictConfig) -> str:
     A node of ``cfg`` with a ``_target_`` is a figure; its other keys are the knobs.
 
     Raises:
-        ConfigError: ``only`` names none, a knob is out of range, or ``output`` cannot be written.
+        ConfigError: ``only`` names none, or a knob is out of range.
+        OutputError: ``output`` cannot be written.
     """
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     known = [key for key, node in plain.items() if isinstance(node, dict) and "_target_" in node]
@@ -36,13 +38,8 @@ def draw_figures(cfg: DictConfig) -> str:
         for name in names:
             drawing = _drawing(name, plain[name])
             folder = Path(plain["output"])
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                paths = drawing.save(folder, name, dpi=plain["dpi"])
-            except OSError as error:
-                raise ConfigError(
-                    f"output={folder} cannot be written ({error.strerror}): give another folder"
-                ) from error
+            make_folder("output", folder)
+            paths = drawing.save(folder, name, dpi=plain["dpi"])
             lines += [f"{name}: {', '.join(map(str, paths))}", drawing.text, ""]
     return "\n".join(lines).rstrip()
 

@@ -1,5 +1,6 @@
 """The page of a figure: fonts, colours, caption, and files that are the same at every run."""
 
+import io
 import logging
 import textwrap
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
+
+from ltr.whole import write_frame, write_whole
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
@@ -52,11 +55,26 @@ class Drawing:
         Call it inside ``style()``.
         """
         settle_layout(self.figure)
-        png, svg, csv = (folder / f"{name}.{kind}" for kind in ("png", "svg", "csv"))
-        self.figure.savefig(png, dpi=dpi, metadata={"Software": None})
-        self.figure.savefig(svg, metadata={"Date": None, "Creator": None})
-        self.data.to_csv(csv, index=False, lineterminator="\n")
-        return [png, svg, csv]
+        csv = folder / f"{name}.csv"
+        write_frame(csv, self.data)
+        return [*save_figure(self.figure, folder, name, dpi=dpi), csv]
+
+
+def save_figure(figure: Figure, folder: Path, name: str, *, dpi: int) -> list[Path]:
+    """Write ``NAME.png`` and ``NAME.svg``, each whole or not at all.
+
+    Raises:
+        OutputError: as ``write_whole``.
+    """
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    for path, how in (
+        (png, {"dpi": dpi, "metadata": {"Software": None}}),
+        (svg, {"metadata": {"Date": None, "Creator": None}}),
+    ):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=path.suffix[1:], **how)
+        write_whole(path, drawn.getvalue())
+    return [png, svg]
 
 
 def settle_layout(figure: Figure) -> None:

@@ -20,7 +20,7 @@ from ltr.experiment.search.report import summary, write_trials
 from ltr.experiment.search.space import as_text
 from ltr.experiment.search.study import folder_of, is_there, open_study, settle_identity, study_lock
 from ltr.experiment.search.watch import Watch, best_of
-from ltr.experiment.search.work import stoppable, work, work_at_once
+from ltr.experiment.search.work import work, work_at_once
 from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted
 
@@ -41,13 +41,12 @@ def search(order: Order) -> bool:
     data = digests(plan)
     check_free(path, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with stoppable():
-        study = open_study(folder, order)
-        with study_lock(folder):
-            if not settle_identity(study, folder, settings_of(plan), data, code_digest()):
-                print(f"note: the code changed since {folder} began; trials are of both versions")
-        begin(plan, study, folder)
-        reasons = _work(order, plan, study, folder)
+    study = open_study(folder, order)
+    with study_lock(folder):
+        if not settle_identity(study, folder, settings_of(plan), data, code_digest()):
+            print(f"note: the code changed since {folder} began; trials are of both versions")
+    begin(plan, study, folder)
+    reasons = _work(order, plan, study, folder)
     return _finish(order, plan, study, folder, path, reasons)
 
 

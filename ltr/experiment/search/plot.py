@@ -6,7 +6,7 @@ import optuna
 from matplotlib.ticker import MaxNLocator
 from optuna.trial import TrialState
 
-from ltr.experiment.figures.page import BLUE, GREY, ORANGE, page, style
+from ltr.experiment.figures.page import BLUE, GREY, ORANGE, page, save_figure, style
 from ltr.experiment.search.claims import finished, worth
 
 
@@ -52,7 +52,4 @@ def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if trials:
             axes.legend()
-        paths = [folder / "history.png", folder / "history.svg"]
-        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
-    return paths
+        return save_figure(figure, folder, "history", dpi=150)

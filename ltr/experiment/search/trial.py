@@ -1,6 +1,5 @@
 """One trial: train for every fold and seed, tell the study how good it is on vali."""
 
-import errno
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from optuna.trial import TrialState
 
 from ltr.errors import CheckpointError, DataError, LTRError, OutputError
 from ltr.experiment.build import build
+from ltr.experiment.ending import is_full
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import code_digest
 from ltr.experiment.search.check import read_lists
@@ -22,6 +22,7 @@ from ltr.experiment.search.claims import REACHED, Claim
 from ltr.experiment.search.plan import Plan, Repeat
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
+from ltr.whole import write_whole
 
 _CODE = "code.txt"  # in the folder of a training: the code its checkpoint is of
 _REPORTS = 100  # of a training to the pruner, at most
@@ -52,7 +53,7 @@ def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None =
         if isinstance(error, (DataError, CheckpointError, OutputError)) or is_full(error):
             raise  # no fault of the trial
         claim.folder.mkdir(parents=True, exist_ok=True)
-        (claim.folder / "error.txt").write_text(traceback.format_exc())
+        write_whole(claim.folder / "error.txt", traceback.format_exc())
         kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
         claim.trial.set_user_attr("error", kind + " ".join(str(error).split()))
         study.tell(claim.trial, state=TrialState.FAIL)
@@ -60,13 +61,6 @@ def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None =
         study.tell(claim.trial, report.mean)
     for path in claim.folder.rglob("*.pt"):  # the best configuration is trained anew
         path.unlink()
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether it says that no more can be written to the disk."""
-    if isinstance(error, OutputError) and error.__cause__ is not None:
-        error = error.__cause__
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class Report:
@@ -134,7 +128,7 @@ def _train(config: DictConfig, choices: Mapping[str, str], folder: Path, report:
     else:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _CODE).write_text(code)
+        write_whole(folder / _CODE, code)
     fit(config, experiment, lists, folder, choices, report)
 
 

@@ -6,18 +6,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import optuna
 
-from ltr.errors import CheckpointError
+from ltr.errors import OutputError
+from ltr.experiment.ending import is_full
 from ltr.experiment.search.claims import Nothing, claim
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.plan import Plan
-from ltr.experiment.search.trial import do_trial, is_full
+from ltr.experiment.search.trial import do_trial
+from ltr.whole import write_whole
 
 _POLL_SECONDS = 0.3
 
@@ -41,6 +42,7 @@ def work(
 
     Raises:
         Interrupted, DataError, CheckpointError: as ``do_trial``.
+        OutputError: the disk is full.
     """
     try:
         while parent is None or os.getppid() == parent:
@@ -56,7 +58,7 @@ def work(
     except OSError as error:
         if not is_full(error):
             raise
-        raise CheckpointError(
+        raise OutputError(
             f"{folder} could not be written ({error.strerror}): free some space, then give the "
             "same command again"
         ) from error
@@ -107,20 +109,6 @@ def work_at_once(
     ]
 
 
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Within, SIGTERM ends the work like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _why(process: subprocess.Popen[bytes], said: IO[str], folder: Path) -> str | None:
     said.seek(0)
     text = said.read()
@@ -130,12 +118,12 @@ def _why(process: subprocess.Popen[bytes], said: IO[str], folder: Path) -> str |
         return None
     why = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
     if status > 0 and lines:
-        why = lines[-1]
+        why = lines[-1].removeprefix("error: ")
     if len(lines) < 2:
         return why
     kept = folder / f"worker-{process.pid}.txt"
     try:
-        kept.write_text(text)
-    except OSError:  # the disk may be what it ended for
+        write_whole(kept, text)
+    except OutputError:  # the disk may be what it ended for
         return why
     return f"{why}; all it said is in {kept}"

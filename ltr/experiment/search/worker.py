@@ -1,13 +1,17 @@
 """One of several processes of a search: ``python -m ltr.experiment.search.worker ...``."""
 
+from ltr.training.interruption import end_when_stopped, stoppable
+
+if __name__ == "__main__":
+    end_when_stopped()  # before what takes long to import
+
 import sys
 
-from ltr.errors import LTRError
+from ltr.experiment.ending import ending
 from ltr.experiment.search.order import parse_order
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.study import folder_of, open_study
-from ltr.experiment.search.work import stoppable, work
-from ltr.training.interruption import Interrupted
+from ltr.experiment.search.work import work
 
 
 def main() -> None:
@@ -16,17 +20,11 @@ def main() -> None:
     It was named by who started this one: gone before this line, it could not be asked for.
     """
     parent, arguments = int(sys.argv[1]), sys.argv[2:]
-    try:
-        with stoppable():
-            order = parse_order(arguments)
-            plan = make_plan(order)
-            folder = folder_of(order, plan)
-            work(plan, open_study(folder, order), folder, order.trials, parent=parent)
-    except LTRError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    except (KeyboardInterrupt, Interrupted):
-        sys.exit(130)
+    with ending(), stoppable():
+        order = parse_order(arguments)
+        plan = make_plan(order)
+        folder = folder_of(order, plan)
+        work(plan, open_study(folder, order), folder, order.trials, parent=parent)
 
 
 if __name__ == "__main__":

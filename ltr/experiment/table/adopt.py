@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from ltr.experiment.identity import identity
+from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.plan import HASH, Run
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
@@ -23,7 +24,8 @@ def adopt(run: Run) -> bool:
     for stale in run.folder.parent.glob(f".{glob.escape(run.folder.name)}.*.part"):
         shutil.rmtree(stale, ignore_errors=True)
     twin = _twin(run)
-    if not all((twin / name).is_file() for name in ("results.json", "best.pt", "last.pt")):
+    left = RunFolder(twin)
+    if not left.finished or left.damage() is not None:
         return False
     part = run.folder.with_name(f".{run.folder.name}.{os.getpid()}.part")
     try:

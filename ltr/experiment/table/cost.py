@@ -1,6 +1,5 @@
 """About how long the runs of a table take: a few steps of each row, measured on this machine."""
 
-import json
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from tqdm import tqdm
 
 from ltr.data.dataset import SPLITS
 from ltr.errors import DataError, LTRError
+from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.plan import Run
 from ltr.experiment.table.timing import measured
 from ltr.experiment.table.workload import shape_of
@@ -37,7 +37,7 @@ def finished(runs: Sequence[Run]) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {}
     for run in runs:
         if run.done:
-            results = json.loads((run.folder / "results.json").read_text())
+            results = RunFolder(run.folder).results
             took.setdefault(run.label, []).append(float(results["wall_seconds"]))
     return took
 

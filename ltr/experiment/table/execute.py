@@ -80,7 +80,6 @@ def execute(runs: Sequence[Run], *, workers: int, extra: Sequence[str] = ()) -> 
                 bar.update()
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for thread in threads:
             thread.start()
@@ -90,13 +89,8 @@ def execute(runs: Sequence[Run], *, workers: int, extra: Sequence[str] = ()) -> 
         stop.set()
         for thread in threads:
             thread.join()
-        signal.signal(signal.SIGTERM, before)
         bar.close()
     return failed
-
-
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 _BUSY = "another process is at it"

@@ -62,6 +62,9 @@ def _make_runs(table: Table, order: Order) -> bool:
     device = pick_device(runs[0].config.device)
     workers = order.workers or (1 if device.type == "cuda" else os.cpu_count() or 1)
     todo = [run for run in runs if not run.done]
+    for run in todo:
+        if run.damaged:
+            print(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
     print(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
     threads = max(1, (os.cpu_count() or 1) // workers)
     if order.dry_run:

@@ -1,6 +1,5 @@
 """Every metric of every query of the finished runs of a table, under each of its conventions."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.cli import CONFIGS
 from ltr.experiment.evaluate_scores import metrics_of_scores
+from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.plan import Run
 from ltr.experiment.table.spec import Table
 from ltr.metrics import Convention, parse_metric
@@ -81,30 +81,28 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
     for run in runs:
         if not run.done:
             continue
-        results = json.loads((run.folder / "results.json").read_text())
-        digest = results["data"]["test"]["digest"]
+        left = RunFolder(run.folder)
+        digest = left.digest
         if digest not in lists:
             lists[digest] = make_dataset(run.config.dataset).split("test")
         test = lists[digest]
         if test.digest != digest:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
-        scores = pd.read_csv(run.folder / "scores.csv")["score"].to_numpy(np.float64)
         conventions = conventions_of(table, int(run.config.suggested.levels))
         values = {}
         for number, (name, convention) in enumerate(conventions.items()):
             wanted = list(dict.fromkeys([*names, *curve])) if number == 0 else list(names)
             metrics = [parse_metric(metric) for metric in wanted]
-            values[name] = metrics_of_scores(test, scores, metrics, convention, items=1 << 18)
+            values[name] = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
         (first, *_) = values.values()
-        history = run.folder / "history.csv"
         found.append(
             Measured(
                 run=run,
-                results=results,
+                results=left.results,
                 values=values,
                 qids=test.qids,
                 curve={str(parse_metric(name)): first[str(parse_metric(name))] for name in curve},
-                history=pd.read_csv(history) if history.is_file() else pd.DataFrame(),
+                history=left.history,
             )
         )
     return found

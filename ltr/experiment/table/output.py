@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ltr.errors import OutputError
 from ltr.experiment.table.formats import latex, markdown
 from ltr.experiment.table.page import Picture, page
 from ltr.experiment.table.report import Report
-from ltr.whole import write_whole
+from ltr.whole import make_folder, write_frame, write_whole
 
 
 def write_table(
@@ -37,16 +36,9 @@ def write_table(
         "table.tex": latex(report),
         "table.html": page(report, pictures, details),
     }
-    texts |= {
-        f"{name}.csv": frame.to_csv(index=False, lineterminator="\n")
-        for name, frame in frames.items()
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{folder} cannot be made ({error.strerror}): give another output_dir"
-        ) from error
+    make_folder("output_dir", folder)
     for name, text in texts.items():
         write_whole(folder / name, text)
-    return [folder / name for name in texts]
+    for name, frame in frames.items():
+        write_frame(folder / f"{name}.csv", frame)
+    return [*(folder / name for name in texts), *(folder / f"{name}.csv" for name in frames)]

@@ -15,6 +15,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.cli import CONFIGS, explain, register_resolvers, with_quotes
 from ltr.experiment.identity import identity, identity_without_data, sources
 from ltr.experiment.own_code import own_sources
+from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.spec import Table
 
 HASH = 10  # characters of a run's identity that end the name of its folder
@@ -47,8 +48,14 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether its results are there."""
-        return (self.folder / "results.json").is_file()
+        """Whether its results are there, and as they were left."""
+        left = RunFolder(self.folder)
+        return left.finished and left.damage() is None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether its results are there, but not as they were left: it is to be tested again."""
+        return RunFolder(self.folder).finished and not self.done
 
 
 def plan(

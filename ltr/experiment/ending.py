@@ -1,0 +1,102 @@
+"""How a command ends: at most one line on stderr and an exit status, no traceback but for bugs.
+
+Importing this must stay cheap: every command does so first.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ltr.errors import LTRError
+from ltr.training.interruption import Interrupted
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REMEDIES = (
+    dict.fromkeys(_FULL, "free some space")
+    | {errno.ENAMETOOLONG: "give a shorter name", errno.EIO: "the disk may be damaged"}
+    | dict.fromkeys(
+        (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM,
+         errno.EROFS),
+        "choose another place",
+    )
+)  # fmt: skip
+
+
+@contextmanager
+def ending(stopped: str = "") -> Iterator[None]:
+    """Around the work of a command: end the process as a user expects.
+
+    Exit status 2 is a mistake of the user or a disk that is full, 128 + the signal a stop. Any
+    other error is a bug and keeps its traceback.
+
+    Args:
+        stopped: what to say after a stop.
+    """
+    try:
+        yield
+        sys.stdout.flush()  # here, where a full disk is one line
+    except BrokenPipeError:  # | head has read enough
+        _close_stdout()
+        sys.exit(141)
+    except (LTRError, OSError, MemoryError, RuntimeError) as error:
+        line = one_line(error)
+        if line is None:
+            raise
+        _close_stdout()
+        print(f"error: {line}", file=sys.stderr)
+        sys.exit(2)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        if stopped:
+            print(stopped, file=sys.stderr)
+        sys.exit(128 + getattr(stop, "signum", 2))
+
+
+def one_line(error: BaseException) -> str | None:
+    """What a user can mend, in one line with the remedy; None for a bug.
+
+    >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
+    'outputs/xxxxxxxxx: File name too long; give a shorter name'
+    >>> one_line(KeyError("mine"))
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, LTRError):
+        return text
+    if _is_memory(error):
+        return (
+            f"not enough memory ({text or 'all is taken'}): lower batch_size, list_size or "
+            "evaluation_items, or use a machine with more"
+        )
+    remedy = _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if remedy is None:
+        return None
+    assert isinstance(error, OSError)
+    place = "a file cannot be written" if error.filename is None else error.filename
+    return f"{place}: {error.strerror}; {remedy}"
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether it says that no more can be written to the disk."""
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, OSError):
+        below = below.__cause__
+    return below is not None and below.errno in _FULL
+
+
+def _is_memory(error: BaseException) -> bool:
+    """NumPy and Python raise MemoryError, PyTorch a RuntimeError, the kernel an OSError."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )
+
+
+def _close_stdout() -> None:
+    """Drop what cannot be written: at the exit Python would try again, and say so."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

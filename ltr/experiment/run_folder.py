@@ -1,0 +1,194 @@
+"""What a run of ``train.py`` leaves in its folder, as it is read again: checked, or refused.
+
+Importing this is cheap: pandas comes only where a file is read.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ltr.errors import ConfigError, DataError
+from ltr.whole import write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+RESULTS = "results.json"
+FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
+_DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
+_NOT_METRICS = ("qid", "items", "empty")
+
+
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """Finish the run in ``folder``: write ``results.json``, with a digest of it and of ``FILES``.
+
+    Args:
+        folder: holds ``FILES``.
+        results: plain values.
+
+    Raises:
+        OutputError: as ``write_whole``.
+    """
+    digests = {name: _sha256((folder / name).read_bytes()) for name in FILES}
+    content = json.loads(json.dumps({**results, _FILES: digests}))
+    content[_DIGEST] = _digest_of(content)
+    write_whole(folder / RESULTS, json.dumps(content, indent=2) + "\n")
+
+
+@dataclass(frozen=True, eq=False)
+class RunFolder:
+    """A run folder; what is in it is read when it is asked for, and once.
+
+    Reading raises ``DataError`` where a file is not there, or not as the run left it.
+    """
+
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether ``results.json`` is there, damaged or not."""
+        return (self.folder / RESULTS).is_file()
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint from which the run goes on."""
+        return self.folder / "last.pt"
+
+    def checked_results(self) -> dict[str, Any]:
+        """``results.json``, once it and all of ``FILES`` are known to be as the run left them."""
+        for name in FILES:
+            self._checked(name)
+        return self.results
+
+    def damage(self) -> str | None:
+        """What is wrong with the results of a finished run; None where all is as it was left."""
+        try:
+            self.checked_results()
+        except DataError as error:
+            return str(error)
+        return None
+
+    @cached_property
+    def results(self) -> dict[str, Any]:
+        """``results.json``."""
+        content = self._read(RESULTS)
+        try:
+            results = json.loads(content)
+            if not isinstance(results[_FILES], dict):
+                raise TypeError
+            digest = results.pop(_DIGEST)
+        except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
+            raise self._unlike(RESULTS) from None
+        if digest != _digest_of(results):
+            raise self._unlike(RESULTS)
+        return results
+
+    @cached_property
+    def overrides(self) -> list[str]:
+        """What was typed for it, as Hydra kept it; nothing where it kept nothing."""
+        from omegaconf import OmegaConf
+
+        kept = self.folder / ".hydra" / "overrides.yaml"
+        try:
+            return [str(item) for item in OmegaConf.load(kept)] if kept.is_file() else []
+        except Exception:  # a parser of YAML raises many kinds
+            raise DataError(f"{kept} is damaged: give the command of the run again") from None
+
+    @cached_property
+    def queries(self) -> "pd.DataFrame":
+        """``queries.csv``: a row per test query."""
+        return self._table("queries.csv", dtype={"qid": str}, keep_default_na=False, na_values=[""])
+
+    @cached_property
+    def scores(self) -> "NDArray[np.float64]":
+        """The column of ``scores.csv``: a score per test item."""
+        return self._table("scores.csv")["score"].to_numpy("float64")
+
+    @cached_property
+    def history(self) -> "pd.DataFrame":
+        """``history.csv``: a row per epoch."""
+        return self._table("history.csv")
+
+    def values(self, metric: str) -> tuple[list[str], "NDArray[np.float64]"]:
+        """The ids of the test queries, and ``metric`` of each; NaN where the convention skips it.
+
+        Raises:
+            ConfigError: the run did not measure it.
+        """
+        table = self.queries
+        if metric not in table or metric in _NOT_METRICS:
+            known = [name for name in table.columns if name not in _NOT_METRICS]
+            raise ConfigError(
+                f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
+                f"train again with metrics=[{','.join([*known, metric])}]"
+            )
+        return table["qid"].tolist(), table[metric].to_numpy("float64")
+
+    @property
+    def seed(self) -> int:
+        """Of the training."""
+        return int(self.results["seed"])
+
+    @property
+    def repeat(self) -> str | None:
+        """Which lists of a repeated data set it is on: the fold, or the seed that drew them."""
+        dataset = self.results["protocol"].get("dataset", {})
+        given = {"fold": self.results.get("fold"), "dataset.seed": dataset.get("seed")}
+        said = (f"{key} {value}" for key, value in given.items() if value is not None)
+        return ", ".join(said) or None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the test lists."""
+        return str(self.results["data"]["test"]["digest"])
+
+    @property
+    def convention(self) -> str:
+        """In words."""
+        return str(self.results["convention"]["text"])
+
+    def _table(self, name: str, **how: Any) -> "pd.DataFrame":
+        import pandas as pd
+
+        return pd.read_csv(io.BytesIO(self._checked(name)), **how)
+
+    def _checked(self, name: str) -> bytes:
+        """The content of one of ``FILES``."""
+        expected = self.results[_FILES].get(name)
+        content = self._read(name)
+        if _sha256(content) != expected:
+            raise self._unlike(name)
+        return content
+
+    def _read(self, name: str) -> bytes:
+        path = self.folder / name
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror}): {self._remedy}") from None
+
+    def _unlike(self, name: str) -> DataError:
+        return DataError(
+            f"{self.folder / name} is damaged, or of an earlier version: {self._remedy}"
+        )
+
+    @property
+    def _remedy(self) -> str:
+        if not self.last.is_file():
+            return "run it again"
+        return f"python train.py resume={self.folder} tests the run again and writes it"
+
+
+def _digest_of(content: Mapping[str, Any]) -> str:
+    return _sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

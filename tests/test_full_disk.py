@@ -1,0 +1,147 @@
+"""A full disk: what is no loss goes on with one warning, everything else ends in one line."""
+
+import errno
+import logging
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_cli import ROOT
+
+from ltr.errors import OutputError
+from ltr.experiment.ending import ending, is_full, one_line
+from ltr.experiment.log_file import LogFile
+from ltr.training import history
+from ltr.training.history import Scalars
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_log_is_no_loss(capfd, tmp_path) -> None:
+    def say(handler: LogFile) -> None:
+        for number in range(3):
+            handler.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", (), None))
+        handler.flush()
+        handler.close()
+
+    for path in (Path("/dev/full"), tmp_path / "not there" / "train.log"):
+        say(LogFile(str(path)))
+        err = capfd.readouterr().err
+        assert err.count("\n") == 1
+        assert f"warning: {path} cannot be written" in err
+    say(LogFile(str(tmp_path / "train.log")))
+    assert (tmp_path / "train.log").read_text() == "line 0\nline 1\nline 2\n"
+
+
+def test_scalars_are_no_loss_and_what_is_there_can_be_read(tmp_path, monkeypatch, caplog) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    scalars = Scalars(tmp_path, after_epoch=-1)
+    scalars.add({"epoch": 0, "vali_ndcg@5": 0.25})
+
+    def partly(file, content) -> None:
+        file.write(content[:7])
+        raise FULL
+
+    with monkeypatch.context() as patch:
+        patch.setattr(history, "_write_all", partly)
+        for epoch in (1, 2):
+            scalars.add({"epoch": epoch, "vali_ndcg@5": 0.5})
+    scalars.close()
+    assert caplog.text.count("goes on without them") == 1
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in read.Scalars("vali/ndcg@5")] == [(0, 0.25)]
+
+
+def test_a_resumed_run_purges_the_scalars_after_its_epoch(tmp_path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for after, epochs in ((-1, (0, 1, 2)), (1, (2, 3))):
+        scalars = Scalars(tmp_path, after_epoch=after)
+        for epoch in epochs:
+            scalars.add({"epoch": epoch, "loss": float(epoch + 10 * after)})
+        scalars.close()
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in read.Scalars("loss")] == [
+        (0, -10),
+        (1, -9),
+        (2, 12),
+        (3, 13),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OSError(errno.EROFS, "Read-only file system", "out"),
+            "out: Read-only file system; choose",
+        ),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x"), "File name too long; .* shorter"),
+        (FULL, "a file cannot be written: No space left on device; free some space"),
+        (MemoryError(), "not enough memory.*: lower batch_size"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "not enough memory"),
+        (OutputError("give less"), "give less"),
+    ],
+)
+def test_one_line_and_status_2(error, line, capsys) -> None:
+    with pytest.raises(SystemExit) as stop, ending():
+        raise error
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert re.match(f"error: .*{line}", err)
+
+
+@pytest.mark.parametrize("bug", [KeyError("x"), RuntimeError("ours"), OSError(errno.EBADF, "bad")])
+def test_a_bug_keeps_its_traceback(bug) -> None:
+    assert one_line(bug) is None
+    with pytest.raises(type(bug)), ending():
+        raise bug
+
+
+def test_what_is_behind_an_error_tells_whether_the_disk_is_full() -> None:
+    with pytest.raises(OutputError) as caught:
+        raise OutputError("cannot be written") from FULL
+    assert is_full(caught.value)
+    assert not is_full(OutputError("cannot be written"))
+
+
+def test_output_that_cannot_be_printed_is_one_line() -> None:
+    code = "from ltr.experiment.ending import ending\nwith ending(): print('x')"
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        got = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )  # fmt: skip
+    assert got.returncode == 2
+    assert (
+        got.stderr == "error: a file cannot be written: No space left on device; free some space\n"
+    )
+
+
+def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny, tmp_path) -> None:
+    """Files may have 30 kB: nothing but the checkpoint of a larger model is larger."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    own = [item for item in tiny if not item.startswith(("suggested", "model."))]
+    command = [*own, "model=mlp", "model.hidden_sizes=[2000]", "loss=listnet", "epochs=1"]
+    got = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *command,
+         f"hydra.run.dir={tmp_path}/run"],
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        preexec_fn=limit, check=False,
+    )  # fmt: skip
+    assert got.returncode == 2, got.stderr
+    assert "Traceback" not in got.stderr
+    last = got.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {tmp_path}/run/last.pt cannot be written (File too large)")
+    assert last.endswith("then give the same command again")
+    assert not list((tmp_path / "run").glob(".part*"))

@@ -1,0 +1,137 @@
+"""What a run leaves is read again as it was left, or refused with the remedy."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import compose, make_lists
+from folders import finish, refused
+
+from ltr.errors import DataError
+from ltr.experiment.results import write_queries, write_scores
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
+from ltr.experiment.standing import NOTE, Standing, take_up, value_of, was_resumed
+from ltr.experiment.sweep import read_runs
+from ltr.training.history import write_history
+
+
+def left(folder: Path) -> RunFolder:
+    """A finished run without a training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lists = make_lists([3, 5, 4])
+    write_queries(folder / "queries.csv", lists, {"ndcg@5": np.array([0.25, 1.0, 1e-5])})
+    write_scores(folder / "scores.csv", lists, np.linspace(-1, 1, 12, dtype=np.float32))
+    write_history(folder / "history.csv", [{"epoch": 0, "vali_ndcg@5": 0.5}])
+    finish(
+        folder,
+        {"vali": {"ndcg@5": 0.5}, "test": {"ndcg@5": 1e-5}, "seed": 1, "selected_epoch": 0,
+         "wall_seconds": 1.5, "convention": {"text": "empty list = 1"}},
+    )  # fmt: skip
+    return RunFolder(folder)
+
+
+def contents(folder: Path) -> tuple[object, ...]:
+    """All that can be read of a run."""
+    read = RunFolder(folder)
+    tables = [table.to_csv() for table in (read.queries, read.history)]
+    return (read.checked_results(), read.scores.tolist(), *tables)
+
+
+def test_all_is_read_as_it_was_left(tmp_path) -> None:
+    run = left(tmp_path)
+    assert run.damage() is None
+    assert run.results["vali"] == {"ndcg@5": 0.5}
+    assert run.values("ndcg@5")[1].tolist() == [0.25, 1.0, 1e-5]
+    assert run.scores.astype(np.float32).tolist() == np.linspace(-1, 1, 12, dtype="f4").tolist()
+    assert run.history["vali_ndcg@5"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize("name", [RESULTS, *FILES])
+def test_no_flipped_bit_and_no_cut_is_used(name, tmp_path) -> None:
+    expected, path = (left(tmp_path), contents(tmp_path))[1], tmp_path / name
+    sound, draw = path.read_bytes(), random.Random(0)
+    for _ in range(60):
+        damaged = bytearray(sound)
+        damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        for content in (damaged, sound[: draw.randrange(len(sound))]):
+            path.write_bytes(content)
+            try:
+                read = contents(tmp_path)
+            except DataError:
+                continue
+            assert name == RESULTS  # the case of an exponent, the last end of a line
+            assert read == expected
+
+
+def test_results_of_an_earlier_version_are_refused_with_the_remedy(tmp_path) -> None:
+    folder = left(tmp_path).folder
+    (folder / "last.pt").touch()
+    results = json.loads((folder / RESULTS).read_text())
+    del results["sha256"]
+    (folder / RESULTS).write_text(json.dumps(results))
+    said = refused(lambda: RunFolder(folder).results)
+    assert f"resume={folder}" in said
+    assert "earlier version" in said
+
+
+@pytest.mark.parametrize("name", [RESULTS, *FILES])
+def test_a_sweep_tests_a_run_again_whose_results_are_damaged(name, tmp_path, caplog) -> None:
+    take_up(tmp_path, "a" * 64)
+    left(tmp_path)
+    (tmp_path / "last.pt").touch()
+    assert take_up(tmp_path, "a" * 64) is Standing.DONE
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-2])
+    assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
+    assert f"{name} is damaged" in caplog.text
+
+
+def test_a_damaged_run_is_tested_again_from_its_checkpoint(tiny, tmp_path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    run(compose(*tiny, "epochs=1", "loss=listnet"), out, {})
+    before = RunFolder(out).checked_results()["files_sha256"]
+    (out / "scores.csv").write_text("qid,score\n")
+    assert "scores.csv is damaged" in str(RunFolder(out).damage())
+    run(compose(*tiny, "epochs=1", "loss=listnet", f"resume='{out}'"), out, {})
+    assert RunFolder(out).checked_results()["files_sha256"] == before
+
+
+def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
+    for name in ("one", "two", "three"):
+        folder = left(tmp_path / name).folder
+        (folder / ".hydra").mkdir()
+        (folder / ".hydra" / "overrides.yaml").write_text("- seed=1")
+    (tmp_path / "two" / RESULTS).write_text("{}")
+    (tmp_path / "three" / ".hydra" / "overrides.yaml").write_bytes(b"- 'seed\xff\n\t")
+    status = {row["run"]: row["status"] for row in read_runs(tmp_path)}
+    assert status["one"] == "done"
+    assert "results.json is damaged" in status["two"]
+    assert "overrides.yaml is damaged" in status["three"]
+
+
+def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
+    wanted, draw = "0123456789abcdef" * 4, random.Random(0)
+    note = tmp_path / NOTE
+    for plain in (f"{wanted}\n", f"{wanted} resumed\n"):
+        for _ in range(30):
+            damaged = bytearray(plain.encode())
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+            for content in (bytes(damaged), plain.encode()[: draw.randrange(len(plain))]):
+                shutil.rmtree(tmp_path)
+                left(tmp_path)
+                note.write_bytes(content)
+                assert was_resumed(tmp_path) or b" resumed" not in plain.encode()
+                assert take_up(tmp_path, wanted) is Standing.NEW
+                (old,) = tmp_path.glob("before-*")
+                assert RunFolder(old).damage() is None
+
+
+def test_the_value_of_a_damaged_run_is_not_used(tmp_path) -> None:
+    assert value_of(left(tmp_path).folder, "ndcg@5") == 0.5
+    path = tmp_path / RESULTS
+    path.write_text(path.read_text().replace("0.5", "0.7"))
+    assert "results.json is damaged" in refused(lambda: value_of(tmp_path, "ndcg@5"))
