@@ -48,13 +48,6 @@ def test_the_two_commands_stand_in_the_first_twenty_lines() -> None:
     assert any(line.strip().startswith("make test") for line in first)
 
 
-def test_the_tree_names_every_file() -> None:
-    tree = README.split("## The tree")[1]
-    for path in [*(ROOT / "ltr").rglob("*.py"), *(ROOT / "scripts").glob("*.py")]:
-        if path.name != "__init__.py":
-            assert path.name in tree, f"{path.relative_to(ROOT)} is not in the README's tree"
-
-
 def test_every_choice_it_names_exists() -> None:
     for group, choice in re.findall(
         r"\b(dataset|loss|model|experiment|transform)=([a-z0-9_]+)", README
