@@ -1,22 +1,6 @@
 """Time this project beside its peers: ``python scripts/benchmark.py --help``."""
 
-from ltr.training.interruption import end_when_stopped, stoppable
-
-end_when_stopped()  # before what takes long to import
-
-from omegaconf import DictConfig
-
-from ltr.experiment.cli import command
-
-
-@command("benchmark")
-def main(cfg: DictConfig) -> None:
-    """Measure what ``cfg`` asks for, print the tables and keep them."""
-    from ltr.experiment.benchmark.run import benchmark
-
-    with stoppable():
-        benchmark(cfg)
-
+from ltr.__main__ import main
 
 if __name__ == "__main__":
-    main()
+    main("benchmark")

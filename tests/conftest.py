@@ -21,7 +21,8 @@ import torch  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from ltr.data.lists import Lists  # noqa: E402
-from ltr.experiment.cli import CONFIGS, register_resolvers  # noqa: E402
+from ltr.experiment.configs import CONFIGS  # noqa: E402
+from ltr.experiment.resolvers import register_resolvers  # noqa: E402
 
 torch.set_num_threads(1)
 settings.register_profile("explore")

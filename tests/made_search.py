@@ -6,11 +6,11 @@ from pathlib import Path
 
 import optuna
 import pytest
+from orders import search_of
 
 from ltr.errors import LTRError
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.search.make import search
-from ltr.experiment.search.order import parse_order
 from ltr.experiment.search.study import open_study
 
 ROOT = CONFIGS.parent
@@ -35,11 +35,11 @@ def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def searched(*arguments: str) -> bool:
-    return search(parse_order(arguments))
+    return search(search_of(arguments))
 
 
 def study_of(tmp_path: Path, *arguments: str) -> optuna.Study:
-    order = parse_order(arguments)
+    order = search_of(arguments)
     return open_study(tmp_path / "out/search/mine", order)
 
 

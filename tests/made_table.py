@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_lists, write_letor
+from orders import table_of
 
 from ltr.experiment.run import run
 from ltr.experiment.table import make
-from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import Run
 
 
@@ -58,6 +58,6 @@ def made(folder: Path, *more: str, captured: pytest.CaptureFixture[str] | None =
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make, "execute", train_here)
         patch.setitem(os.environ, "TQDM_DISABLE", "1")
-        assert make.make_table(parse_order(arguments))
+        assert make.make_table(table_of(arguments))
     (tables,) = (folder / "out" / "tables").iterdir()
     return Made(arguments, tables, captured.readouterr().out if captured else "")

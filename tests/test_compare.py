@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from conftest import compose
 from folders import finish, refused
+from orders import comparison_of
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.cli import CONFIGS
-from ltr.experiment.compare.order import parse_order
 from ltr.experiment.compare.run import compare, findings_of
 from ltr.experiment.compare.runs import find_runs
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.run import run
 
 SCRIPT = CONFIGS.parent / "scripts" / "compare.py"
@@ -69,13 +69,13 @@ def keep(
 
 
 def found(*arguments: object):
-    order = parse_order([str(argument) for argument in arguments])
+    order = comparison_of([str(argument) for argument in arguments])
     runs, _ = find_runs(order.paths)
     return findings_of(runs, order)
 
 
 def said(*arguments: object) -> str:
-    return compare(parse_order([str(argument) for argument in arguments]))
+    return compare(comparison_of([str(argument) for argument in arguments]))
 
 
 def sweep(folder: Path, seeds=(1, 2, 3), folds=(None,)) -> Path:
@@ -319,9 +319,9 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
         run(cfg, folder, {"loss": "listnet", "model": "transformer"})
     code = (
         "import sys\n"
-        "from ltr.experiment.compare.order import parse_order\n"
+        "from orders import comparison_of\n"
         "from ltr.experiment.compare.run import compare\n"
-        f"print(compare(parse_order([{str(tmp_path)!r}, 'samples=500'])))\n"
+        f"print(compare(comparison_of([{str(tmp_path)!r}, 'samples=500'])))\n"
         "print('torch' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code]

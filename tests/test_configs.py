@@ -7,7 +7,7 @@ from conftest import compose
 from omegaconf import OmegaConf
 
 from ltr.experiment.build import build, make_dataset
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.run import run
 
 

@@ -9,7 +9,7 @@ from conftest import compose
 from ltr.errors import ConfigError
 from ltr.experiment.apply import evaluate_kept
 from ltr.experiment.build import build, make_convention
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.run import run
 from ltr.metrics import Convention

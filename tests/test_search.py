@@ -10,11 +10,11 @@ import pytest
 from conftest import compose, real_data
 from made_search import rows, searched, small_search, study_of
 from optuna.trial import TrialState
+from orders import search_of
 
 from ltr.experiment.run import run
 from ltr.experiment.search.best_file import best_text
 from ltr.experiment.search.claims import finished, worth
-from ltr.experiment.search.order import parse_order
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.trial import Report
 from ltr.experiment.search.watch import sentence
@@ -83,7 +83,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 def test_the_file_composes_to_the_config_of_the_trial(
     arguments: list[str], overrides: list[str], tmp_path: Path
 ) -> None:
-    order = parse_order([*arguments, "data_dir=here"])
+    order = search_of([*arguments, "data_dir=here"])
     plan = make_plan(order)
     study = optuna.create_study(direction="maximize")
     study.add_trial(optuna.create_trial(value=0.5, user_attrs={"overrides": overrides}))
@@ -151,7 +151,7 @@ def test_bad_trials_are_pruned_and_say_when(
 def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
     small: list[str],
 ) -> None:
-    plan = make_plan(parse_order((*small, "epochs=4", "seeds=1,2,3", "prune_after=3")))
+    plan = make_plan(search_of((*small, "epochs=4", "seeds=1,2,3", "prune_after=3")))
     study = optuna.create_study(direction="maximize")
     trial = study.ask()
     trial.should_prune = lambda: len(report._values) == 2  # type: ignore[method-assign]
@@ -173,7 +173,7 @@ def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
 
 
 def test_trainings_of_several_lengths_do_not_report_over_each_other(small: list[str]) -> None:
-    plan = make_plan(parse_order((*small, "seeds=1,2", "space.epochs=[choice,4,12]")))
+    plan = make_plan(search_of((*small, "seeds=1,2", "space.epochs=[choice,4,12]")))
     study = optuna.create_study(direction="maximize")
     trial = study.ask()
     report, key = Report(plan, trial, None), f"vali_{plan.config.select_on}"

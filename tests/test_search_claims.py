@@ -7,6 +7,7 @@ import optuna
 import pytest
 from made_search import searched, small_search, study_of
 from optuna.trial import TrialState
+from orders import search_of
 
 from ltr.errors import DataError, OutputError
 from ltr.experiment.search.claims import (
@@ -19,7 +20,6 @@ from ltr.experiment.search.claims import (
     reason,
     release_dead,
 )
-from ltr.experiment.search.order import parse_order
 from ltr.experiment.search.plan import Plan, make_plan
 from ltr.experiment.search.study import open_study
 
@@ -28,7 +28,7 @@ small = small_search
 
 def begun(arguments: list[str], folder: Path) -> tuple[Plan, optuna.Study, optuna.Study]:
     """A new search and its study, opened twice as by two processes."""
-    order = parse_order(arguments)
+    order = search_of(arguments)
     plan = make_plan(order)
     folder.mkdir(parents=True)
     one, two = (open_study(folder, order) for _ in range(2))

@@ -5,11 +5,12 @@ import sys
 
 import pytest
 from made_search import command, refused
+from orders import search_of
 
 from ltr.errors import LTRError
 from ltr.experiment.search import order as order_module
 from ltr.experiment.search.check import check_space
-from ltr.experiment.search.order import Order, need_optuna, parse_order
+from ltr.experiment.search.order import Order, need_optuna
 from ltr.experiment.search.plan import make_plan
 
 
@@ -76,7 +77,7 @@ def test_a_mistake_is_one_line_and_2() -> None:
 
 
 def test_an_order_keeps_what_is_for_train() -> None:
-    order = parse_order(["model=mlp", "trials=9", "seeds=1,2", "space=mlp,loss/bce", "epochs=4"])
+    order = search_of(["model=mlp", "trials=9", "seeds=1,2", "space=mlp,loss/bce", "epochs=4"])
     assert order == Order(
         arguments=order.arguments,
         overrides=("model=mlp", "epochs=4"),
@@ -96,7 +97,7 @@ def test_several_values_are_several_searches_or_a_space() -> None:
         "optimizer=adam,sgd: a search has one value of a key: make one search for each, or let the "
         "trials differ in it: space.optimizer=[choice,adam,sgd]"
     )
-    plan = make_plan(parse_order(["model=linear", said.rpartition(" ")[2]]))
+    plan = make_plan(search_of(["model=linear", said.rpartition(" ")[2]]))
     check_space(plan)
     assert plan.trial(["optimizer=sgd"])[1]["optimizer"] == "sgd"
 

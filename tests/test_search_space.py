@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from made_search import refused
+from orders import search_of
 
 from ltr.errors import LTRError
 from ltr.experiment.search.check import check_space
 from ltr.experiment.search.claims import Claim, begin, claim
-from ltr.experiment.search.order import parse_order
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.space import FORMS, Choice, Range, distribution, parse_space, spaces
 from ltr.experiment.search.study import open_study
@@ -19,21 +19,21 @@ from ltr.experiment.search.study import open_study
 def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     if model == "catboost":
         pytest.importorskip("catboost")
-    plan = make_plan(parse_order([f"model={model}"]))
+    plan = make_plan(search_of([f"model={model}"]))
     check_space(plan)
     assert set(plan.space) > {"model.learning_rate"} or "optimizer.lr" in plan.space
 
 
 @pytest.mark.parametrize("name", [name for name in spaces() if name.startswith("loss/")])
 def test_the_space_of_every_loss_holds_what_its_loss_has(name: str) -> None:
-    plan = make_plan(parse_order(["model=linear", f"loss={name[5:]}", f"space={name}"]))
+    plan = make_plan(search_of(["model=linear", f"loss={name[5:]}", f"space={name}"]))
     check_space(plan)
     assert all(space.holds(plan.default(key)) for key, space in plan.space.items())
 
 
 def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> None:
     plan = make_plan(
-        parse_order(
+        search_of(
             [
                 *("model=mlp", "loss=neuralndcg", "model.dropout=0.2", "space.batch_size=null"),
                 *("space.optimizer.lr=[1e-5,1e-2,log]", "space.clip=[choice,null,1,2.5]"),
@@ -56,7 +56,7 @@ def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> No
     assert (plan.default("optimizer"), plan.default("model.hidden_sizes")) == ("adam", [64, 32])
     config, choices = plan.trial(["optimizer=adamw", "model.hidden_sizes=[32]", "clip=null"])
     assert (choices["optimizer"], config.model.hidden_sizes, config.clip) == ("adamw", [32], None)
-    only = make_plan(parse_order(["model=mlp", "space=loss/neuralndcg"]))
+    only = make_plan(search_of(["model=mlp", "space=loss/neuralndcg"]))
     assert list(only.space) == ["loss.temperature"]
 
 
@@ -100,7 +100,7 @@ def test_a_key_that_the_config_does_not_have_is_searched_with_a_plus(tmp_path: P
         f"not have, write space.+{key}"
     )
     assert "write" not in refused("space.optimizer=[choice,adam,adm]").partition("no such")[2]
-    order = parse_order(["model=lightgbm", f"space.+{key}=[float,0.5,5]"])
+    order = search_of(["model=lightgbm", f"space.+{key}=[float,0.5,5]"])
     plan = make_plan(order)
     check_space(plan)
     assert plan.trial([f"+{key}=0.5"])[0].model.options == {"path_smooth": 0.5}
@@ -115,7 +115,7 @@ def test_a_key_that_the_config_does_not_have_is_searched_with_a_plus(tmp_path: P
 
 def test_the_plan_has_room_for_the_most_epochs_of_a_trial() -> None:
     def planned(*arguments: str) -> tuple[int, int]:
-        plan = make_plan(parse_order(["model=linear", "epochs=3", *arguments]))
+        plan = make_plan(search_of(["model=linear", "epochs=3", *arguments]))
         return plan.epochs, plan.prune_after
 
     assert planned() == (3, 1)

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import make_lists
+from orders import table_of
 
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.results import write_scores
 from ltr.experiment.table.make import make_table
-from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import composed_row, plan
 from ltr.experiment.table.spec import StatisticsTable, Table, parse_table, read_table, tables
 
@@ -113,7 +113,7 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
 )
 def test_mistakes_end_with_the_remedy(arguments: list[str], message: str) -> None:
     with pytest.raises(LTRError) as caught:
-        make_table(parse_order(arguments))
+        make_table(table_of(arguments))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -147,7 +147,7 @@ def test_kept_scores_lose_no_digit(tmp_path: Path) -> None:
 
 
 def test_parsing_keeps_what_is_for_train() -> None:
-    order = parse_order(["table=x", "rows=A, B", "seeds=3", "epochs=1", "dry_run=true"])
+    order = table_of(["table=x", "rows=A, B", "seeds=3", "epochs=1", "dry_run=true"])
     assert (order.rows, order.seeds, order.overrides) == (("A", "B"), 3, ("epochs=1",))
     assert order.dry_run
 
@@ -162,7 +162,7 @@ def test_parsing_keeps_what_is_for_train() -> None:
     ],
 )
 def test_a_launcher_is_so_many_runs_at_a_time(arguments, workers, left) -> None:
-    order = parse_order(["table=x", *arguments])
+    order = table_of(["table=x", *arguments])
     assert (order.workers, order.overrides) == (workers, left)
 
 

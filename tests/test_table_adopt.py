@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from conftest import compose
 from made_table import made
+from orders import table_of
 from test_table import runs_of
 
 from ltr.experiment.job import resumed
 from ltr.experiment.run import run as train
 from ltr.experiment.table import adopt as adopting
 from ltr.experiment.table.adopt import adopt
-from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import Run, plan
 from ltr.experiment.table.spec import only
 from ltr.training.checkpoint import load_checkpoint
@@ -23,7 +23,7 @@ def twins(tmp_path: Path) -> tuple[Run, Run]:
     """A finished run that tested its last epoch, and the same that shall test its best."""
     finished = made(tmp_path, "rows=BCE", "seeds=1")
     table = only(runs_of("ranknet_report"), ["BCE"])
-    given = parse_order(finished.arguments).overrides
+    given = table_of(finished.arguments).overrides
     (last,) = plan(table, given, [1], tmp_path / "out")
     (best,) = plan(table, [*given, "select=best"], [1], tmp_path / "out")
     assert (last.done, best.done) == (True, False)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_table import made, write_data
+from orders import table_of
 
 from ltr.errors import DataError
 from ltr.experiment.table import cost
 from ltr.experiment.table.cost import estimate
 from ltr.experiment.table.make import make_table
-from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import plan
 from ltr.experiment.table.spec import Table, only, read_table
 from ltr.experiment.table.timing import Cost, measured
@@ -87,7 +87,7 @@ def test_what_is_finished_counts_for_its_row(
     table = read_table("ranknet_report")
     assert isinstance(table, Table)
     table = only(table, ["RankNet", "untrained"])
-    given = parse_order(done.arguments).overrides
+    given = table_of(done.arguments).overrides
     runs = plan(table, given, [1, 2, 3], tmp_path / "out")
     assert [run.done for run in runs] == [True, True, False] + [False] * 3
     asked = []
@@ -126,7 +126,7 @@ def test_trees_are_measured_too(row: str, tmp_path: Path) -> None:
 def test_a_dry_run_of_table_3_needs_no_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    order = parse_order(
+    order = table_of(
         [
             *("table=neuralndcg_table3", "dataset=web30k", "rows=NeuralNDCG@5,ListNet"),
             *(f"data_dir={tmp_path}/none", f"output_dir={tmp_path}/out", "dry_run=true"),
@@ -144,7 +144,7 @@ def test_a_dry_run_of_table_3_needs_no_data(
 
 
 def test_a_real_run_still_needs_its_data(tmp_path: Path) -> None:
-    order = parse_order(
+    order = table_of(
         ["table=neuralndcg_table3", "rows=ListNet", f"data_dir={tmp_path}", "dataset=web30k"]
     )
     with pytest.raises(DataError, match=r"download MSLR-WEB30K.zip"):

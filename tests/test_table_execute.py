@@ -13,14 +13,14 @@ from conftest import compose
 from filelock import FileLock, Timeout
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from made_table import write_data
+from orders import table_of
 from test_table import run, runs_of, table
 
-from ltr.experiment.cli import with_quotes
+from ltr.experiment.arguments import with_quotes
 from ltr.experiment.job import resumed
 from ltr.experiment.run import run as train
 from ltr.experiment.table import execute as executing
 from ltr.experiment.table.execute import CHANGED, command_of, execute
-from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.plan import Run, plan
 from ltr.experiment.table.spec import only
 
@@ -68,7 +68,7 @@ def test_two_tables_share_the_runs(small: list[str], tmp_path: Path) -> None:
         ["table=letor4_mq2008", "rows=BCE,RMSE,RankNet", *same],
     ]
     planned = []
-    for order in map(parse_order, orders):
+    for order in map(table_of, orders):
         spec = only(runs_of(order.table), order.rows)
         planned.append({one.folder for one in plan(spec, order.overrides, [1], tmp_path / "out")})
     assert len(planned[0] & planned[1]) == 2

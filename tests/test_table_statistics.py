@@ -5,17 +5,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from made_table import write_data
+from orders import table_of
 
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.table.data_counts import beside, cells_of
 from ltr.experiment.table.make import make_table
-from ltr.experiment.table.order import parse_order
 from ltr.experiment.table.spec import StatisticsTable, read_table
 
 
 def test_any_data_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_data(tmp_path)
-    order = parse_order(["table=neuralndcg_table2", *data, f"output_dir={tmp_path}/out"])
+    order = table_of(["table=neuralndcg_table2", *data, f"output_dir={tmp_path}/out"])
     assert make_table(order)
     out = capsys.readouterr().out
     folder = tmp_path / "out/tables/neuralndcg_table2_letor"
@@ -34,7 +34,7 @@ def test_data_that_are_not_here_are_named_with_the_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [f"data_dir={tmp_path}/none", f"output_dir={tmp_path}/out"]
-    assert not make_table(parse_order(["table=neuralndcg_table2", *given]))
+    assert not make_table(table_of(["table=neuralndcg_table2", *given]))
     out = capsys.readouterr().out
     assert "download MSLR-WEB30K.zip" in out
     assert "download istella-letor.tar.gz" in out
@@ -62,5 +62,5 @@ def test_a_published_count_is_equal_or_differs() -> None:
 @pytest.mark.parametrize("wrong", ["rows=web30k", "seeds=2", "workers=2", "baseline=x"])
 def test_what_makes_no_sense_is_refused(wrong: str) -> None:
     with pytest.raises(LTRError, match="counts data and runs nothing; leave it out") as caught:
-        make_table(parse_order(["table=neuralndcg_table2", wrong]))
+        make_table(table_of(["table=neuralndcg_table2", wrong]))
     assert "\n" not in str(caught.value)

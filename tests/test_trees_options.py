@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.cli import explain, register_resolvers
 from ltr.experiment.kept import load_kept
+from ltr.experiment.mistakes import explain
+from ltr.experiment.resolvers import register_resolvers
 from ltr.trees import CatBoost
 
 

@@ -19,6 +19,7 @@ from ltr.experiment.build import as_list, make_dataset, trusted
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.side_by_side import report
+from ltr.experiment.values import required
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
 from ltr.training.evaluation import evaluate, predict
@@ -97,7 +98,7 @@ def predict_kept(cfg: DictConfig) -> str:
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
-    _check_required(cfg, "checkpoint", "input", "output")
+    required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
     _check_output(output, ".csv", ".parquet")
     check_not_input(output, input=cfg.input)
@@ -135,12 +136,6 @@ def _read_input(path: Path, width: int, regroup: bool) -> tuple[Lists, NDArray[n
         text = str(error).replace("dataset.regroup", "regroup")
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
     return sink.lists, np.arange(sink.lists.items) if sink.order is None else sink.order
-
-
-def _check_required(cfg: DictConfig, *keys: str) -> None:
-    missing = [f"{key}=..." for key in keys if OmegaConf.is_missing(cfg, key)]
-    if missing:
-        raise ConfigError(f"give {' '.join(missing)}; see --help")
 
 
 def check_not_input(output: Path, **inputs: str | Path) -> None:

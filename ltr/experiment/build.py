@@ -17,7 +17,7 @@ from ltr.data.dataset import Dataset
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.cli import user_error
+from ltr.experiment.mistakes import user_error
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings

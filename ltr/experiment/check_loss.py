@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.cli import hint
+from ltr.experiment.configs import hint
 from ltr.experiment.loss_configs import loss_config, loss_names
+from ltr.experiment.values import required, texts, whole
 from ltr.metrics.spec import METRICS
 
 if TYPE_CHECKING:  # both import torch
@@ -108,17 +109,22 @@ def read_knobs(arguments: Sequence[str]) -> dict[str, Any]:
     return knobs
 
 
-def set_metric(subject: "Subject", metric: str | None, grades: int) -> None:
-    """Set which metric the loss goes to, if one is given, and the number of grades it takes.
+def checked(cfg: DictConfig) -> tuple[str, bool]:
+    """The verdicts on the loss of a config of ``configs/check_loss.yaml``, and whether none fails.
 
     Raises:
-        ConfigError: there is no such metric, or fewer than two grades.
+        ConfigError: there is no such loss, metric or knob, or fewer than two grades.
     """
-    if metric is not None and metric not in METRICS:
-        raise ConfigError(f"--metric {metric}: choose one of {', '.join(METRICS)}")
-    if grades < 2:
-        raise ConfigError(f"--grades {grades}: write the number of grades, >= 2")
-    subject.metric, subject.grades = metric or subject.metric, grades
+    required(cfg, "name")
+    if cfg.metric is not None and cfg.metric not in METRICS:
+        raise ConfigError(f"metric={cfg.metric}: choose one of {', '.join(METRICS)}")
+    from ltr.battery import FAILS, PROPERTIES, judge
+
+    subject = named_loss(str(cfg.name), read_knobs(texts(cfg, "knobs")))
+    subject.metric = cfg.metric or subject.metric
+    subject.grades = whole(cfg, "grades", least=2)
+    verdicts = [judge(prop, subject) for prop in PROPERTIES]
+    return report(verdicts), all(verdict.outcome != FAILS for verdict in verdicts)
 
 
 def report(verdicts: Sequence["Verdict"]) -> str:

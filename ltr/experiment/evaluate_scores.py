@@ -13,7 +13,7 @@ from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.apply import check_not_input
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.scores_file import read_scores
 from ltr.experiment.side_by_side import report

@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.dataset import SPLITS
 from ltr.experiment.build import as_list, make_dataset
-from ltr.experiment.cli import CONFIGS
 from ltr.experiment.code_hash import code_hash
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.own_code import digests, own_code, tree_library
 
 # Where and how fast a run is computed, not what; of monitor, all but vali counts all the same.
@@ -26,7 +26,7 @@ _CODE = (
     "experiment/build.py", "experiment/fit.py", "experiment/run.py",
 )  # fmt: skip
 _OF_TREES = "trees"  # decides nothing of a run whose model is another
-_OF_SCRIPTS = ("table", "search")  # folders of configs that no run is composed from
+_OF_SCRIPTS = ("tables", "search")  # folders of configs that no run is composed from
 _LTR = Path(__file__).resolve().parents[1]
 
 

@@ -1,34 +1,35 @@
 """Which features the trees of a run use, as a table and as files."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.cli import register_resolvers
 from ltr.experiment.kept import load_kept
+from ltr.experiment.resolvers import register_resolvers
+from ltr.experiment.values import required, whole
 from ltr.trees import BoostedTrees
 from ltr.whole import make_folder, write_frame, write_whole
 
-_KEYS = ("top", "write")
 
-
-def importances(run: str, keys: Sequence[str] = ()) -> str:
-    """The features of the largest gain in the trees of ``run``, as a table.
+def importances(cfg: DictConfig) -> str:
+    """The features of the largest gain in the trees of a run, as a table.
 
     Args:
-        run: A run folder, or a checkpoint in it.
-        keys: ``top=NUMBER`` of features, 0 is all; ``write=FOLDER`` for files of all of them and of
-            the booster.
+        cfg: of ``configs/importances.yaml``.
 
     Raises:
         ConfigError, CheckpointError: one line that says what to mend.
     """
-    top, write = _read(keys)
+    required(cfg, "run")
+    run, top = str(cfg.run), whole(cfg, "top", least=0)
+    write = None if cfg.write is None else Path(cfg.write)
+    if write is not None and write.exists() and not write.is_dir():
+        raise ConfigError(f"write={write}: that is no folder, give write=FOLDER")
     register_resolvers()  # the run's config needs them
     model = load_kept(run, torch.device("cpu")).model
     if not isinstance(model, BoostedTrees):
@@ -72,21 +73,3 @@ def table_of(model: BoostedTrees) -> pd.DataFrame:
         }
     )
     return table.sort_values("gain", ascending=False, kind="stable")
-
-
-def _read(keys: Sequence[str]) -> tuple[int, Path | None]:
-    given: dict[str, str] = {}
-    for text in keys:
-        key, equals, value = text.partition("=")
-        if not equals or key not in _KEYS:
-            raise ConfigError(f"{text}: no such key; after the run give top=20 or write=FOLDER")
-        given[key] = value
-    top = given.get("top", "20")
-    if not top.isdecimal():
-        raise ConfigError(f"top={top}: give a whole number >= 0, 0 is all")
-    if "write" not in given:
-        return int(top), None
-    write = Path(given["write"])
-    if not given["write"] or (write.exists() and not write.is_dir()):
-        raise ConfigError(f"write={given['write']}: that is no folder, give write=FOLDER")
-    return int(top), write

@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import PARTS, build, trusted
-from ltr.experiment.cli import run_folder
 from ltr.experiment.ending import is_full, one_line
 from ltr.experiment.identity import identity
+from ltr.experiment.resolvers import run_folder
 from ltr.experiment.run import run
 from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
 from ltr.training.checkpoint import load_checkpoint

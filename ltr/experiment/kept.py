@@ -10,7 +10,7 @@ from torch import nn
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError
 from ltr.experiment.build import make_model, trusted
-from ltr.experiment.cli import run_folder
+from ltr.experiment.resolvers import run_folder
 from ltr.training.checkpoint import load_checkpoint
 
 

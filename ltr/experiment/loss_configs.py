@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
-from ltr.experiment.cli import CONFIGS, hint
+from ltr.experiment.configs import CONFIGS, hint
 
 _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")
 

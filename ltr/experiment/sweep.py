@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import DataError, OutputError
-from ltr.experiment.cli import Stop, quoted
+from ltr.experiment.arguments import quoted
+from ltr.experiment.cli import Stop
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.standing import was_resumed
 from ltr.whole import write_csv

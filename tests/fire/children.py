@@ -246,7 +246,8 @@ def warm() -> None:
     import ltr.experiment.job
     import ltr.experiment.search.make
     import ltr.experiment.table.make  # noqa: F401
-    from ltr.experiment.cli import CONFIGS, register_resolvers
+    from ltr.experiment.configs import CONFIGS
+    from ltr.experiment.resolvers import register_resolvers
 
     for library in ("lightgbm", "xgboost", "catboost"):
         with suppress(ImportError):

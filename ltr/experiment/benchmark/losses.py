@@ -12,8 +12,8 @@ from torch import Tensor
 from ltr.experiment.benchmark import peers
 from ltr.experiment.benchmark.work import OURS, Answer, Case, Work
 from ltr.experiment.build import bind
-from ltr.experiment.cli import CONFIGS
 from ltr.experiment.compose import composed
+from ltr.experiment.configs import CONFIGS
 from ltr.training.trainer import Loss
 
 GRADES = 5  # labels are 0 to 4

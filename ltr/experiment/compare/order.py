@@ -1,12 +1,11 @@
-"""What the user asks of ``scripts/compare.py``, read from its arguments."""
+"""What to compare, and how: the config of ``configs/compare.yaml``, checked."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ltr.errors import ConfigError
+from omegaconf import DictConfig
 
-_KEYS = ("metric", "margin", "alpha", "baseline", "published", "seed", "samples", "write")
+from ltr.errors import ConfigError
+from ltr.experiment.values import number, text, texts, whole
 
 
 @dataclass(frozen=True)
@@ -26,64 +25,33 @@ class Order:
     """
 
     paths: tuple[str, ...]
-    metric: str | None = None
-    margin: float = 0.005
-    alpha: float = 0.05
-    baseline: str | None = None
-    published: float | None = None
-    seed: int = 0
-    samples: int = 10_000
-    write: str | None = None
+    metric: str | None
+    margin: float
+    alpha: float
+    baseline: str | None
+    published: float | None
+    seed: int
+    samples: int
+    write: str | None
 
 
-def parse_order(arguments: Sequence[str]) -> Order:
-    """The order in paths and ``KEY=VALUE`` arguments; what has no known key is a path.
+def compare_order(cfg: DictConfig) -> Order:
+    """The order in a config.
 
     Raises:
-        ConfigError: there is no path, or a value is wrong.
-
-    >>> parse_order(["outputs/a", "outputs/b", "margin=0.01"]).margin
-    0.01
+        ConfigError: no run is given, or a value is wrong.
     """
-    own: dict[str, str] = {}
-    paths = []
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in _KEYS:
-            own[key] = value
-        elif equals and key.isidentifier():
-            raise ConfigError(
-                f"{argument}: no such key; the keys are {', '.join(_KEYS)} (a path that looks like "
-                f"this is ./{argument})"
-            )
-        else:
-            paths.append(argument)
+    paths = texts(cfg, "runs")
     if not paths:
         raise ConfigError("give run folders, or folders that hold runs, such as outputs/<sweep>")
     return Order(
-        paths=tuple(paths),
-        metric=own.get("metric"),
-        margin=_number("margin", own.get("margin", "0.005")),
-        alpha=_number("alpha", own.get("alpha", "0.05")),
-        baseline=own.get("baseline"),
-        published=_number("published", own["published"]) if "published" in own else None,
-        seed=_whole("seed", own.get("seed", "0")),
-        samples=_whole("samples", own.get("samples", "10000")),
-        write=own.get("write"),
+        paths=paths,
+        metric=text(cfg, "metric"),
+        margin=number(cfg, "margin"),
+        alpha=number(cfg, "alpha"),
+        baseline=text(cfg, "baseline"),
+        published=None if cfg.published is None else number(cfg, "published"),
+        seed=whole(cfg, "seed", least=0),
+        samples=whole(cfg, "samples", least=0),
+        write=text(cfg, "write"),
     )
-
-
-def _number(key: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(f"{key}={value}: give a number, such as 0.05")
-    return number
-
-
-def _whole(key: str, value: str) -> int:
-    if not value.isdecimal():
-        raise ConfigError(f"{key}={value}: give a whole number >= 0")
-    return int(value)

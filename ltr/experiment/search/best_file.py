@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from ltr.errors import ConfigError
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import PLACES
 from ltr.experiment.search.claims import finished
 from ltr.experiment.search.order import Order

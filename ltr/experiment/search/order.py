@@ -1,21 +1,20 @@
-"""What the user asks of ``scripts/search.py``, read from its ``KEY=VALUE`` arguments."""
+"""What to search for, and how: the config of ``configs/search.yaml``, checked."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError
+from ltr.experiment.configs import CONFIGS, own_keys
 from ltr.experiment.search.space import is_no_knob
+from ltr.experiment.values import flag, text, texts, whole
 
-_KEYS = (
-    "trials", "name", "space", "workers", "folds", "seeds", "n_startup_trials", "pruner",
-    "prune_after", "sampler_seed", "write", "output_dir", "dry_run",
-)  # fmt: skip
 PRUNERS = ("median", "none")
 
 
@@ -60,58 +59,59 @@ class Order:
     dry_run: bool = False
 
 
-def parse_order(arguments: Sequence[str]) -> Order:
-    """The order in ``KEY=VALUE`` arguments; what is not a key of this command is for train.py.
+def search_order(cfg: DictConfig) -> Order:
+    """The order in a config.
 
     Raises:
-        ConfigError: one is not of that form, or a value is wrong.
+        ConfigError: a value is wrong, or is nothing that a search can have.
 
-    >>> parse_order(["model=mlp", "trials=12", "space.optimizer.lr=[float,1e-4,0.1,log]"]).changes
+    >>> from ltr.experiment.compose import composed
+    >>> cfg = composed("search", "train=[model=mlp,'space.optimizer.lr=[float,1e-4,0.1,log]']")
+    >>> search_order(cfg).changes
     {'optimizer.lr': ['float', 0.0001, 0.1, 'log']}
     """
-    own: dict[str, str] = {}
-    overrides: list[str] = []
-    changes: dict[str, Any] = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals:
-            raise ConfigError(f"{argument}: write KEY=VALUE, such as model=mlp or trials=20")
+    overrides, changes = [], {}
+    for override in texts(cfg, "train"):
+        key, _, value = override.partition("=")
         if key.startswith("space."):
             changes[key.removeprefix("space.")] = _value(key, value)
-        elif key in _KEYS:
-            own[key] = value
         elif key in ("seed", "dataset.fold") and "," in value:
             many = {"seed": "seeds", "dataset.fold": "folds"}[key]
-            raise ConfigError(f"{argument}: for the mean over several write {many}={value}")
-        elif key == "resume" or key.startswith(("hydra", "~")):
-            raise ConfigError(f"{argument}: a search cannot have it; leave it out")
-        elif _is_several(argument):
-            raise ConfigError(_one_each(argument, key, value))
+            raise ConfigError(f"{override}: for the mean over several write {many}={value}")
+        elif key == "resume" or key.startswith("~"):
+            raise ConfigError(f"{override}: a search cannot have it; leave it out")
+        elif _is_several(override):
+            raise ConfigError(_one_each(override, key, value))
         else:
-            overrides.append(argument)
+            overrides.append(override)
+    if cfg.pruner not in PRUNERS:
+        raise ConfigError(f"pruner={cfg.pruner}: write {' or '.join(PRUNERS)}")
     return Order(
-        arguments=tuple(arguments),
+        arguments=_arguments(cfg),
         overrides=tuple(overrides),
-        space=tuple(_words(own["space"])) if "space" in own else (),
+        space=texts(cfg, "space"),
         changes=changes,
-        trials=_whole("trials", own.get("trials", "50"), least=1),
-        name=_name(own["name"]) if "name" in own else None,
-        workers=_whole("workers", own.get("workers", "1"), least=1),
-        folds="all" if own.get("folds") == "all" else _wholes("folds", own.get("folds"), least=1),
-        seeds=_wholes("seeds", own.get("seeds"), least=0),
-        n_startup_trials=_whole("n_startup_trials", own.get("n_startup_trials", "10"), least=1),
-        pruner=_one_of("pruner", own.get("pruner", "median"), PRUNERS),
-        prune_after=(
-            None
-            if own.get("prune_after", "null") == "null"
-            else _whole("prune_after", own["prune_after"], least=0)
-        ),
-        sampler_seed=_whole("sampler_seed", own.get("sampler_seed", "0"), least=0),
-        write=own.get("write"),
-        output_dir=own.get("output_dir", "outputs"),
-        dry_run=_one_of("dry_run", own.get("dry_run", "false").lower(), ("true", "false"))
-        == "true",
+        trials=whole(cfg, "trials", least=1),
+        name=None if cfg.name is None else _name(str(cfg.name)),
+        workers=whole(cfg, "workers", least=1),
+        folds="all" if texts(cfg, "folds") == ("all",) else _wholes(cfg, "folds", least=1),
+        seeds=_wholes(cfg, "seeds", least=0),
+        n_startup_trials=whole(cfg, "n_startup_trials", least=1),
+        pruner=str(cfg.pruner),
+        prune_after=None if cfg.prune_after is None else whole(cfg, "prune_after", least=0),
+        sampler_seed=whole(cfg, "sampler_seed", least=0),
+        write=text(cfg, "write"),
+        output_dir=str(cfg.output_dir),
+        dry_run=flag(cfg, "dry_run"),
     )
+
+
+def _arguments(cfg: DictConfig) -> tuple[str, ...]:
+    """What would be typed for ``cfg``: what is not as the file has it."""
+    usual: Any = OmegaConf.load(CONFIGS / "search.yaml")
+    own = [key for key in own_keys("search") - {"train"} if cfg[key] != usual[key]]
+    given = [f"{key}={','.join(texts(cfg, key))}" for key in sorted(own)]
+    return (*texts(cfg, "train"), *given)
 
 
 def _value(key: str, value: str) -> Any:
@@ -141,33 +141,18 @@ def _one_each(argument: str, key: str, value: str) -> str:
     return f"{text}, or let the trials differ in it: space.{key}=[choice,{value}]"
 
 
-def _words(value: str) -> list[str]:
-    return [word.strip() for word in value.strip("[]").split(",") if word.strip()]
-
-
 def _name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value):
         raise ConfigError(f"name={value}: write letters, digits, _, . and - only")
     return value
 
 
-def _one_of(key: str, value: str, known: Sequence[str]) -> str:
-    if value not in known:
-        raise ConfigError(f"{key}={value}: write {' or '.join(known)}")
-    return value
-
-
-def _wholes(key: str, value: str | None, *, least: int) -> tuple[int, ...]:
-    words = _words(value or "")
-    if value is not None and not words:
-        raise ConfigError(f"{key}={value}: give whole numbers, such as {key}=1,2")
-    return tuple(dict.fromkeys(_whole(key, word, least=least) for word in words))
-
-
-def _whole(key: str, value: str, *, least: int) -> int:
-    if not value.isdecimal() or int(value) < least:
-        raise ConfigError(f"{key}={value}: give a whole number >= {least}")
-    return int(value)
+def _wholes(cfg: DictConfig, key: str, *, least: int) -> tuple[int, ...]:
+    words = texts(cfg, key)
+    for word in words:
+        if not word.isdecimal() or int(word) < least:
+            raise ConfigError(f"{key}={','.join(words)}: give whole numbers, such as {key}=1,2")
+    return tuple(dict.fromkeys(int(word) for word in words))
 
 
 def need_optuna() -> None:

@@ -12,8 +12,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import ConfigError
-from ltr.experiment.cli import CONFIGS, explain, register_resolvers
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import PLACES
+from ltr.experiment.mistakes import explain
+from ltr.experiment.resolvers import register_resolvers
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.space import Range, Space, chosen_space
 

@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
-from ltr.experiment.cli import CONFIGS, hint
+from ltr.experiment.configs import CONFIGS, hint
 
 FORMS = (
     "write [float,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH], [int,LOW,HIGH,log], "

@@ -7,8 +7,9 @@ if __name__ == "__main__":
 
 import sys
 
+from ltr.experiment.compose import typed
 from ltr.experiment.ending import ending
-from ltr.experiment.search.order import parse_order
+from ltr.experiment.search.order import search_order
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.study import folder_of, open_study
 from ltr.experiment.search.work import work
@@ -21,7 +22,7 @@ def main() -> None:
     """
     parent, arguments = int(sys.argv[1]), sys.argv[2:]
     with ending(), stoppable():
-        order = parse_order(arguments)
+        order = search_order(typed("search", arguments))
         plan = make_plan(order)
         folder = folder_of(order, plan)
         work(plan, open_study(folder, order), folder, order.trials, parent=parent)

@@ -16,7 +16,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from ltr.experiment.cli import CONFIGS, quoted
+from ltr.experiment.arguments import quoted
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import changed
 from ltr.experiment.table.adopt import adopt
 from ltr.experiment.table.plan import Run

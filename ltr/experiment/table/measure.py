@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.evaluate_scores import metrics_of_scores
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.plan import Run

@@ -1,15 +1,14 @@
-"""What the user asks of ``scripts/table.py``, read from its ``KEY=VALUE`` arguments."""
+"""Which table to make, and how: the config of ``configs/table.yaml``, checked."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from omegaconf import DictConfig
 
 from ltr.errors import ConfigError
 from ltr.experiment.sweep_names import asked, label_of
+from ltr.experiment.values import flag, number, required, text, texts, whole
 
-_OWN = (
-    "table", "rows", "seeds", "output_dir", "workers", "dry_run", "baseline", "margin",
-)  # fmt: skip
 MARGIN = 0.005  # half a point: differences smaller than this count as none
 
 
@@ -67,79 +66,32 @@ class Order:
         return parts
 
 
-def parse_order(arguments: Sequence[str]) -> Order:
-    """The order in ``KEY=VALUE`` arguments; what is not a key of this command is for train.py.
+def table_order(cfg: DictConfig) -> Order:
+    """The order in a config.
 
     Raises:
-        ConfigError: one is not of that form, or a value is wrong.
-
-    >>> parse_order(["table=letor4_mq2008", "epochs=1", "seeds=3"]).overrides
-    ('epochs=1',)
-    >>> parse_order(["table=letor4_mq2008", "epochs=1", "workers=2"]).command()
-    'python scripts/table.py table=letor4_mq2008 epochs=1'
+        ConfigError: no table is named, or a value is wrong.
     """
-    own: dict[str, str] = {}
-    overrides = []
-    for argument in _launched(arguments):
-        key, equals, value = argument.partition("=")
-        if not equals:
-            raise ConfigError(f"{argument}: write KEY=VALUE, such as table=letor4_mq2008")
-        if key in _OWN:
-            own[key] = value
-        elif key in ("seed", "dataset.fold"):
-            raise ConfigError(f"{argument}: a table runs its folds and seeds itself; set seeds=N")
-        else:
-            overrides.append(argument)
-    if "table" not in own:
-        raise ConfigError("give table=NAME; --help lists the tables")
-    if own.get("dry_run", "false").lower() not in ("true", "false"):
-        raise ConfigError(f"dry_run={own['dry_run']}: write true or false")
+    required(cfg, "table")
+    overrides = texts(cfg, "train")
+    for override in overrides:
+        if override.lstrip("+").partition("=")[0] in ("seed", "dataset.fold"):
+            raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
     return Order(
-        table=own["table"],
-        overrides=tuple(overrides),
-        rows=tuple(label.strip() for label in own["rows"].split(",")) if "rows" in own else (),
-        seeds=_count("seeds", own.get("seeds", "1")),
-        output_dir=own.get("output_dir", "outputs"),
-        workers=_count("workers", own["workers"]) if "workers" in own else None,
-        dry_run=own.get("dry_run", "false").lower() == "true",
-        baseline=own.get("baseline"),
-        margin=_margin(own["margin"]) if "margin" in own else None,
+        table=str(cfg.table),
+        overrides=overrides,
+        rows=texts(cfg, "rows"),
+        seeds=whole(cfg, "seeds", least=1),
+        output_dir=str(cfg.output_dir),
+        workers=None if cfg.workers is None else whole(cfg, "workers", least=1),
+        dry_run=flag(cfg, "dry_run"),
+        baseline=text(cfg, "baseline"),
+        margin=None if cfg.margin is None else _margin(cfg),
     )
 
 
-def _launched(arguments: Sequence[str]) -> list[str]:
-    """``hydra/launcher=joblib`` as what it means here: so many runs at a time, on this machine."""
-    launcher = [item for item in arguments if item.startswith("hydra/launcher=")]
-    jobs = [item for item in arguments if item.startswith("hydra.launcher.n_jobs=")]
-    others = [item for item in arguments if item not in launcher + jobs]
-    for item in others:
-        if item.startswith(("hydra.", "hydra/")):
-            raise ConfigError(f"{item}: a table starts its runs itself; set workers=N")
-    if not launcher:
-        return others if not jobs else [*others, f"workers={jobs[-1].partition('=')[2]}"]
-    name = launcher[-1].partition("=")[2]
-    if name not in ("joblib", "basic"):
-        raise ConfigError(
-            f"{launcher[-1]}: a table starts its runs on this machine; set workers=N, or sweep "
-            "with train.py -m"
-        )
-    if name == "basic":
-        return [*others, "workers=1"]
-    count = jobs[-1].partition("=")[2] if jobs else "-1"
-    return others if count == "-1" else [*others, f"workers={count}"]
-
-
-def _count(key: str, value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise ConfigError(f"{key}={value}: give a whole number >= 1")
-    return int(value)
-
-
-def _margin(value: str) -> float:
-    try:
-        margin = float(value)
-    except ValueError:
-        margin = -1.0
+def _margin(cfg: DictConfig) -> float:
+    margin = number(cfg, "margin")
     if not 0 < margin < 1:
-        raise ConfigError(f"margin={value}: give a number between 0 and 1, such as 0.005")
+        raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as 0.005")
     return margin

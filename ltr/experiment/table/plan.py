@@ -12,9 +12,12 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.cli import CONFIGS, explain, register_resolvers, with_quotes
+from ltr.experiment.arguments import with_quotes
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import identity, identity_without_data, sources
+from ltr.experiment.mistakes import explain
 from ltr.experiment.own_code import own_sources
+from ltr.experiment.resolvers import register_resolvers
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.spec import Table
 

@@ -1,6 +1,5 @@
-"""A table as data: ``configs/table/*.yaml`` lists its rows and the published numbers."""
+"""A table as data: ``configs/tables/*.yaml`` lists its rows and the published numbers."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
-from ltr.experiment.cli import CONFIGS
+from ltr.experiment.configs import CONFIGS, hint
 
 RUNS, STATISTICS = "runs", "statistics"
 _KEYS = {
@@ -101,8 +100,13 @@ class StatisticsTable:
 
 def tables() -> dict[str, str]:
     """Name and title of every table there is."""
-    files = sorted((CONFIGS / "table").glob("*.yaml"))
-    return {path.stem: str(OmegaConf.load(path).title) for path in files}
+    return {name: str(OmegaConf.load(path).title) for name, path in _files().items()}
+
+
+def _files() -> dict[str, Path]:
+    """The file of every table; one in ``./configs/tables`` goes over the project's own."""
+    folders = (CONFIGS / "tables", Path("configs", "tables"))
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_table(name: str) -> Table | StatisticsTable:
@@ -111,13 +115,12 @@ def read_table(name: str) -> Table | StatisticsTable:
     Raises:
         ConfigError: there is none, or its file lacks something.
     """
-    path = CONFIGS / "table" / f"{name}.yaml"
-    if not path.is_file():
-        known = list(tables())
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        raise ConfigError(f"table={name}: no such table; table is one of {', '.join(known)}{hint}")
-    return parse_table(path)
+    files = _files()
+    if name not in files:
+        raise ConfigError(
+            f"table={name}: no such table; table is one of {', '.join(files)}{hint(name, files)}"
+        )
+    return parse_table(files[name])
 
 
 def only(table: Table, labels: Sequence[str]) -> Table:

@@ -1,0 +1,52 @@
+"""``ltr COMMAND KEY=VALUE ...``, or ``python -m ltr COMMAND ...``: every command of the project."""
+
+import sys
+
+from ltr.training.interruption import end_when_stopped
+
+# Said here, as importing the commands takes a while: --help answers at once.
+COMMANDS = {
+    "train": "train a ranker, a sweep of rankers with -m",
+    "evaluate": "metrics of a kept model, or of any tool's scores",
+    "predict": "scores and ranks of a kept model for new lists",
+    "prepare_data": "check, unpack and count a data set",
+    "table": "many runs beside the published numbers",
+    "compare": "which runs are better, and how sure that is",
+    "search": "good settings of a ranker, by vali",
+    "importances": "features that trees use most, and the library's own model",
+    "list_losses": "every loss with its paper and its knobs",
+    "check_loss": "which properties hold for a loss, yours too",
+    "figures": "figures and tables of the papers",
+    "benchmark": "time and memory beside other projects",
+}
+
+
+def main(name: str | None = None) -> None:
+    """Run the command ``name``; None: the first argument names it."""
+    end_when_stopped()  # before what takes long to import
+    if name is None:
+        name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name in COMMANDS:
+        from ltr import commands
+
+        getattr(commands, name)()
+    elif name in ("--help", "-h", "help"):
+        lines = (f"  ltr {command:<14}{what}" for command, what in COMMANDS.items())
+        print("Learning to rank in PyTorch.\n", *lines, sep="\n")
+        print("\nltr COMMAND --help tells more; ltr --version")
+    elif name == "--version":
+        from ltr import __version__
+
+        print(f"ltr {__version__}")
+    else:
+        import difflib
+
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        known = ", ".join(COMMANDS)
+        print(f"error: {name}: no such command; it is one of {known}{meant}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The commands, each configured by the file of its name in ``configs/``.
+
+``ltr NAME``, ``python -m ltr NAME`` and ``python scripts/NAME.py`` (``train.py``) are the same.
+"""
+
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from ltr.experiment.cli import command
+from ltr.training.interruption import stoppable
+
+_GOES_ON = "stopped; the same command goes on from here"
+# torch, pandas and the like are imported only when there is work
+
+
+@command("train")
+def train(cfg: DictConfig) -> float:
+    """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
+    from ltr.experiment.job import train_job
+
+    return train_job(cfg)
+
+
+@command("evaluate")
+def evaluate(cfg: DictConfig) -> None:
+    """Print the metrics of the kept model or the scores that ``cfg`` names."""
+    from ltr.experiment.apply import evaluate_kept
+    from ltr.experiment.evaluate_scores import evaluate_scores
+
+    with stoppable():
+        print(evaluate_kept(cfg) if cfg.scores is None else evaluate_scores(cfg))
+
+
+@command("predict")
+def predict(cfg: DictConfig) -> None:
+    """Score every row of ``cfg.input`` and write ``cfg.output``."""
+    from ltr.experiment.apply import predict_kept
+
+    with stoppable():
+        print(predict_kept(cfg))
+
+
+@command("prepare_data")
+def prepare_data(cfg: DictConfig) -> None:
+    """Prepare the data set that ``cfg`` names and print what it holds."""
+    from ltr.experiment.prepare_data import prepared
+
+    with stoppable():
+        report = prepared(cfg)
+    print(report.table)
+    report.check()
+
+
+@command("table", stopped=_GOES_ON)
+def table(cfg: DictConfig) -> bool:
+    """Run what is missing of a table and write it; whether all that can be done here is done."""
+    from ltr.experiment.table.make import make_table
+    from ltr.experiment.table.order import table_order
+
+    with stoppable():
+        return make_table(table_order(cfg))
+
+
+@command("compare")
+def compare(cfg: DictConfig) -> None:
+    """Print which of the runs are better."""
+    from ltr.experiment.compare.order import compare_order
+    from ltr.experiment.compare.run import compare as comparison
+
+    with stoppable():
+        print(comparison(compare_order(cfg)))
+
+
+@command("search", stopped=_GOES_ON)
+def search(cfg: DictConfig) -> bool:
+    """Search for good settings on vali; whether all trials are finished."""
+    from ltr.experiment.search.order import need_optuna, search_order
+
+    order = search_order(cfg)
+    need_optuna()
+    from ltr.experiment.search.make import search as make_search
+
+    with stoppable():
+        return make_search(order)
+
+
+@command("importances")
+def importances(cfg: DictConfig) -> None:
+    """Print which features the trees of a run use."""
+    from ltr.experiment.importances import importances as features_of
+
+    with stoppable():
+        print(features_of(cfg))
+
+
+@command("list_losses")
+def list_losses(cfg: DictConfig) -> None:
+    """Print all losses, or one in full."""
+    from ltr.experiment.list_losses import details
+    from ltr.experiment.list_losses import table as all_losses
+
+    print(all_losses(markdown=cfg.markdown) if cfg.name is None else details(str(cfg.name)))
+
+
+@command("check_loss")
+def check_loss(cfg: DictConfig) -> bool:
+    """Print which properties hold for a loss; whether none fails."""
+    sys.path.insert(0, str(Path.cwd()))
+    from ltr.experiment.check_loss import checked
+
+    text, sound = checked(cfg)
+    print(text)
+    return sound
+
+
+@command("figures")
+def figures(cfg: DictConfig) -> None:
+    """Draw the figures that ``cfg`` names and print what they show."""
+    from ltr.experiment.figures.draw import draw_figures
+
+    with stoppable():
+        print(draw_figures(cfg))
+
+
+@command("benchmark")
+def benchmark(cfg: DictConfig) -> None:
+    """Measure what ``cfg`` asks for, print the tables and keep them."""
+    from ltr.experiment.benchmark.run import benchmark as measured
+
+    with stoppable():
+        measured(cfg)

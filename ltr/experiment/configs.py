@@ -1,0 +1,62 @@
+"""Where the configs lie, and what can be chosen of them. Importing this is cheap."""
+
+import difflib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# At the top of a clone; in the package where it is installed.
+CONFIGS = next(
+    folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
+)
+
+
+@cache
+def own_keys(config_name: str) -> frozenset[str]:
+    """The keys and groups of the command ``config_name``; those of ``train`` are many more.
+
+    >>> sorted(own_keys("list_losses"))
+    ['markdown', 'name']
+    """
+    root = yaml.safe_load((CONFIGS / f"{config_name}.yaml").read_text())
+    groups = (entry for entry in root.pop("defaults") if isinstance(entry, dict))
+    named = {name for entry in groups for name in entry if not name.startswith("override ")}
+    return frozenset(named | root.keys() - {"hydra"})
+
+
+def groups_of(config_name: str) -> list[str]:
+    """The groups that the command ``config_name`` is composed from."""
+    found = {key for key in own_keys(config_name) if (CONFIGS / key).is_dir()}
+    return sorted(found | ({"transform"} if config_name == "train" else set()))  # by the data set
+
+
+def choices(group: str) -> list[str]:
+    """What ``group=`` may be, of the project's own configs."""
+    folder = CONFIGS / _FOLDERS.get(group, group)
+    files = folder.rglob("*.yaml")
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
+
+
+_FOLDERS = {"table": "tables", "space": "search"}  # keys that are names in a folder, but no groups
+
+
+def help_of(config_name: str) -> str:
+    """What ``--help`` prints of a command: the comments of its config, as the file has them."""
+    text = (CONFIGS / f"{config_name}.yaml").read_text()
+    head, keys = text.split("\ndefaults:\n")[0], text.split("\n\n", 1)[1]
+    said = "\n".join(line.removeprefix("#").removeprefix(" ") for line in head.splitlines())
+    keys = keys.split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip()
+    groups = [*groups_of(config_name), *sorted(_FOLDERS.keys() & own_keys(config_name))]
+    chosen = [f"{group}: {', '.join(choices(group))}" for group in groups]
+    parts = [said, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
+    parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
+    return "\n\n".join(parts).replace("$", "$$") + "\n"  # Hydra fills the help in as a template
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean X?)`` where a known word is close, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,65 @@
+"""Values of a command's config, checked: what Hydra read is what is asked for, or one line."""
+
+import math
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.errors import ConfigError
+
+
+def whole(cfg: DictConfig, key: str, *, least: int) -> int:
+    """The whole number ``cfg.key``.
+
+    Raises:
+        ConfigError: it is none, or below ``least``.
+    """
+    value = cfg[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{key}={value}: give a whole number >= {least}")
+    return value
+
+
+def number(cfg: DictConfig, key: str) -> float:
+    """The finite number ``cfg.key``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    value = cfg[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"{key}={value}: give a number, such as 0.05")
+    return float(value)
+
+
+def flag(cfg: DictConfig, key: str) -> bool:
+    """True or false.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    value = cfg[key]
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key}={value}: write true or false")
+    return value
+
+
+def text(cfg: DictConfig, key: str) -> str | None:
+    """``cfg.key`` as text, None where it is null."""
+    return None if cfg[key] is None else str(cfg[key])
+
+
+def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
+    """The texts of the list ``cfg.key``; none where it is null, one where it is no list."""
+    value: Any = cfg._get_node(key)
+    if value is None or value._value() is None:
+        return ()
+    plain: Any = OmegaConf.to_container(value) if OmegaConf.is_config(value) else [cfg[key]]
+    return tuple(str(item) for item in plain)
+
+
+def required(cfg: DictConfig, *keys: str) -> None:
+    """Raise ``ConfigError`` naming every one of ``keys`` that was not given."""
+    missing = [f"{key}=..." for key in keys if OmegaConf.is_missing(cfg, key)]
+    if missing:
+        raise ConfigError(f"give {' '.join(missing)}; see --help")

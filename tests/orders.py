@@ -1,0 +1,26 @@
+"""Orders of commands as a user types them."""
+
+from collections.abc import Sequence
+
+from ltr.experiment.compare.order import Order as CompareOrder
+from ltr.experiment.compare.order import compare_order
+from ltr.experiment.compose import typed
+from ltr.experiment.search.order import Order as SearchOrder
+from ltr.experiment.search.order import search_order
+from ltr.experiment.table.order import Order as TableOrder
+from ltr.experiment.table.order import table_order
+
+
+def table_of(arguments: Sequence[str]) -> TableOrder:
+    """What ``scripts/table.py ARGUMENTS`` asks for."""
+    return table_order(typed("table", arguments))
+
+
+def search_of(arguments: Sequence[str]) -> SearchOrder:
+    """What ``scripts/search.py ARGUMENTS`` asks for."""
+    return search_order(typed("search", arguments))
+
+
+def comparison_of(arguments: Sequence[str]) -> CompareOrder:
+    """What ``scripts/compare.py ARGUMENTS`` asks for."""
+    return compare_order(typed("compare", arguments))
