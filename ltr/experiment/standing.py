@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from enum import Enum
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def take_up(folder: Path, identity: str) -> Standing:
         if (folder / "results.json").is_file():
             return Standing.DONE
         return Standing.CUT_OFF if (folder / "last.pt").is_file() else Standing.NEW
-    old = folder / f"before-{before[:10]}"
+    old = folder / f"before-{re.sub('[^0-9a-z]', '', before)[:10]}"
     for path in sorted(folder.iterdir()):
         if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
             old.mkdir(exist_ok=True)

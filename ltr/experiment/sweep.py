@@ -9,12 +9,13 @@ from typing import Any
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.experiment.cli import quoted
+from ltr.experiment.cli import CONFIGS, quoted
 from ltr.experiment.standing import was_resumed
-from ltr.whole import write_csv
+from ltr.experiment.sweep_names import typed
+from ltr.whole import write_csv, write_whole
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
@@ -33,6 +34,14 @@ class SweepSummary(Callback):
         except OmegaConfBaseException:
             return  # the sweep itself says what is wrong with it
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Take out of what Hydra wrote where this clone lies on this machine."""
+        folder = Path(config.hydra.runtime.output_dir)
+        own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
+        for path in (own, folder.parent / "multirun.yaml"):
+            if path.is_file():
+                write_whole(path, without_places(path.read_text(), Path.cwd()))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
@@ -56,14 +65,24 @@ class SweepSummary(Callback):
             sys.exit(1)
 
 
+def without_places(text: str, cwd: Path) -> str:
+    """``text`` with paths as seen from ``cwd``.
+
+    >>> without_places("cwd: /home/me/ltr\\ndir: /home/me/ltr/outputs/a", Path("/home/me/ltr"))
+    'cwd: .\\ndir: ./outputs/a'
+    """
+    for place, name in ((CONFIGS, "configs"), (cwd, ".")):
+        if place != Path("/"):
+            text = re.sub(re.escape(str(place)) + r"(?![^/\s'\"])", name, text)
+    return text
+
+
 def read_runs(folder: Path) -> list[dict[str, Any]]:
     """A row per run folder in ``folder``: what varied, how it ended, its metrics."""
     runs = []
     for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
         run = hydra.parents[1]
-        overrides = dict(
-            str(item).lstrip("+").partition("=")[::2] for item in OmegaConf.load(hydra)
-        )
+        overrides = dict(item.lstrip("+").partition("=")[::2] for item in typed(hydra))
         runs.append((run, overrides))
     varied = [
         key

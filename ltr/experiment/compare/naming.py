@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from ltr.experiment.compare.runs import FinishedRun
+from ltr.experiment.sweep_names import typed
 
 _ABSENT = object()
 
@@ -82,4 +81,4 @@ def _typed(run: FinishedRun) -> list[str]:
     path = run.folder / ".hydra" / "overrides.yaml"
     if not path.is_file():
         return []
-    return [str(item).lstrip("+~").partition("=")[0] for item in OmegaConf.load(path)]
+    return [item.lstrip("+~").partition("=")[0] for item in typed(path)]
