@@ -99,11 +99,12 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     assert "empty list = 1" in err
 
     per_query = tmp_path / "per_query.csv"
-    out, _ = call(f"checkpoint={run}", f"output={per_query}", script="scripts/evaluate.py")
+    cache = f"cache_dir={letor_folder}/cache"
+    out, _ = call(f"checkpoint={run}", f"output={per_query}", cache, script="scripts/evaluate.py")
     assert f"{results['test']['ndcg@5']:.4f}" in out
     assert pd.read_csv(per_query)["ndcg@5"].mean() == pytest.approx(results["test"]["ndcg@5"])
     out, _ = call(
-        f"checkpoint={run}", "split=vali", "metrics=[ndcg@5]", script="scripts/evaluate.py"
+        f"checkpoint={run}", "split=vali", "metrics=[ndcg@5]", cache, script="scripts/evaluate.py"
     )
     assert f"{results['vali']['ndcg@5']:.4f}" in out
     out, _ = call(
@@ -169,7 +170,7 @@ def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -
     cut = only_run(tmp_path / "cut")
     assert not (cut / "results.json").exists()
     original = (cut / ".hydra" / "config.yaml").read_bytes()
-    call(f"resume={cut}")
+    call(f"resume={cut}", args[3])
     assert_same_run(only_run(tmp_path / "whole"), cut)
     assert (cut / ".hydra" / "config.yaml").read_bytes() == original
 
@@ -213,11 +214,11 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     # a run of it is resumed and evaluated by its path as it stands there, and the summary follows
     assert all(re.fullmatch(r"[A-Za-z0-9.+_-]{10,170}", run.name) for run in runs)
     (folder / "summary.csv").unlink()
-    call(f"resume={done[0]}")
+    call(f"resume={done[0]}", args[3])
     assert len(pd.read_csv(folder / "summary.csv")) == 8
     odd = tmp_path / "a run, moved: seed=1 (best)"
     done[0].rename(odd)
-    out, _ = call(f"checkpoint={odd}", script="scripts/evaluate.py")
+    out, _ = call(f"checkpoint={odd}", args[3], script="scripts/evaluate.py")
     assert "ndcg@10" in out
 
 
@@ -228,7 +229,7 @@ def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_fol
     only = letor_folder / "only"
     only.mkdir()
     only.joinpath("test.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:1\n")  # two of five columns
-    args = [f"checkpoint={out}", "dataset=letor", "dataset.folder=only", "threads=1"]
+    args = [f"checkpoint={out}", "dataset=letor", "dataset.folder=only", "threads=1", tiny[3]]
     table = evaluate_kept(compose(*args, "metrics=ndcg@1", config="evaluate"))
     assert "on letor, 1 lists" in table
     assert "ndcg@1" in table

@@ -12,8 +12,9 @@ from made_search import rows, searched, small_search, study_of
 from optuna.trial import TrialState
 from orders import search_of
 
+from ltr.errors import DataError
 from ltr.experiment.run import run
-from ltr.experiment.search.best_file import best_text
+from ltr.experiment.search.best_file import best_text, write_best
 from ltr.experiment.search.claims import finished, worth
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.trial import Report
@@ -96,6 +97,20 @@ def test_the_file_composes_to_the_config_of_the_trial(
         config.device = "auto"  # where it ran is not what was found
     assert found == wanted
     assert "here" not in text
+
+
+@pytest.mark.parametrize(
+    "override", ["model._target_=os.system", "optimizer.lr=${oc.env:HOME}", "+hydra.run.dir=here"]
+)
+def test_a_journal_cannot_set_what_is_not_searched(override: str, tmp_path: Path) -> None:
+    order = search_of(["data_dir=here"])
+    plan = make_plan(order)
+    study = optuna.create_study(direction="maximize")
+    study.add_trial(optuna.create_trial(value=0.5, user_attrs={"overrides": [override]}))
+    path = tmp_path / "experiment/found.yaml"
+    with pytest.raises(DataError, match=r"which its space does not have.*name=NAME"):
+        write_best(path, tmp_path, order, plan, study, study.best_trial)
+    assert not path.exists()
 
 
 def test_a_garbled_test_file_is_not_looked_at(small: list[str], letor_folder: Path) -> None:

@@ -30,7 +30,7 @@ def twins(tmp_path: Path) -> tuple[Run, Run]:
     return last, best
 
 
-def test_the_last_epoch_of_a_finished_run_is_tested_without_training(twins) -> None:
+def test_the_last_epoch_of_a_finished_run_is_tested_without_training(twins, tmp_path) -> None:
     last, run = twins
     stale = run.folder.with_name(f".{run.folder.name}.1.part")
     stale.mkdir()
@@ -39,7 +39,7 @@ def test_the_last_epoch_of_a_finished_run_is_tested_without_training(twins) -> N
     assert not run.done  # it still has to be tested
     kept = load_checkpoint(run.folder / "last.pt")
     assert (kept["config"]["select"], kept["progress"]["epoch"]) == ("best", 3)
-    cfg, _ = resumed(compose(f"resume='{run.folder}'"), [])
+    cfg, _ = resumed(compose(f"resume='{run.folder}'", f"cache_dir={tmp_path}/cache"), [])
     cfg.resume = str(run.folder)
     train(cfg, run.folder, {})
     results = json.loads((run.folder / "results.json").read_text())

@@ -15,10 +15,11 @@ from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.build import as_list, make_dataset, trusted
+from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.side_by_side import report
+from ltr.experiment.trust import trusted
 from ltr.experiment.values import required
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
@@ -79,8 +80,8 @@ def _chosen(cfg: DictConfig) -> bool:
 
 
 def _places(cfg: DictConfig, kept: KeptModel) -> dict[str, str]:
-    """Where the data lies: as the command line says, else as the run had it."""
-    return {key: cfg[key] or kept.config[key] for key in ("data_dir", "cache_dir")}
+    """Where data is read, as the command line or else the run has it; a cache is the user's own."""
+    return {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
 
 
 def _own_config(cfg: DictConfig, kept: KeptModel) -> DictConfig:

@@ -2,15 +2,15 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
 from ltr.data.dataset import Dataset
@@ -26,14 +26,14 @@ from ltr.training.trainer import Schedule
 from ltr.trees import BoostedTrees
 from ltr.trees.check import check_trees
 
-# Each part of a config: the arguments the framework passes, and where a checkpoint's may come from.
-PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "model": (("width",), ("ltr.models", "ltr.trees")),
-    "loss": (("scores", "labels", "mask"), ("ltr.losses",)),
-    "optimizer": (("parameters",), ("torch.optim",)),
-    "schedule": (("epoch", "epochs"), ("ltr.training.schedules",)),
-    "transform": (("lists",), ("ltr.data.transforms",)),
-    "dataset": ((), ("ltr.data",)),
+# The arguments that the framework passes to each part of a config.
+PARTS: dict[str, tuple[str, ...]] = {
+    "model": ("width",),
+    "loss": ("scores", "labels", "mask"),
+    "optimizer": ("parameters",),
+    "schedule": ("epoch", "epochs"),
+    "transform": ("lists",),
+    "dataset": (),
 }
 
 
@@ -182,7 +182,7 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     signature = inspect.signature(function)
     unknown = [k for k in knobs if k not in signature.parameters]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-        given = PARTS[part][0]
+        given = PARTS[part]
         known = [name for name in list(signature.parameters)[len(given) :] if name != "self"]
         raise ConfigError(
             f"{part}.{unknown[0]}: {function.__name__} has no such parameter; it has "
@@ -214,62 +214,3 @@ def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools
 def _tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scores, labels = torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, 1.0]])
     return scores, labels, torch.ones(1, 2, dtype=torch.bool)
-
-
-def trusted(
-    config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
-) -> DictConfig:
-    """A checkpoint's config with everything resolved, after a look at the ``parts`` to be built.
-
-    What is built from it is what was looked at: nothing that an interpolation could still bring in.
-
-    Args:
-        config: As the checkpoint holds it.
-        parts: Which of model, loss, optimizer, schedule, transform and dataset will be built.
-        trust: Modules of the user that these may name, besides this project's own parts.
-
-    Raises:
-        ConfigError: naming the part and what it would have called.
-    """
-    try:
-        plain: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(
-            "the checkpoint's config cannot be resolved, train.py did not write it: use another"
-        ) from error
-    for part in parts:
-        if part == "loss" and plain.get(part) is None:
-            continue  # boosted with an objective of the library
-        node = dict(plain.get(part) or {})
-        target = str(node.pop("_target_", ""))
-        if _brings_in_more(node) or not _lives_in(target, (*PARTS[part][1], *as_list(trust))):
-            raise ConfigError(
-                f"the checkpoint's {part} is {target or 'unknown'}, which is not code of this "
-                "project; if you know where the file comes from, allow it with trust=[MODULE]"
-            )
-    resolved: Any = OmegaConf.create(plain)
-    return resolved
-
-
-def _brings_in_more(value: Any) -> bool:
-    """Whether a target, or what would be read as an interpolation, is anywhere in ``value``."""
-    if isinstance(value, Mapping):
-        return "_target_" in value or any(_brings_in_more(v) for v in value.values())
-    if isinstance(value, list):
-        return any(_brings_in_more(v) for v in value)
-    return isinstance(value, str) and "${" in value
-
-
-def _lives_in(target: str, homes: Sequence[str]) -> bool:
-    """Whether ``target`` is named in, and was defined in, one of the modules ``homes``."""
-
-    def inside(module: str) -> bool:
-        return any(f"{module}.".startswith(home.rstrip(".") + ".") for home in homes)
-
-    if not inside(target):
-        return False
-    try:
-        thing = get_object(target)  # e.g. ltr.data.files.os.system is found, but lives elsewhere
-    except (ImportError, AttributeError, ValueError):
-        return False
-    return callable(thing) and inside(getattr(thing, "__module__", ""))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from ltr.data.batches import ItemTensors
@@ -15,7 +15,9 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment
-from ltr.training.checkpoint import load_checkpoint
+from ltr.experiment.kept import check_size
+from ltr.experiment.trust import config_to_keep, trusts_trees
+from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
 from ltr.training.device import describe_device
 from ltr.training.trainer import AfterEpoch, Progress, Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
@@ -55,16 +57,21 @@ def fit(
     settings, device = experiment.settings, experiment.device
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    transform = (
-        experiment.fit_transform(lists["train"])
-        if cfg.resume is None
-        else FeatureTransform.from_state(load_checkpoint(folder / "last.pt")["transform"])
-    )
+    last = None if cfg.resume is None else load_checkpoint(folder / "last.pt", device)
+    if last is None:
+        transform = experiment.fit_transform(lists["train"])
+    else:
+        _check_same_data(last["data"], lists)
+        with fitting(folder / "last.pt"):
+            transform = transform_of(last)
+        check_size(experiment.model, transform.width, folder / "last.pt")
 
     torch.manual_seed(settings.seed)
     model = experiment.model(experiment.dataset.width).to(device)
+    if isinstance(model, BoostedTrees):
+        model.trusted = trusts_trees(cfg.trust)
     kept = {
-        "config": _placed(cfg),
+        "config": config_to_keep(cfg, folder),
         "choices": dict(choices),
         "transform": transform.state(),
         "width": experiment.dataset.width,
@@ -72,18 +79,11 @@ def fit(
     }
     trainer = _trainer(experiment, model, folder, kept, after_epoch)
     log.info("%s", _introduction(experiment, choices, lists, model))
-    if cfg.resume is not None:
-        _check_same_data(trainer, lists)
-        trainer.resume(device)
+    if last is not None:
+        trainer.resume(last)
         log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
     return Fitted(model, transform, data, trainer.fit(data))
-
-
-def _placed(cfg: DictConfig) -> dict[str, Any]:
-    """The config as it is kept: where the data lies must hold from any working directory."""
-    config: Any = OmegaConf.to_container(cfg)
-    return config | {key: str(Path(config[key]).absolute()) for key in ("data_dir", "cache_dir")}
 
 
 def parameters_of(model: nn.Module) -> int:
@@ -139,8 +139,7 @@ def _introduction(
     )
 
 
-def _check_same_data(trainer: Trainer | TreeTrainer, lists: Mapping[str, Lists]) -> None:
-    kept = load_checkpoint(trainer.last)["data"]
+def _check_same_data(kept: Mapping[str, Any], lists: Mapping[str, Lists]) -> None:
     changed = [split for split, part in lists.items() if kept.get(split) != part.digest]
     if changed:
         raise DataError(

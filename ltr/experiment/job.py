@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
@@ -11,31 +12,18 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError, OutputError
-from ltr.experiment.build import PARTS, build, trusted
+from ltr.experiment.build import PARTS, build
 from ltr.experiment.ending import is_full, one_line
 from ltr.experiment.identity import identity
 from ltr.experiment.resolvers import run_folder
 from ltr.experiment.run import run
 from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
+from ltr.experiment.trust import MAY_CHANGE, OF_USER, kept_config, trusted
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted, stoppable
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
-
-# What may differ when a run goes on: how long and where it runs, not what it computes.
-_MAY_CHANGE = (
-    "resume",
-    "trust",
-    "epochs",
-    "patience",
-    "device",
-    "threads",
-    "data_dir",
-    "cache_dir",
-    "evaluation_items",
-    "checkpoint_minutes",
-)
 
 
 def train_job(cfg: DictConfig) -> float:
@@ -139,13 +127,16 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
         ConfigError: the command line changes what the run computes, or the checkpoint's config
             names code that is not trusted.
     """
-    kept = load_checkpoint(run_folder(cfg.resume) / "last.pt")
+    folder = run_folder(cfg.resume)
+    kept = load_checkpoint(folder / "last.pt")
     keys = [override.lstrip("+~").split("=")[0] for override in overrides]
-    other = [key for key in keys if key not in _MAY_CHANGE]
+    other = [key for key in keys if key not in (*OF_USER[:2], *MAY_CHANGE)]
     if other:
         raise ConfigError(
             f"resume goes on with the run's own config, {other[0]} cannot change; leave it out "
-            f"(only {', '.join(_MAY_CHANGE[2:])} may differ) or start a new run"
+            f"(only {', '.join(MAY_CHANGE)} may differ) or start a new run"
         )
-    own = kept["config"] | {key: OmegaConf.to_container(cfg)[key] for key in keys}  # type: ignore[call-overload, index]
-    return trusted(own, list(PARTS), cfg.trust), dict(kept["choices"])
+    given: Any = OmegaConf.to_container(cfg, resolve=True)
+    own = kept_config(kept, folder) | {key: given[key] for key in (*OF_USER, *keys)}
+    choices = {str(group): str(choice) for group, choice in kept["choices"].items()}
+    return trusted(own, list(PARTS), cfg.trust), choices

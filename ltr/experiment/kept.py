@@ -1,7 +1,8 @@
 """A trained model as it was kept: loaded from a run folder without executing anything in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,9 +10,11 @@ from torch import nn
 
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError
-from ltr.experiment.build import make_model, trusted
+from ltr.experiment.build import make_convention, make_model, make_settings
 from ltr.experiment.resolvers import run_folder
-from ltr.training.checkpoint import load_checkpoint
+from ltr.experiment.trust import kept_config, trusted, trusts_trees
+from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
+from ltr.trees import BoostedTrees
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,37 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
     """
     folder = run_folder(path)
     if path.endswith(".pt"):
-        content = load_checkpoint(folder / path.rpartition("/")[2], device)
+        file = folder / path.rpartition("/")[2]
+        content = load_checkpoint(file, device)
     else:
-        last = load_checkpoint(folder / "last.pt", device)
-        keep_last = last["config"].get("select") == "last" or not (folder / "best.pt").is_file()
-        content = last if keep_last else load_checkpoint(folder / "best.pt", device)
-    config = trusted(content["config"], ["model"], trust)
-    model = make_model(config.model)(int(content["width"])).to(device)
-    try:
+        file = folder / "last.pt"
+        content = load_checkpoint(file, device)
+        if content["config"].get("select") != "last" and (folder / "best.pt").is_file():
+            file = folder / "best.pt"
+            content = load_checkpoint(file, device)
+    config = kept_config(content, folder)
+    checked = trusted(config, ["model"], trust)
+    make_settings(checked), make_convention(checked)  # a value that is wrong is named
+    make = make_model(checked.model)
+    check_size(make, content["width"], file)
+    model = make(content["width"]).to(device)
+    if isinstance(model, BoostedTrees):
+        model.trusted = trusts_trees(trust)
+    with fitting(file):
         model.load_state_dict(content["model"])
-    except RuntimeError as error:
+        transform = transform_of(content)
+    return KeptModel(model.eval(), transform, config)
+
+
+def check_size(make: Callable[[int], nn.Module], width: int, file: Path) -> None:
+    """Raise ``CheckpointError`` where the model is larger than ``file``, which holds its weights.
+
+    Found without memory for a weight, so that a few bytes of config cannot ask for terabytes.
+    """
+    with fitting(file), torch.device("meta"):
+        needed = sum(weight.nbytes for weight in make(width).parameters())
+    if needed > file.stat().st_size:
         raise CheckpointError(
-            f"{path} does not fit the model of its own config: the program has changed since; use "
-            "the version that wrote it"
-        ) from error
-    transform = FeatureTransform.from_state(content["transform"])
-    return KeptModel(model.eval(), transform, content["config"])
+            f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "
+            "train.py did not write it; use another"
+        )

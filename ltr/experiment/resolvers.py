@@ -44,6 +44,13 @@ def _preset(key: str, *, _root_: DictConfig) -> Any:
     return convention[key]
 
 
+# What a run that goes on writes to in its folder without putting a new file in the place.
+_WRITTEN_THROUGH = (
+    ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
+    *(f".hydra/resumed/{name}.yaml" for name in ("config", "hydra", "overrides")),
+)  # fmt: skip
+
+
 @functools.cache
 def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
     if resume is not None:
@@ -53,6 +60,12 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
                 f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run of "
                 "train.py, such as outputs/<run>"
             )
+        for path in [folder / name for name in _WRITTEN_THROUGH]:
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"resume={resume}: {path} is a link, which train.py does not make, and writing "
+                    "would follow it: remove it if you know where the run comes from"
+                )
         return str(folder)
     name = name.replace("-None-", "-")  # a group without a choice
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")

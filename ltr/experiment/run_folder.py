@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.sweep_names import typed
 from ltr.whole import write_whole
 
 if TYPE_CHECKING:
@@ -93,13 +94,8 @@ class RunFolder:
     @cached_property
     def overrides(self) -> list[str]:
         """What was typed for it, as Hydra kept it; nothing where it kept nothing."""
-        from omegaconf import OmegaConf
-
         kept = self.folder / ".hydra" / "overrides.yaml"
-        try:
-            return [str(item) for item in OmegaConf.load(kept)] if kept.is_file() else []
-        except Exception:  # a parser of YAML raises many kinds
-            raise DataError(f"{kept} is damaged: give the command of the run again") from None
+        return typed(kept) if kept.is_file() else []
 
     @cached_property
     def queries(self) -> "pd.DataFrame":

@@ -15,9 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 from ltr.errors import DataError, OutputError
 from ltr.experiment.arguments import quoted
 from ltr.experiment.cli import Stop
+from ltr.experiment.configs import CONFIGS
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.standing import was_resumed
-from ltr.whole import write_csv
+from ltr.whole import write_csv, write_whole
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
@@ -36,6 +37,14 @@ class SweepSummary(Callback):
         except OmegaConfBaseException:
             return  # the sweep itself says what is wrong with it
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Take out of what Hydra wrote where this clone lies on this machine."""
+        folder = Path(config.hydra.runtime.output_dir)
+        own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
+        for path in (own, folder.parent / "multirun.yaml"):
+            if path.is_file():
+                write_whole(path, without_places(path.read_text(), Path.cwd()))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
@@ -61,6 +70,18 @@ class SweepSummary(Callback):
             print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
         if failed:
             sys.exit(1)
+
+
+def without_places(text: str, cwd: Path) -> str:
+    """``text`` with paths as seen from ``cwd``.
+
+    >>> without_places("cwd: /home/me/ltr\\ndir: /home/me/ltr/outputs/a", Path("/home/me/ltr"))
+    'cwd: .\\ndir: ./outputs/a'
+    """
+    for place, name in ((CONFIGS, "configs"), (cwd, ".")):
+        if place != Path("/"):
+            text = re.sub(re.escape(str(place)) + r"(?![^/\s'\"])", name, text)
+    return text
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ltr.errors import ConfigError
+import yaml  # type: ignore[import-untyped]
+
+from ltr.errors import ConfigError, DataError
 
 # Keys that say where and how fast a run is computed, or by which launcher: not what.
 _NOT_ASKED = (
@@ -63,6 +65,19 @@ def asked(overrides: Iterable[str]) -> list[str]:
     return sorted(
         item for item in overrides if item.lstrip("+~").partition("=")[0] not in _NOT_ASKED
     )
+
+
+def typed(overrides: Path) -> list[str]:
+    """The overrides in an ``overrides.yaml`` of Hydra, as text: what is in them means nothing here.
+
+    Raises:
+        DataError: it is not such a file.
+    """
+    try:
+        found = yaml.safe_load(overrides.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f"{overrides}: not what train.py writes; run it again") from error
+    return [item for item in found or [] if isinstance(item, str)]
 
 
 def label_of(words: Sequence[str]) -> str:

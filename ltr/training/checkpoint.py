@@ -1,22 +1,48 @@
-"""Checkpoints: written whole or not at all, read without executing anything in them."""
+"""Checkpoints: written whole or not at all, every bit checked, read without executing anything."""
 
+import hashlib
 import io
-import pickle
 import random
 import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ltr.errors import CheckpointError
+from ltr.data.transforms import FeatureTransform
+from ltr.errors import CheckpointError, LTRError
 from ltr.whole import write_whole
 
-VERSION = 1
+VERSION = 2
+
+# The SHA-256 of all bytes before it ends the file, as the comment that a zip file may end with.
+_MARK = b"sha256:"
+_TAIL = len(_MARK) + 64
+
+_NUMBER = (int, float)
+# What every checkpoint holds: the type of each part, or the parts of a part.
+_PARTS: dict[str, Any] = {
+    "model": dict,
+    "config": dict,
+    "choices": dict,
+    "data": dict,
+    "width": int,
+    "transform": {
+        "shape": list, "sign": list, "mean": list, "scale": list, "log_eps": _NUMBER,
+    },
+    "progress": {
+        "epoch": int, "step": int, "best_epoch": (int, type(None)), "best_value": _NUMBER,
+        "wall_seconds": _NUMBER, "loss": _NUMBER, "lists": int, "grad_norm": _NUMBER,
+        "seconds": _NUMBER, "history": list,
+    },
+}  # fmt: skip
 
 
-def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """Write ``content`` (tensors and plain values) to ``path``, atomically and durably.
 
     Raises:
@@ -24,37 +50,145 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """
     buffer = io.BytesIO()  # torch.save tells a full disk in many ways
     torch.save({"version": VERSION, **content}, buffer)
+    buffer.seek(-2, io.SEEK_END)  # where a zip file says how long its comment is
+    buffer.write(_TAIL.to_bytes(2, "little"))
+    buffer.write(_MARK + hashlib.sha256(buffer.getbuffer()).hexdigest().encode())
     write_whole(path, lambda file: file.write(buffer.getbuffer()))
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
+    Nothing is parsed before the digest of the whole file is found right: one flipped bit is found.
+    A digest tells damage, not who wrote the file.
+
     Raises:
-        CheckpointError: not there, not a checkpoint of this project, damaged, or it holds objects
-            that would run code when loaded.
+        CheckpointError: not there, not a checkpoint of this project, damaged, it lacks a part, or
+            it holds objects that would run code when loaded.
     """
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path} is not there: give a run folder of train.py, such as outputs/<run>, or the "
-            "best.pt or last.pt in it"
-        )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a foreign file; our own error says more
-            content = torch.load(path, map_location=device, weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise CheckpointError(
-            f"{path} is not a checkpoint that can be read safely (damaged, or not written by "
-            "train.py): use another one"
-        ) from error
+    content = _unpickled(path, _checked(path), device)
     version = content.get("version") if isinstance(content, dict) else None
     if version != VERSION:
         raise CheckpointError(
             f"{path} has checkpoint version {version}, this program reads {VERSION}: use the "
             "program that wrote it, or train again"
         )
+    wrong = _first_wrong(content, _PARTS)
+    if wrong is None and not all(map(_is_row, content["progress"]["history"])):
+        wrong = "progress.history"
+    if wrong is not None:
+        raise CheckpointError(
+            f"{path} holds no {wrong} as train.py writes it: use another checkpoint, or train again"
+        )
     return content
+
+
+def _checked(path: Path) -> io.BytesIO:
+    """The bytes of ``path``, which end in their own digest."""
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path} is not there: give a run folder of train.py, such as outputs/<run>, or the "
+            "best.pt or last.pt in it"
+        )
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error.strerror or error}): use another one"
+        ) from error
+    body = memoryview(content)[:-_TAIL]
+    if content[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
+        raise CheckpointError(
+            f"{path} is damaged (its SHA-256 is not the one it ends with), or not written by this "
+            "version of train.py: use another one, or train again"
+        )
+    return io.BytesIO(content)
+
+
+def _unpickled(path: Path, file: io.BytesIO, device: torch.device | str) -> Any:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            sizes = [entry.file_size for entry in archive.infolist()]
+            if sum(sizes) > file.getbuffer().nbytes:
+                raise ValueError("more is packed in it than torch.save packs")
+        file.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a foreign file; our own error says more
+            content = torch.load(file, map_location=device, weights_only=True)
+        if _more_than(file.getbuffer().nbytes, content):
+            raise ValueError("parts of it are repeated without end")
+        return content
+    except Exception as error:  # a crafted file raises any kind from torch's reader
+        raise CheckpointError(
+            f"{path} is not a checkpoint that can be read safely (not written by train.py): use "
+            "another one"
+        ) from error
+
+
+def _more_than(most: int, value: Any) -> bool:
+    """Whether ``value`` holds more than ``most`` values, each counted wherever it is repeated."""
+    stack, count = [value], 0
+    while stack and count + len(stack) <= most:
+        value = stack.pop()
+        count += 1
+        if isinstance(value, Mapping):
+            stack.extend(value.values())
+        elif isinstance(value, (list, tuple, set)):
+            stack.extend(value)
+    return bool(stack)
+
+
+def _first_wrong(content: Any, parts: Mapping[str, Any]) -> str | None:
+    """The name of the first of ``parts`` that ``content`` lacks, or has with another type."""
+    for name, kind in parts.items():
+        value = content.get(name)
+        if isinstance(kind, dict):
+            below = _first_wrong(value, kind) if isinstance(value, dict) else ""
+            if below is not None:
+                return f"{name}.{below}".rstrip(".")
+        elif not isinstance(value, kind) or isinstance(value, bool):
+            return name
+    return None
+
+
+def _is_row(row: Any) -> bool:
+    """Whether ``row`` is one of a history: an epoch, and a number for each name."""
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("epoch"), int)
+        and all(isinstance(n, str) and isinstance(v, _NUMBER) for n, v in row.items())
+    )
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Inside, whatever does not accept a part of the checkpoint ``path`` is a ``CheckpointError``.
+
+    For what only PyTorch, or the part's own user, can tell: shapes of weights, states. An error of
+    this project says enough by itself.
+    """
+    try:
+        yield
+    except LTRError:
+        raise
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as e:
+        raise CheckpointError(
+            f"{path} does not fit its own config: the program has changed since, or train.py did "
+            "not write it; use the version that wrote it, or train again"
+        ) from e
+
+
+def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
+    """The transform in a checkpoint.
+
+    Raises:
+        ValueError, TypeError: it is none, or one of another width; see ``fitting``.
+    """
+    transform = FeatureTransform.from_state(content["transform"])
+    columns = (transform.shape, transform.sign, transform.mean, transform.scale)
+    if any(column.shape != (content["width"],) for column in columns):
+        raise ValueError(f"transform: not of {content['width']} columns")
+    return transform
 
 
 def random_states() -> dict[str, Any]:

@@ -14,10 +14,10 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ltr.data.batches import ItemTensors, steps_in_epoch, train_batches
-from ltr.errors import CheckpointError, TrainingError
+from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import (
-    load_checkpoint,
+    fitting,
     random_states,
     restore_random_states,
     save_checkpoint,
@@ -246,20 +246,23 @@ class Trainer:
         }
         save_checkpoint(path, content)
 
-    def resume(self, device: torch.device) -> None:
-        """Take over weights, optimiser, progress and random states from ``last.pt``."""
-        content = load_checkpoint(self.last, device)
-        try:
+    def resume(self, content: Mapping[str, Any]) -> None:
+        """Take over weights, optimiser, progress and random states.
+
+        Args:
+            content: of ``last.pt``, as ``load_checkpoint`` gives it.
+
+        Raises:
+            CheckpointError: it does not fit.
+        """
+        with fitting(self.last):
             self.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise CheckpointError(
-                f"{self.last} does not fit the model or optimiser of its own config: the program "
-                "has changed since; use the version that wrote it"
-            ) from error
-        self._base_lr = content["base_lr"]
-        self.progress = Progress(**content["progress"])
-        restore_random_states(content["random"])
+            self._base_lr = [float(rate) for rate in content["base_lr"]]
+            if len(self._base_lr) != len(self.optimizer.param_groups):
+                raise ValueError("base_lr: one for each group of parameters")
+            self.progress = Progress(**content["progress"])
+            restore_random_states(content["random"])
 
 
 def selection_of(row: Mapping[str, float], select_on: str) -> float:

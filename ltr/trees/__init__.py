@@ -2,8 +2,8 @@
 
 A tree model is a ``BoostedTrees`` module around the booster of a library (the extra ``gbdt``). It
 is fitted by a ``TreeTrainer``, where an epoch is a round, to an objective of the library or to any
-loss of ``ltr.losses``; its state is the booster in the library's own data format, which holds
-numbers and no code.
+loss of ``ltr.losses``; its state is the booster in the library's own data format. That holds
+numbers and no code, but the libraries read it in C++ and believe it: see ``ltr.trees.trial``.
 """
 
 from ltr.trees.catboost import CatBoost

@@ -16,7 +16,8 @@ _STOPPING = ("od_type", "od_wait", "od_pval", "early_stopping_rounds")
 _CHOOSING = ("use_best_model", "best_model_min_trees")
 _WRITING = (
     "allow_writing_files", "train_dir", "save_snapshot", "snapshot_file", "snapshot_interval",
-    "logging_level", "metric_period", "verbose", "verbose_eval", "silent",
+    "logging_level", "metric_period", "verbose", "verbose_eval", "silent", "output_borders",
+    "input_borders",
 )  # fmt: skip
 _CATEGORIES = ("cat_features", "text_features", "embedding_features")
 _NO_CATEGORIES = "a feature is a number here: leave it out"

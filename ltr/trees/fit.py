@@ -11,9 +11,8 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError
 from ltr.metrics import Convention, Metric
-from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.checkpoint import fitting, save_checkpoint
 from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.settings import Settings
@@ -216,7 +215,7 @@ class TreeTrainer:
         for path, trees in ((self.best, self._best_trees), (self.last, self._last_trees)):
             if path == self.best and self.progress.best_epoch is None:
                 continue
-            self.model.take(boosting.content(trees) if trees else b"")
+            self.model.grown(boosting.content(trees) if trees else b"")
             content = {"model": self.model.state_dict(), "progress": vars(self.progress)}
             save_checkpoint(path, content | dict(self.kept))
 
@@ -227,16 +226,19 @@ class TreeTrainer:
             done.epoch = int(done.history[-1]["epoch"])
             self._keep(boosting)
 
-    def resume(self, device: torch.device) -> None:
-        """Take over a run that is finished from ``last.pt``; any other begins again in ``fit``."""
-        content = load_checkpoint(self.last, device)
-        try:
-            self.model.load_state_dict(content["model"])
+    def resume(self, content: Mapping[str, Any]) -> None:
+        """Take over a run that is finished; any other begins again in ``fit``.
+
+        Args:
+            content: of ``last.pt``, as ``load_checkpoint`` gives it.
+
+        Raises:
+            CheckpointError: it does not fit.
+        """
+        with fitting(self.last):
             self.progress = Progress(**content["progress"])
-        except (RuntimeError, TypeError, KeyError) as error:
-            raise CheckpointError(
-                f"{self.last} does not fit the model of its own config: the program has changed "
-                "since; use the version that wrote it"
-            ) from error
-        if not self._over():
+        if self._over():
+            with fitting(self.last):
+                self.model.load_state_dict(content["model"])
+        else:
             log.info("not finished: boosting begins again, and comes to the same trees")

@@ -19,6 +19,7 @@ from ltr.errors import CheckpointError, ConfigError, LTRError, TrainingError
 from ltr.models.checks import positive_int
 from ltr.trees.arrays import single
 from ltr.trees.options import values_in
+from ltr.trees.trial import know, try_out
 from ltr.typing import Features, Mask, Ranks, Scores
 
 # Scores of all items of train, float64 -> gradient and curvature of each, float32.
@@ -134,6 +135,7 @@ class BoostedTrees(nn.Module, ABC):
             )
         self.objective = objective
         imported(self.library)
+        self.trusted = False  # True: a state from elsewhere is not tried out first
         self._content = b""
         self._booster: Any = None
 
@@ -235,6 +237,11 @@ class BoostedTrees(nn.Module, ABC):
             scores[mask] = torch.from_numpy(found).to(mask.device)
         return scores
 
+    def grown(self, content: bytes) -> None:
+        """Become the booster ``content`` that this process grew; none where it is empty."""
+        know(content)
+        self.take(content)
+
     def take(self, content: bytes) -> None:
         """Become the booster that ``content`` is; none where it is empty.
 
@@ -265,8 +272,15 @@ class BoostedTrees(nn.Module, ABC):
         return torch.from_numpy(np.frombuffer(self._content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
-        """Become the booster of these bytes."""
-        self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")
+        """Become the booster of these bytes, which a process of its own tries out first.
+
+        Raises:
+            CheckpointError: they are none, or it does not come through.
+        """
+        content = state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?"
+        if not self.trusted:
+            try_out(content, self.library, self.width)
+        self.take(content)
 
 
 def imported(library: str) -> ModuleType:

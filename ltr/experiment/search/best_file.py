@@ -1,6 +1,7 @@
 """The best configuration as a file that ``python train.py experiment=NAME`` trains."""
 
 import datetime
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,13 @@ from filelock import FileLock
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import PLACES
 from ltr.experiment.search.claims import finished
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.plan import Plan, parsed
+from ltr.experiment.search.space import Choice
 from ltr.whole import write_whole
 
 _COPY = "best.yaml"  # in the folder of the search: what it wrote last
@@ -56,7 +58,9 @@ def write_best(
 
     Raises:
         ConfigError: ``path`` holds something else.
+        DataError: the trial sets what was not searched.
     """
+    _check_searched(plan, best)
     text = best_text(command_of(path), order, plan, study, best)
     with FileLock(folder / ".best.lock"):
         check_free(path, folder)
@@ -92,6 +96,23 @@ def best_text(
     lines = ["# @package _global_", f"# {command}", *_comments(order, plan, study, best)]
     body = OmegaConf.to_yaml(OmegaConf.create({"defaults": defaults, **values}))
     return "\n".join(lines) + "\n" + body
+
+
+def _check_searched(plan: Plan, best: FrozenTrial) -> None:
+    """Raise ``DataError`` where a trial sets what was not searched: what is written is trained."""
+    for override in best.user_attrs["overrides"]:
+        key, _, value = str(override).partition("=")
+        space = plan.space.get(key)
+        if isinstance(space, Choice):
+            held = value in space.options
+        else:
+            held = space is not None and re.fullmatch(r"[-+.\deE]+", value) is not None
+        if not held:
+            raise DataError(
+                f"trial {best.number} of the search sets {override}, which its space does not "
+                "have: its journal is not what scripts/search.py wrote; give name=NAME for a new "
+                "search"
+            )
 
 
 def _comments(order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial) -> list[str]:

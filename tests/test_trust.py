@@ -1,0 +1,258 @@
+"""What a checkpoint, a run folder and a journal from elsewhere may do."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import compose
+from folders import refused
+from omegaconf import OmegaConf
+
+from ltr.errors import CheckpointError, ConfigError
+from ltr.experiment.apply import evaluate_kept
+from ltr.experiment.build import PARTS
+from ltr.experiment.configs import CONFIGS
+from ltr.experiment.job import resumed
+from ltr.experiment.kept import load_kept
+from ltr.experiment.mistakes import user_error
+from ltr.experiment.resolvers import register_resolvers, run_folder
+from ltr.experiment.run import run
+from ltr.experiment.sweep import without_places
+from ltr.experiment.sweep_names import typed
+from ltr.experiment.trust import TARGETS, trusted
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+
+ROOT = Path(__file__).resolve().parents[1]
+GOOD: dict[str, Any] = {
+    "model": {"_target_": "ltr.models.MLP"},
+    "loss": {"_target_": "ltr.losses.listnet_loss"},
+    "optimizer": {"_target_": "torch.optim.Adam"},
+    "schedule": {"_target_": "ltr.training.schedules.constant"},
+    "transform": {"_target_": "ltr.data.transforms.fit_transform"},
+    "dataset": {"_target_": "ltr.data.files.LetorFiles"},
+}
+
+
+@pytest.fixture
+def kept(tiny, tmp_path) -> Path:
+    """A finished run."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run(compose(*tiny, "epochs=1"), folder, {"loss": "neuralndcg"})
+    return folder
+
+
+def change(folder: Path, **config: Any) -> None:
+    """Put other values into the config of the checkpoints of a run."""
+    for name in ("best.pt", "last.pt"):
+        content = load_checkpoint(folder / name)
+        content["config"] |= config
+        save_checkpoint(folder / name, content)
+
+
+def evaluated(folder: Path, *overrides: str) -> str:
+    return evaluate_kept(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
+
+
+@pytest.mark.parametrize(
+    ("part", "node"),
+    [
+        ("model", {"_target_": "os.system"}),
+        ("model", {"_target_": "ltr.losses.listnet_loss"}),
+        ("model", {}),
+        ("model", "ltr.models.MLP"),
+        ("dataset", {"_target_": "ltr.data.files.os.system"}),
+        ("dataset", {"_target_": "ltr.data.cache._build"}),
+        ("dataset", {"_target_": "ltr.data.published.unpack.unpack"}),
+        ("optimizer", {"_target_": "torch.optim.optimizer.torch.hub.load"}),
+        ("optimizer", {"_target_": "torch.optim.Adam", "lr": {"_target_": "os.getcwd"}}),
+        ("loss", {"_target_": "ltr.losses.listnet_loss", "knob": [{"_target_": "os.getcwd"}]}),
+        ("loss", {"_target_": "ltr.losses.reduction.mean_over_lists"}),
+        ("schedule", {"_target_": "ltr.training.schedules.math.floor"}),
+        ("transform", {"_target_": "ltr.data.transforms.nothing"}),
+    ],
+)
+def test_a_config_that_names_anything_else_is_refused(part, node) -> None:
+    trusted(GOOD, list(GOOD))
+    with pytest.raises(ConfigError, match=rf"the checkpoint's {part} is .*trust="):
+        trusted({**GOOD, part: node}, list(GOOD))
+
+
+def test_the_closed_list_is_what_the_configs_name() -> None:
+    for part in PARTS:
+        texts = [path.read_text() for path in (CONFIGS / part).glob("*.yaml")]
+        named = {name for text in texts for name in re.findall(r"_target_: *(\S+)", text)}
+        assert named <= TARGETS[part]
+        if part != "optimizer":
+            assert named >= {name for name in TARGETS[part] if "lambdas" not in name}
+
+
+def test_trust_allows_the_modules_it_names_and_only_what_is_built_is_looked_at() -> None:
+    mine = {**GOOD, "loss": {"_target_": "fractions.Fraction"}}
+    with pytest.raises(ConfigError):
+        trusted(mine, ["loss"])
+    for trust in ("fractions", ["fractions"]):
+        assert trusted(mine, ["loss"], trust).loss._target_ == "fractions.Fraction"
+    assert trusted(mine, ["model"]).model._target_ == "ltr.models.MLP"
+
+
+@pytest.mark.parametrize(
+    "sizes", ["${evil}", r"\${evil}", ["${evil}"], "${oc.create:${evil}}", {"a": "${data_dir}"}]
+)
+def test_an_interpolation_cannot_bring_in_what_was_not_looked_at(sizes, tmp_path) -> None:
+    evil = {"_target_": "os.mkdir", "path": str(tmp_path / "owned")}
+    config = {**GOOD, "evil": evil, "data_dir": evil}
+    config["model"] = {"_target_": "ltr.models.MLP", "hidden_sizes": sizes}
+    with pytest.raises(ConfigError, match=r"the checkpoint's"):
+        trusted(config, ["model"])
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("text", ["${oc.env:SECRET}", r"\${oc.env:SECRET}", "a ${seed} b"])
+def test_a_checkpoint_reads_nothing_of_the_environment(kept, monkeypatch, text) -> None:
+    monkeypatch.setenv("SECRET", "swordfish")
+    for where in ({"select_on": text}, {"mine": {"deep": [text]}}):
+        change(kept, **where)
+        for use in (
+            lambda: load_kept(str(kept), torch.device("cpu")),
+            lambda: evaluated(kept),
+            lambda: resumed(compose(f"resume={kept}"), []),
+        ):
+            assert "swordfish" not in refused(use, ConfigError)
+
+
+def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tiny, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TOP", "ndcg@3")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    cfg = compose(*tiny, "epochs=1", "select_on=${oc.env:TOP}", "+mine=${epochs}")
+    run(cfg, folder, {})
+    config = load_checkpoint(folder / "last.pt")["config"]
+    assert config["select_on"] == "ndcg@3"
+    assert (config["epochs"], config["mine"], config["batch_size"]) == (1, "${epochs}", 5)
+    again, _ = resumed(compose(f"resume={folder}", "epochs=2"), ["epochs=2"])
+    assert (again.epochs, again.mine) == (2, 2)
+
+
+def test_a_kept_model_whose_config_was_changed_runs_nothing(kept, tmp_path) -> None:
+    change(kept, model={"_target_": "os.mkdir", "path": str(tmp_path / "owned")})
+    with pytest.raises(ConfigError, match=r"the checkpoint's model is os.mkdir"):
+        load_kept(str(kept), torch.device("cpu"))
+    with pytest.raises(ConfigError, match=r"the checkpoint's model is os.mkdir"):
+        resumed(compose(f"resume={kept}"), [])
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
+    whole = load_checkpoint(kept / "best.pt")["config"]
+    for key, value in {
+        **dict.fromkeys(
+            ("precision", "convention", "data_dir", "metrics", "select", "model"), None
+        ),
+        "monitor": 5,
+    }.items():
+        change(kept, **whole)
+        for name in ("best.pt", "last.pt"):
+            content = load_checkpoint(kept / name)
+            content["config"].pop(key)
+            if value is not None:
+                content["config"][key] = value
+            save_checkpoint(kept / name, content)
+        for use in (
+            lambda: load_kept(str(kept), torch.device("cpu")),
+            lambda: resumed(compose(f"resume={kept}"), []),
+        ):
+            assert key in refused(use, CheckpointError)
+
+
+def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
+    size = {"_target_": "ltr.models.MLP", "_partial_": True, "hidden_sizes": [10**6, 10**6]}
+    change(kept, model=size)
+    text = refused(lambda: load_kept(str(kept), torch.device("cpu")), CheckpointError)
+    assert "the model of its config takes 4,0" in text
+
+
+def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tiny, tmp_path) -> None:
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine_cache"
+    (theirs / "thesis.tmp").mkdir(parents=True)
+    dataset = load_checkpoint(kept / "last.pt")["config"]["dataset"]
+    for place in ("${cache_dir}", str(theirs)):
+        change(kept, cache_dir=str(theirs), output_dir=str(theirs))
+        change(kept, dataset=dataset | {"cache_dir": place})
+        assert "ndcg@5" in evaluated(kept, f"cache_dir={mine}")
+        cfg, _ = resumed(compose(f"resume={kept}", f"cache_dir={mine}"), [])
+        assert cfg.cache_dir == cfg.dataset.cache_dir == str(mine)
+        assert cfg.output_dir == "outputs"
+    assert [path.name for path in theirs.iterdir()] == ["thesis.tmp"]
+    assert any(mine.iterdir())
+
+
+def test_a_kept_model_is_loaded_by_a_program_that_knows_no_hydra(kept) -> None:
+    code = (
+        "import sys, torch\n"
+        "from ltr.experiment.kept import load_kept\n"
+        "print(load_kept(sys.argv[1], torch.device('cpu')).transform.width)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(kept)],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("5\n", "")
+
+
+def test_a_run_names_neither_the_machine_nor_its_folders(
+    tiny, tmp_path, letor_folder, monkeypatch
+) -> None:
+    monkeypatch.chdir(letor_folder)
+    args = [arg for arg in tiny if not arg.startswith(("data_dir", "cache_dir"))]
+    folder = Path("outputs/run")
+    folder.mkdir(parents=True)
+    run(compose(*args, "data_dir=.", "cache_dir=cache", "epochs=1"), folder, {})
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        said = str(path).encode() + path.read_bytes()
+        for own in (socket.gethostname(), str(letor_folder), str(Path.home())):
+            assert not re.search(rb"(?<!\w)" + re.escape(own.encode()) + rb"(?!\w)", said), path
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    resume = [f"resume={letor_folder}/outputs/run", f"cache_dir={letor_folder}/cache", "epochs=2"]
+    again, choices = resumed(compose(*resume), resume)
+    assert run(again, run_folder(again.resume), choices)
+    config = load_checkpoint(letor_folder / folder / "last.pt")["config"]
+    assert config["data_dir"] == "../.."
+    assert config["epochs"] == 2
+
+
+def test_what_hydra_writes_has_paths_as_seen_from_the_working_directory() -> None:
+    text = f"cwd: /home/me\nc: {CONFIGS}\nd: '/home/me/outputs'\nother: /home/me2/x\n"
+    assert without_places(text, Path("/home/me")) == (
+        "cwd: .\nc: configs\nd: './outputs'\nother: /home/me2/x\n"
+    )
+
+
+@pytest.mark.parametrize("name", [".lock", "train.log", ".hydra/resumed", "error.txt"])
+def test_a_run_folder_with_links_is_not_written_through(kept, tmp_path, name) -> None:
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("mine")
+    (kept / ".hydra").mkdir()
+    (kept / name).symlink_to(mine)
+    register_resolvers()
+    cfg = OmegaConf.create({"resume": str(kept), "where": "${run_dir:a,${resume},b}"})
+    with pytest.raises(Exception, match=r"is a link, .*: remove it") as error:
+        _ = cfg.where
+    assert isinstance(user_error(error.value), CheckpointError)
+
+
+def test_kept_overrides_are_text(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SECRET", "swordfish")
+    path = tmp_path / "overrides.yaml"
+    path.write_text("- seed=1\n- ${oc.env:SECRET}=2\n- {a: 1}\n")
+    assert typed(path) == ["seed=1", "${oc.env:SECRET}=2"]
+    assert os.environ["SECRET"]
