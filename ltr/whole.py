@@ -109,7 +109,7 @@ def make_folder(key: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{key}={folder} cannot be made ({error.strerror}): give another folder"
+            f"{key}={folder} cannot be written ({error.strerror}): give another folder"
         ) from error
 
 

@@ -115,19 +115,19 @@ def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
 
 def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
     wanted, draw = "0123456789abcdef" * 4, random.Random(0)
-    note = tmp_path / NOTE
+    done = left(tmp_path / "done").folder
     for plain in (f"{wanted}\n", f"{wanted} resumed\n"):
-        for _ in range(30):
+        for number in range(20):
             damaged = bytearray(plain.encode())
             damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
-            for content in (bytes(damaged), plain.encode()[: draw.randrange(len(plain))]):
-                shutil.rmtree(tmp_path)
-                left(tmp_path)
-                note.write_bytes(content)
-                assert was_resumed(tmp_path) or b" resumed" not in plain.encode()
-                assert take_up(tmp_path, wanted) is Standing.NEW
-                (old,) = tmp_path.glob("before-*")
-                assert RunFolder(old).damage() is None
+            cut = plain.encode()[: draw.randrange(len(plain))]
+            run = tmp_path / f"{plain[64:].strip()}{number}"
+            shutil.copytree(done, run)
+            (run / NOTE).write_bytes(damaged if number % 2 else cut)
+            assert was_resumed(run) or "resumed" not in plain
+            assert take_up(run, wanted) is Standing.NEW
+            (old,) = run.glob("before-*")
+            assert RunFolder(old).damage() is None
 
 
 def test_the_value_of_a_damaged_run_is_not_used(tmp_path) -> None:
