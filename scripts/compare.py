@@ -13,7 +13,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=(
             "Compare finished runs by their test metric of every query: each pair of systems is\n"
-            "better, worse, equivalent or undecided. Runs that differ in seed and\n"
+            "better, worse, equivalent or undecided; with one seed of either, differ stands\n"
+            "in place of better and worse. Runs that differ in seed and\n"
             "fold only are one system.\n\n"
             "  python scripts/compare.py outputs/RUN outputs/OTHER\n"
             "  python scripts/compare.py outputs/SWEEP baseline=loss=rmse write=verdicts"
@@ -28,7 +29,7 @@ def main() -> None:
             "  samples=10000     of the bootstrap and of the randomisation test\n"
             "  seed=0            of their draws: the same seed prints the same\n"
             "  write=FOLDER      also compare.csv, compare.md, compare.png and compare.svg\n\n"
-            "One seed of a system says nothing of how training varies; train several:\n"
+            "One seed of a system says nothing of how training varies; train three or more:\n"
             "  python train.py -m loss=neuralndcg,rmse seed=1,2,3"
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,

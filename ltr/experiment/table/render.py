@@ -14,9 +14,9 @@ from ltr.experiment.table.report import Block, Cell, plain
 from ltr.experiment.table.spec import Published, Table
 from ltr.experiment.table.verdicts import Verdicts, interval_covers
 from ltr.metrics import Convention
-from ltr.statistics.verdict import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from ltr.statistics.verdict import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
 
-TONES = {BETTER: "good", WORSE: "bad", EQUIVALENT: "same", UNDECIDED: "open"}
+TONES = {BETTER: "good", WORSE: "bad", DIFFER: "other", EQUIVALENT: "same", UNDECIDED: "open"}
 
 
 def blocks(
