@@ -69,12 +69,11 @@ def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, mu: float
         if k is not None:
             each &= (r[:, None] <= k) | ((r <= k) & (y[:, None] > y))
         return ((g * discount(r))[:, None] * each * _logistic(s, 1.0)).sum()
-    else:
-        apart = np.abs(r[:, None] - r) + np.eye(len(s))
-        weights = discount(apart) - discount(apart + 1)
-        if variant == "ndcg2++":
-            weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
-        weights = weights * np.abs(g[:, None] - g)
+    apart = np.abs(r[:, None] - r) + np.eye(len(s))
+    weights = discount(apart) - discount(apart + 1)
+    if variant == "ndcg2++":
+        weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
+    weights = weights * np.abs(g[:, None] - g)
     return (_pairs(s, y, k, "any") * weights * _logistic(s, 1.0)).sum()
 
 

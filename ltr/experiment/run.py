@@ -14,6 +14,7 @@ from ltr.data.dataset import SPLITS
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit, library_of, parameters_of
+from ltr.experiment.labels import settle
 from ltr.experiment.results import (
     commit,
     describe_lists,
@@ -50,6 +51,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     experiment.dataset.check()
     settings, device = experiment.settings, experiment.device
     lists = read_splits(experiment)
+    cfg, experiment = settle(cfg, experiment, lists)
     fitted = fit(cfg, experiment, lists, folder, choices)
     model, data, done = fitted.model, fitted.data, fitted.progress
 

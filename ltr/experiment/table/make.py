@@ -13,7 +13,14 @@ from ltr.experiment.table.cost import estimate, expected
 from ltr.experiment.table.data_counts import make_statistics
 from ltr.experiment.table.execute import describe, execute
 from ltr.experiment.table.formats import terminal
-from ltr.experiment.table.measure import Measured, by_run, conventions_of, measure, whole
+from ltr.experiment.table.measure import (
+    Measured,
+    by_run,
+    check_test_lists,
+    conventions_of,
+    measure,
+    whole,
+)
 from ltr.experiment.table.missing import missing_libraries
 from ltr.experiment.table.numbers import numbers
 from ltr.experiment.table.order import MARGIN, Order
@@ -71,7 +78,7 @@ def _make_runs(table: Table, order: Order) -> bool:
             print("\n" + estimate(runs, workers=workers, threads=threads))
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
-
+    check_test_lists(table, runs)
     given = {override.partition("=")[0] for override in order.overrides}
     extra = [] if "threads" in given or device.type == "cuda" else [f"threads={threads}"]
     failures = execute(todo, workers=workers, extra=extra)
