@@ -15,6 +15,7 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment
+from ltr.experiment.places import place_of
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
 from ltr.training.trainer import AfterEpoch, Progress, Trainer
@@ -31,6 +32,7 @@ class Fitted:
     transform: FeatureTransform
     data: dict[str, ItemTensors]
     progress: Progress
+    computed_on: tuple[str, ...]  # every place, in order; the last is here
 
 
 def fit(
@@ -55,11 +57,14 @@ def fit(
     settings, device = experiment.settings, experiment.device
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    before = {} if cfg.resume is None else load_checkpoint(folder / "last.pt")
     transform = (
-        experiment.fit_transform(lists["train"])
-        if cfg.resume is None
-        else FeatureTransform.from_state(load_checkpoint(folder / "last.pt")["transform"])
+        FeatureTransform.from_state(before["transform"])
+        if before
+        else experiment.fit_transform(lists["train"])
     )
+    here = place_of(device.type, torch.get_num_threads())
+    places = [place for place in before.get("computed_on", ()) if place != here] + [here]
 
     torch.manual_seed(settings.seed)
     model = experiment.model(experiment.dataset.width).to(device)
@@ -68,6 +73,7 @@ def fit(
         "choices": dict(choices),
         "transform": transform.state(),
         "width": experiment.dataset.width,
+        "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
     }
     trainer = _trainer(experiment, model, folder, kept, after_epoch)
@@ -77,7 +83,7 @@ def fit(
         trainer.resume(device)
         log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
-    return Fitted(model, transform, data, trainer.fit(data))
+    return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
 
 def _placed(cfg: DictConfig) -> dict[str, Any]:

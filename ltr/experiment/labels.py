@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from ltr.data.dataset import Dataset
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.experiment.build import Experiment, make_convention, make_loss
+from ltr.experiment.build import Experiment, bind, make_convention
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
@@ -55,17 +55,26 @@ def settle(
             settled.suggested.levels, float(lists["train"].labels.max()),
         )  # fmt: skip
         experiment = replace(
-            experiment, loss=make_loss(settled.get("loss")), convention=make_convention(settled)
+            experiment,
+            loss=None if experiment.loss is None else bind(settled.loss, "loss"),
+            convention=make_convention(settled),
         )
     loss: Any = experiment.loss
     knobs = getattr(loss, "keywords", {})
+
+    def key(own: str, value: object) -> str:
+        """What to set: the one key that both read where it was not set for itself."""
+        return "suggested.levels" if value == settled.suggested.levels else own
+
     if "levels" in knobs:
-        _check_levels(lists, "loss.levels", knobs["levels"], experiment.dataset)
+        levels = knobs["levels"]
+        _check_levels(lists, key("loss.levels", levels), levels, experiment.dataset)
     measured = {*experiment.settings.monitor, "vali", "test"}
     for split, part in lists.items():
         check_metrics(
             split, part, experiment.metrics, experiment.convention, experiment.dataset,
             measured=split in measured,
+            levels_key=key("convention.levels", experiment.convention.levels),
         )  # fmt: skip
     if loss is not None:
         _check_loss(loss, lists["train"], experiment)
@@ -80,6 +89,7 @@ def check_metrics(
     source: Dataset | Path | None = None,
     *,
     measured: bool = True,
+    levels_key: str = "convention.levels",
 ) -> None:
     """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
 
@@ -90,13 +100,14 @@ def check_metrics(
         convention: under which.
         source: the data set or the file that they are from, to name a line.
         measured: False where only the number of grades must fit.
+        levels_key: the key that sets it.
 
     Raises:
         ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
             metric, or a gain is too large to count with.
     """
     if any("levels" in METRICS[metric.name][1] for metric in metrics):
-        _check_levels({split: lists}, "convention.levels", convention.levels, source)
+        _check_levels({split: lists}, levels_key, convention.levels, source)
     if not measured:
         return
     largest, labels = _best_list(lists)
@@ -110,10 +121,11 @@ def check_metrics(
         except OverflowError:
             value = filled = float("inf")
         if not np.isfinite(filled):
+            linear = "gain" in METRICS[metric.name][1]
+            remedy = "set convention.gain=linear" if linear else f"leave {metric} out of metrics"
             raise ConfigError(
                 f"{metric} of {split} is not finite: {_gain_of(largest, split, lists, source)}: "
-                "set convention.gain=linear, or to the gains of the grades, or look at that line "
-                "(dataset.max_grade=N refuses labels above N)"
+                f"{remedy}, or look at that line (dataset.max_grade=N refuses labels above N)"
             )
         if np.isnan(value):
             raise ConfigError(_nothing_relevant(metric, split, largest, convention))
@@ -152,12 +164,12 @@ def _check_loss(loss: Callable[..., torch.Tensor], train: Lists, experiment: Exp
     if largest < _LARGE:
         return
     labels = labels.float()[:, : experiment.settings.list_size]
-    if _finite(loss, labels.clamp(max=1)) and not _finite(loss, labels):
+    if not _finite(loss, labels):
         raise ConfigError(
             "the loss is not finite on train: "
             f"{_gain_of(largest, 'train', train, experiment.dataset)}: look at that line "
-            "(dataset.max_grade=N refuses labels above N), give grades from 0 on, or choose a loss "
-            "that does not raise 2 to the label, such as listnet"
+            "(dataset.max_grade=N refuses labels above N), or choose a loss that does not raise 2 "
+            "to the label, such as loss=listnet convention.gain=linear"
         )
 
 

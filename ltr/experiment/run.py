@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
@@ -100,6 +101,9 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "parameters": parameters_of(model),
             "wall_seconds": done.wall_seconds,
             "device": describe_device(device),
+            "device_type": device.type,
+            "threads": torch.get_num_threads(),
+            "computed_on": list(fitted.computed_on),
             "versions": versions() | library_of(model),
             "commit": commit(),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -43,6 +43,12 @@ class FinishedRun:
         """In words."""
         return str(self.results["convention"]["text"])
 
+    @property
+    def convention_keys(self) -> dict[str, Any]:
+        """Its keys, however it was put into words."""
+        kept = dict(self.results["convention"])
+        return {key: value for key, value in kept.items() if key != "text"} or kept
+
     def queries(self) -> pd.DataFrame:
         """``queries.csv``: a row per test query.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ltr.experiment.places import asked_place, elsewhere
 from ltr.experiment.sweep_names import asked
 from ltr.experiment.table.cost import estimate, expected
 from ltr.experiment.table.data_counts import make_statistics
@@ -71,6 +72,9 @@ def _make_runs(table: Table, order: Order) -> bool:
     todo = [run for run in runs if not run.done]
     print(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
     threads = max(1, (os.cpu_count() or 1) // workers)
+    done = list(dict.fromkeys(run.folder for run in runs if run.done))
+    if note := elsewhere(done, asked_place(runs[0].config, threads)):
+        print(note)
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")

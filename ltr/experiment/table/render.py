@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ltr.experiment.places import mixed
 from ltr.experiment.results import short_commit
 from ltr.experiment.table.measure import Measured
 from ltr.experiment.table.numbers import over_repeats
@@ -208,12 +209,14 @@ def facts(
     several = f"fold{'s' if len(folds) > 1 else ''} {' '.join(folds)}, " if folds else ""
     made = Counter(str(one.results.get("commit") or "unknown") for one in measured)
     commits = ", ".join(short_commit(commit) for commit in made)
+    places = mixed((one.run.label, one.results) for one in measured)
     found = [
         ("data", f"{config.dataset.name}, {several}test"),
         ("selection", _selection(runs)),
         ("seeds", " ".join(seeds)),
         ("runs", f"{len(measured)} of {len(runs)} runs are done"),
         ("commit", commits or "none yet"),
+        *([("computed on", places)] if places else []),
         ("±", _deviation(seeds, folds)),
     ]
     if partly := _partly(runs):
