@@ -17,7 +17,7 @@ from ltr.errors import DataError
 from ltr.experiment.build import Experiment
 from ltr.experiment.places import place_of
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.device import describe_device
+from ltr.training.device import check_memory, describe_device
 from ltr.training.trainer import AfterEpoch, Progress, Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
@@ -76,6 +76,9 @@ def fit(
         "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
     }
+    if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
+        longest = min(int(lists["train"].lengths.max()), settings.list_size)
+        check_memory(model, longest, device, training=True)
     trainer = _trainer(experiment, model, folder, kept, after_epoch)
     log.info("%s", _introduction(experiment, choices, lists, model))
     if cfg.resume is not None:

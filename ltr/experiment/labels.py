@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from ltr.experiment.build import Experiment, bind, make_convention
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
+from ltr.training.step import Loss
 
 log = logging.getLogger(__name__)
 
@@ -56,18 +58,17 @@ def settle(
         )  # fmt: skip
         experiment = replace(
             experiment,
-            loss=None if experiment.loss is None else bind(settled.loss, "loss"),
+            loss=bind(settled.loss, "loss") if _reads_levels(experiment.loss) else experiment.loss,
             convention=make_convention(settled),
         )
-    loss: Any = experiment.loss
-    knobs = getattr(loss, "keywords", {})
+    loss = experiment.loss
 
     def key(own: str, value: object) -> str:
         """What to set: the one key that both read where it was not set for itself."""
         return "suggested.levels" if value == settled.suggested.levels else own
 
-    if "levels" in knobs:
-        levels = knobs["levels"]
+    if _reads_levels(loss):
+        levels = loss.keywords["levels"]
         _check_levels(lists, key("loss.levels", levels), levels, experiment.dataset)
     measured = {*experiment.settings.monitor, "vali", "test"}
     for split, part in lists.items():
@@ -79,6 +80,10 @@ def settle(
     if loss is not None:
         _check_loss(loss, lists["train"], experiment)
     return settled, experiment
+
+
+def _reads_levels(loss: Loss | None) -> TypeGuard[partial[torch.Tensor]]:
+    return isinstance(loss, partial) and "levels" in loss.keywords
 
 
 def check_metrics(
