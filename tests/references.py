@@ -65,13 +65,15 @@ def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pai
 def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, mu: float = 10.0):
     r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
     if variant == "ndcg1":
-        weights = (g * discount(r))[:, None] * np.ones(len(s))
-    else:
-        apart = np.abs(r[:, None] - r) + np.eye(len(s))
-        weights = discount(apart) - discount(apart + 1)
-        if variant == "ndcg2++":
-            weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
-        weights = weights * np.abs(g[:, None] - g)
+        each = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
+        if k is not None:
+            each &= (r[:, None] <= k) | ((r <= k) & (y[:, None] > y))
+        return ((g * discount(r))[:, None] * each * _logistic(s, 1.0)).sum()
+    apart = np.abs(r[:, None] - r) + np.eye(len(s))
+    weights = discount(apart) - discount(apart + 1)
+    if variant == "ndcg2++":
+        weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
+    weights = weights * np.abs(g[:, None] - g)
     return (_pairs(s, y, k, "any") * weights * _logistic(s, 1.0)).sum()
 
 

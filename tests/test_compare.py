@@ -124,8 +124,8 @@ def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
 
 def test_one_seed_each_is_about_these_models(tmp_path) -> None:
     text = said(keep(tmp_path / "a", better=0.2), keep(tmp_path / "b", loss="bce"))
-    assert "BETTER" in text
-    assert "loss=rmse is better than loss=bce: these models, not the methods: one seed" in text
+    assert "DIFFER" in text
+    assert "loss=rmse differs from loss=bce: these models, not the methods: one seed" in text
     assert "NOT COVERED, one seed only of loss=rmse, loss=bce" in text
 
 

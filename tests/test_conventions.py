@@ -74,7 +74,7 @@ def test_a_run_stores_its_convention_and_others_can_be_asked_for(
     same = compose(f"checkpoint={tmp_path}", config="evaluate")
     text = evaluate_kept(same)
     assert f"{got['test_mean_ndcg']:.4f}" in text
-    assert text.endswith(Convention(0, discount="letor", short="zero").describe())
+    assert text.endswith(Convention(0, discount="letor", short="zero", levels=3).describe())
 
     both = compose(
         *(f"checkpoint={tmp_path}", "metrics_as=[letor4,paper]", "metrics=[ndcg@5]"),

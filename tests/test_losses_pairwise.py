@@ -17,6 +17,7 @@ from ltr.losses import (
     ranksvm_loss,
 )
 from ltr.losses.pair_weight import pair_weights
+from ltr.metrics import dcg
 
 
 def ranks_of(scores: list[float]) -> dict[int, int]:
@@ -97,11 +98,37 @@ def test_lambdaloss_is_the_weighted_sum(variant: str, k: int | None, pairs: str)
         )
         expected = 0.0
         for i, j in itertools.permutations(range(len(s)), 2):
-            if y[i] > y[j] and counted(rank, i, j, k, pairs):
+            either = variant == "ndcg1" and rank[i] <= (k or 99)
+            if (y[i] > y[j] or either) and counted(rank, i, j, k, pairs):
                 gain = ((2 ** y[i] - 1) / best, (2 ** y[j] - 1) / best)
                 weight = pair_weight(variant, gain, (rank[i], rank[j]), mu=5.0)
                 expected += weight * math.log(1 + math.exp(-1.3 * (s[i] - s[j])))
         assert found[n].item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_ndcg_loss_1_bounds_the_ndcg_cost(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not fused:
+        monkeypatch.setattr("ltr.losses.lambdaloss.kernels_apply", lambda scores: False)
+    generator = torch.Generator().manual_seed(0)
+    for size in range(1, 11):
+        shape = (2000, size)
+        scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+        labels = torch.randint(0, 5, shape, generator=generator).double()
+        mask = torch.ones(shape, dtype=torch.bool)
+        best = dcg(labels, labels, mask)
+        best = best.masked_fill(best == 0, 1)
+        cost = ((2**labels - 1).sum(-1) - dcg(scores, labels, mask)) / best
+        bound = lambda_loss(scores, labels, mask, variant="ndcg1") / math.log(2)
+        assert (bound >= cost - 1e-12).all()
+
+
+def test_ndcg_loss_1_of_two_items_alike() -> None:
+    scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 1.0]])
+    found = lambda_loss(scores, labels, labels > 0, variant="ndcg1").item()
+    first, second = 1.0, 1 / math.log2(1 + 2)
+    above, below = math.log(1 + math.exp(-1)), math.log(1 + math.exp(1))
+    assert found == pytest.approx((first * above + second * below) / (first + second), rel=1e-6)
 
 
 def test_lambdaloss_without_mu_is_lambdarank() -> None:

@@ -240,12 +240,14 @@ def test_metric_applies_cutoff_and_convention() -> None:
 
 def test_convention_describes_itself() -> None:
     assert Convention().describe() == (
-        "empty list = 1, gain 2^y-1, discount 1/log2(1+rank), ties in file order, short lists "
+        "empty list = 1 (no label > 0; map, mrr, precision, recall: none relevant), "
+        "gain 2^y-1, discount 1/log2(1+rank), ties in file order, short lists "
         "scored, relevant from label 1, map@k over all relevant items, 5 grades"
     )
     other = Convention("skip", [0, 1, 2.5], "letor", "averaged", "zero", 2, "reachable", 3)
     assert other.describe() == (
-        "empty lists left out, gains [0, 1, 2.5], discount 1 at ranks 1 and 2, then 1/log2(rank), "
+        "empty lists left out (no label > 0; map, mrr, precision, recall: none relevant), "
+        "gains [0, 1, 2.5], discount 1 at ranks 1 and 2, then 1/log2(rank), "
         "ties averaged over their orders, ndcg@k of fewer than k items = 0, relevant from label 2, "
         "map@k over at most k relevant items, 3 grades"
     )

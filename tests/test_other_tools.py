@@ -30,6 +30,16 @@ def lists(ties: bool) -> list[tuple[Any, Any]]:
     return made
 
 
+def real_lists() -> list[tuple[Any, Any]]:
+    """Labels from 0 to 1 on both sides of 0.5, some exactly there and some just above."""
+    rng = np.random.default_rng(1)
+    edges = np.array([0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.75], np.float32)
+    return [
+        (rng.permutation(n) / 7 - 2, np.where(rng.random(n) < 0.4, rng.choice(edges, n), 0.2))
+        for n in rng.integers(2, 12, 120)
+    ]
+
+
 def padded(made: list[tuple[Any, Any]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     width = max(len(labels) for _, labels in made)
     values = torch.zeros(2, len(made), width, dtype=torch.float64)
@@ -70,11 +80,15 @@ def test_trec_is_trec_eval() -> None:
         np.testing.assert_allclose(found, expected, atol=1e-12, rtol=0, err_msg=theirs)
 
 
-@pytest.mark.parametrize("ties", [False, True])
-def test_lightgbm_is_lightgbm(ties: bool) -> None:
-    """A tree that cannot split, so that LightGBM evaluates the scores it is given."""
+@pytest.mark.parametrize("kind", ["grades", "ties", "real"])
+def test_lightgbm_is_lightgbm(kind: str) -> None:
+    """A tree that cannot split, so that LightGBM evaluates the scores it is given.
+
+    It refuses real-valued labels for ndcg.
+    """
     lightgbm = pytest.importorskip("lightgbm")
-    made = lists(ties)
+    real = kind == "real"
+    made = real_lists() if real else lists(kind == "ties")
     scores, labels = (np.concatenate(part) for part in zip(*made, strict=True))
     data = lightgbm.Dataset(
         np.arange(len(scores), dtype=float)[:, None],
@@ -85,8 +99,9 @@ def test_lightgbm_is_lightgbm(ties: bool) -> None:
     printed: dict[str, dict[str, list[float]]] = {}
     lightgbm.train(
         {
-            "objective": "lambdarank",
-            "metric": ["ndcg", "map"],
+            "objective": "regression" if real else "lambdarank",
+            "metric": ["map"] if real else ["ndcg", "map"],
+            "boost_from_average": False,
             "eval_at": list(CUTOFFS),
             "min_data_in_leaf": len(scores),
             "verbose": -1,
@@ -97,7 +112,7 @@ def test_lightgbm_is_lightgbm(ties: bool) -> None:
         valid_sets=[data],
         callbacks=[lightgbm.record_evaluation(printed)],
     )
-    assert len(printed["training"]) == 2 * len(CUTOFFS)
+    assert len(printed["training"]) == (1 if real else 2) * len(CUTOFFS)
     for name, (expected,) in printed["training"].items():
         found = mean_over_lists(parse_metric(name)(*padded(made), named("lightgbm")), empty=1)
         assert found == pytest.approx(expected, abs=1e-12), name

@@ -135,7 +135,7 @@ def test_the_same_scores_under_every_convention(files: tuple[Path, Path]) -> Non
     assert title == f"{scores} on {data}, 30 lists"
     assert table.split()[:6] == ["metric", "letor4", "lightgbm", "paper", "sklearn", "trec"]
     assert [line.partition(":")[0] for line in described.splitlines()] == table.split()[1:6]
-    assert "paper: empty list = 1, gain 2^y-1" in described
+    assert "paper: empty list = 1 (no label > 0; map, " in described
     assert described.count("3 grades") == 5
     row = cells(evaluate_scores(cfg))["ndcg@10"]
     assert row[1] == row[2]  # LightGBM counts as the paper

@@ -14,6 +14,7 @@ from statsmodels.stats.weightstats import ttost_paired
 from ltr.errors import ConfigError
 from ltr.statistics import (
     BETTER,
+    DIFFER,
     EQUIVALENT,
     UNDECIDED,
     WORSE,
@@ -35,7 +36,6 @@ from ltr.statistics import (
     sign_flip_p,
     system_spread,
 )
-from ltr.statistics.bootstrap import deviations
 from ltr.statistics.spread import seed_variance
 
 ONE_PAIR = np.array([[0, 1]])
@@ -164,7 +164,7 @@ def test_many_pairs_can_still_pass_holm() -> None:
     base = rng.random(60)
     levels = {f"s{i}": system(base + 0.2 * i + rng.normal(0, 0.01, 60)) for i in range(16)}
     pairs = compare_systems(levels, samples=100)  # 120 pairs: 1 / 101 would be far too coarse
-    assert {pair.word for pair in pairs} == {WORSE}
+    assert {pair.word for pair in pairs} == {DIFFER}
 
 
 def test_effect_and_its_interval_agree_with_scipys_bca_bootstrap() -> None:
@@ -234,13 +234,13 @@ def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
 def test_bootstrap_varies_as_the_spread_says(seeds, folds) -> None:
     aligned = align(noisy(seeds=seeds, queries=100, folds=folds))
     variances = [seed_variance(aligned, i) for i in (0, 1)]
-    draws = draw(aligned, variances, samples=20_000)
+    draws = draw(aligned, samples=20_000)
     pair = difference_spread(aligned, variances, 0, 1)
-    off = deviations(draws, pair, 0, 1)
+    off = draws[:, 0] - draws[:, 1]
     assert off.mean() == pytest.approx(0, abs=4 * pair.error / math.sqrt(20_000))
-    assert off.std() == pytest.approx(pair.error, rel=0.03)
+    assert off.var() == pytest.approx(pair.queries, rel=0.06)
     alone = system_spread(aligned, variances, 0)
-    assert deviations(draws, alone, 0, None).std() == pytest.approx(alone.error, rel=0.03)
+    assert draws[:, 0].var() == pytest.approx(alone.queries, rel=0.06)
 
 
 def test_seeds_that_cancel_on_every_query_leave_an_interval() -> None:
@@ -270,10 +270,13 @@ def test_interval_of_few_seeds_is_as_wide_as_students() -> None:
     variances = [seed_variance(aligned, i) for i in (0, 1)]
     spread = difference_spread(aligned, variances, 0, 1)
     assert spread.df < 3
-    low, high = interval(
-        0.0, np.random.default_rng(0).normal(0, spread.error, 50_000), spread, alpha=0.05
-    )
-    half = stats.t.ppf(0.975, spread.df) * spread.error
+    off = np.random.default_rng(0).normal(0, math.sqrt(spread.queries), 50_000)
+    low, high = interval(0.0, off, spread, alpha=0.05)
+    raw = [found.raw for found in variances if found is not None]
+    welch = sum(raw) ** 2 / sum(one**2 for one in raw)
+    assert spread.df_training == pytest.approx(welch)
+    of_queries = stats.t.ppf(0.975, 3999) * math.sqrt(spread.queries)
+    half = math.hypot(of_queries, stats.t.ppf(0.975, welch) * math.sqrt(spread.training))
     assert (-low, high) == pytest.approx((half, half), rel=0.03)
 
 
@@ -285,21 +288,23 @@ def test_what_is_covered_is_said() -> None:
     }
     assert {key: pair.spread.covers for key, pair in said.items()} == {key: key for key in said}
     assert said["queries"].spread.uncovered == ("a", "b")
-    assert said["queries"].word == BETTER
+    assert said["queries"].word == said["folds"].word == DIFFER
     assert said["queries"].note == "these models, not the methods: one seed"
     assert said["folds"].spread.uncovered == ("a", "b")
     assert said["folds"].note == f"{said['queries'].note}, the same in every fold"
     assert said["seeds"].spread.uncovered == ()
     mixed = {"a": noisy(seeds=3, shift=0.2)["a"], "b": noisy(seeds=1)["b"]}
     assert only(mixed).spread.uncovered == ("b",)
+    assert only(mixed).word == DIFFER
 
 
 # --- verdicts
 
 
-def test_the_four_words() -> None:
+def test_the_words() -> None:
     assert only(noisy(shift=0.1)).word == BETTER
     assert only(noisy(shift=-0.1)).word == WORSE
+    assert only(noisy(seeds=1, shift=0.1)).word == only(noisy(seeds=1, shift=-0.1)).word == DIFFER
     assert only(noisy(shift=0.0), margin=0.1).word == EQUIVALENT
     assert only(noisy(shift=0.0), margin=0.001).word == UNDECIDED
 
@@ -385,7 +390,7 @@ def test_identical_systems() -> None:
 def test_a_constant_difference() -> None:
     base = np.random.default_rng(0).random(50)
     pair = only({"a": system(base + 0.1), "b": system(base)})
-    assert pair.word == BETTER
+    assert pair.word == DIFFER
     assert pair.interval == pytest.approx((0.1, 0.1))
     assert pair.effect.value == math.inf
     pair = only({"a": system(base + 0.001), "b": system(base)})

@@ -18,6 +18,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.kept import KeptModel, load_kept
+from ltr.experiment.labels import check_metrics
 from ltr.experiment.side_by_side import report
 from ltr.experiment.trust import trusted
 from ltr.experiment.values import required
@@ -58,6 +59,8 @@ def evaluate_kept(cfg: DictConfig) -> str:
         OmegaConf.update(node, "width", kept.transform.width)
     dataset = make_dataset(node)
     lists = dataset.split(cfg.split)
+    for convention in conventions.values():
+        check_metrics(cfg.split, lists, metrics, convention, dataset)
     data = ItemTensors(lists, kept.transform, device)
     values = {
         name: evaluate(

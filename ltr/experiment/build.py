@@ -35,6 +35,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "transform": ("lists",),
     "dataset": (),
 }
+_TRIED_LEVELS = 5
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,16 @@ class Experiment:
 def build(cfg: DictConfig) -> Experiment:
     """Build and try out every part of ``cfg`` without reading data.
 
+    Where the number of grades is not known yet some are assumed; ``ltr.experiment.labels`` finds
+    it in the data and builds again what depends on it.
+
     Raises:
         ConfigError: one line that names everything found wrong.
     """
     wrong: list[str] = []
+    if cfg.suggested.levels is None:
+        cfg = cfg.copy()
+        cfg.suggested.levels = _TRIED_LEVELS
 
     def attempt(make: Callable[[], Any]) -> Any:
         try:

@@ -15,9 +15,11 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.apply import check_not_input
 from ltr.experiment.configs import CONFIGS
 from ltr.experiment.conventions import chosen_conventions
+from ltr.experiment.labels import check_metrics
 from ltr.experiment.scores_file import read_scores
 from ltr.experiment.side_by_side import report
 from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics.checks import levels_for
 from ltr.metrics.ordering import sorted_once
 
 DEFAULT_METRICS = (
@@ -60,7 +62,9 @@ def evaluate_scores(cfg: DictConfig) -> str:
         files = sorted((CONFIGS / "metrics_as").glob("*.yaml"))
         known = {path.stem: OmegaConf.load(path) for path in files}
         OmegaConf.update(cfg, "metrics_as", known, force_add=True)
-    conventions = chosen_conventions(cfg, {"levels": max(2, int(lists.labels.max()) + 1)})
+    conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
+    for convention in conventions.values():
+        check_metrics(str(cfg.data), lists, metrics, convention, Path(cfg.data))
     values = {
         name: metrics_of_scores(lists, scores, metrics, convention, items=cfg.evaluation_items)
         for name, convention in conventions.items()

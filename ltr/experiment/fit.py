@@ -16,9 +16,10 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment
 from ltr.experiment.kept import check_size
+from ltr.experiment.places import place_of
 from ltr.experiment.trust import config_to_keep, trusts_trees
 from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
-from ltr.training.device import describe_device
+from ltr.training.device import check_memory, describe_device
 from ltr.training.trainer import AfterEpoch, Progress, Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
@@ -33,6 +34,7 @@ class Fitted:
     transform: FeatureTransform
     data: dict[str, ItemTensors]
     progress: Progress
+    computed_on: tuple[str, ...]  # every place, in order; the last is here
 
 
 def fit(
@@ -65,6 +67,8 @@ def fit(
         with fitting(folder / "last.pt"):
             transform = transform_of(last)
         check_size(experiment.model, transform.width, folder / "last.pt")
+    here = place_of(device.type, torch.get_num_threads())
+    places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
 
     torch.manual_seed(settings.seed)
     model = experiment.model(experiment.dataset.width).to(device)
@@ -75,15 +79,19 @@ def fit(
         "choices": dict(choices),
         "transform": transform.state(),
         "width": experiment.dataset.width,
+        "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
     }
+    if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
+        longest = min(int(lists["train"].lengths.max()), settings.list_size)
+        check_memory(model, longest, device, training=True)
     trainer = _trainer(experiment, model, folder, kept, after_epoch)
     log.info("%s", _introduction(experiment, choices, lists, model))
     if last is not None:
         trainer.resume(last)
         log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
-    return Fitted(model, transform, data, trainer.fit(data))
+    return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
 
 def parameters_of(model: nn.Module) -> int:

@@ -13,6 +13,7 @@ from ltr.data.dataset import SPLITS
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.code_hash import code_hash
 from ltr.experiment.configs import CONFIGS
+from ltr.experiment.labels import with_levels
 from ltr.experiment.own_code import digests, own_code, tree_library
 
 # Where and how fast a run is computed, not what; of monitor, all but vali counts all the same.
@@ -23,7 +24,8 @@ PLACES = (
 # The code that decides what a run computes; what is not there is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
-    "experiment/build.py", "experiment/fit.py", "experiment/run.py",
+    "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
+    "experiment/run.py",
 )  # fmt: skip
 _OF_TREES = "trees"  # decides nothing of a run whose model is another
 _OF_SCRIPTS = ("tables", "search")  # folders of configs that no run is composed from
@@ -36,7 +38,9 @@ def identity(config: DictConfig) -> str:
     Raises:
         ConfigError, DataError: its data are not there, or cannot be read.
     """
-    return _hash(config, _data(_frozen(config.dataset)))
+    data = _data(_frozen(config.dataset))
+    settled = with_levels(config, lambda: make_dataset(config.dataset).split("train"))
+    return _hash(settled, data)
 
 
 def identity_without_data(config: DictConfig) -> str:

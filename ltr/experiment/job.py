@@ -15,6 +15,7 @@ from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import PARTS, build
 from ltr.experiment.ending import is_full, one_line
 from ltr.experiment.identity import identity
+from ltr.experiment.places import asked_place, elsewhere
 from ltr.experiment.resolvers import run_folder
 from ltr.experiment.run import run
 from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
@@ -85,6 +86,8 @@ def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
     standing = take_up(folder, identity(cfg))
     if standing is Standing.DONE:
         log.info("%s is done already", folder)
+        if note := elsewhere([folder], asked_place(cfg)):
+            log.info("%s", note)
         return value_of(folder, str(cfg.select_on))
     if standing is Standing.CUT_OFF:
         cfg = cfg.copy()

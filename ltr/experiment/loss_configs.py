@@ -43,10 +43,8 @@ class LossConfig:
         return self.target.rpartition(".")[2]
 
     def values(self) -> dict[str, Any]:
-        """The knobs' values; what the data set suggests is as ``train.yaml`` has it."""
-        suggested = OmegaConf.load(CONFIGS / "train.yaml").suggested
-        loss = _node(self.name)
-        root = OmegaConf.create({"suggested": suggested, "loss": loss})
+        """The knobs' values; what the data decide is as for the public web data sets."""
+        root = OmegaConf.create({"suggested": _suggested(), "loss": _node(self.name)})
         values: Any = OmegaConf.to_container(root.loss, resolve=True)
         return {name: value for name, value in values.items() if not name.startswith("_")}
 
@@ -81,10 +79,15 @@ def loss_config(name: str) -> LossConfig:
 
 def _knob(name: str, value: str, comment: str) -> Knob:
     if value.startswith("${suggested."):
-        suggested = OmegaConf.load(CONFIGS / "train.yaml").suggested
-        value = str(suggested[value[len("${suggested.") : -1]])
-        comment += "; the data set's own where it has another"
+        value = str(_suggested()[value[len("${suggested.") : -1]])
+        comment += "; the data set's own where it has another, else found in its labels"
     return Knob(name, value, comment)
+
+
+def _suggested() -> Any:
+    """What ``train.yaml`` suggests, with grades as for the public web data sets."""
+    suggested = OmegaConf.load(CONFIGS / "train.yaml").suggested
+    return OmegaConf.merge(suggested, {"levels": 5})
 
 
 def _node(name: str) -> Any:

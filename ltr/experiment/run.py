@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
@@ -14,6 +15,7 @@ from ltr.data.dataset import SPLITS
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit, library_of, parameters_of
+from ltr.experiment.labels import settle
 from ltr.experiment.results import (
     commit,
     describe_lists,
@@ -50,6 +52,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     experiment.dataset.check()
     settings, device = experiment.settings, experiment.device
     lists = read_splits(experiment)
+    cfg, experiment = settle(cfg, experiment, lists)
     fitted = fit(cfg, experiment, lists, folder, choices)
     model, data, done = fitted.model, fitted.data, fitted.progress
 
@@ -98,6 +101,9 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "parameters": parameters_of(model),
             "wall_seconds": done.wall_seconds,
             "device": describe_device(device),
+            "device_type": device.type,
+            "threads": torch.get_num_threads(),
+            "computed_on": list(fitted.computed_on),
             "versions": versions() | library_of(model),
             "commit": commit(),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),

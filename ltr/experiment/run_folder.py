@@ -150,6 +150,11 @@ class RunFolder:
         """In words."""
         return str(self.results["convention"]["text"])
 
+    @property
+    def convention_keys(self) -> dict[str, Any]:
+        """Its keys, however it was put into words."""
+        return {k: value for k, value in self.results["convention"].items() if k != "text"}
+
     def _table(self, name: str, **how: Any) -> "pd.DataFrame":
         import pandas as pd
 

@@ -1,7 +1,8 @@
-"""Sums over the pairs y_i > y_j of a list, and their slopes, in memory of one row of pairs.
+"""Sums over pairs of a list's items, and their slopes, in memory of one row of pairs.
 
-The items of a list are put in descending order of label, so that the partners of an item are those
-from the next grade on: no pair is visited in vain. Everything is float64.
+The items of a list are put in descending order of label, so that of the pairs y_i > y_j the
+partners of an item are those from the next grade on: no pair is visited in vain. Everything is
+float64.
 """
 
 import numpy as np
@@ -31,6 +32,7 @@ def pair_lists(
     steps: Vector,
     factors: tuple[float, float, float],
     counted: int,
+    ordered: bool,
     cost: int,
     sigma: float,
     linear_from: float,
@@ -56,6 +58,8 @@ def pair_lists(
         steps: step at the distances 1, 2, ..., ``[list]``.
         factors: c, c_d and c_s.
         counted: ``ALL`` pairs, those with ``ANY`` item in front of the cutoff, or with ``BOTH``.
+        ordered: False to sum over all j != i, whatever their labels, where i is in front of the
+            cutoff.
         cost: ``LOGISTIC``, ``HINGE``, ``SQUARED_HINGE`` or ``EXPONENTIAL``.
         sigma: > 0.
         linear_from: where the exponential goes on as its tangent.
@@ -68,9 +72,9 @@ def pair_lists(
         items = items[np.argsort(-labels[i][items], kind="mergesort")]
         y = labels[i][items]
         value[i] = _one_list(
-            scores[i][items], y, _next_grade(y), own[i][items], gain[i][items], discount[i][items],
-            ranks[i][items], top[i][items], steps, factors, counted, cost, sigma, linear_from,
-            wanted, items, slope[i],
+            scores[i][items], _next_grade(y), own[i][items], gain[i][items], discount[i][items],
+            ranks[i][items], top[i][items], steps, factors, counted, ordered, cost, sigma,
+            linear_from, wanted, items, slope[i],
         )  # fmt: skip
 
 
@@ -87,7 +91,6 @@ def _next_grade(y: Vector) -> Rows:
 @kernel
 def _one_list(
     s: Vector,
-    y: Vector,
     lower: Rows,
     own: Vector,
     gain: Vector,
@@ -97,6 +100,7 @@ def _one_list(
     steps: Vector,
     factors: tuple[float, float, float],
     counted: int,
+    ordered: bool,
     cost: int,
     sigma: float,
     linear_from: float,
@@ -108,7 +112,7 @@ def _one_list(
     weights, pushes, slopes = np.empty(n), np.empty(n), np.zeros(n)
     value = 0.0
     for i in range(n):
-        first = lower[i]
+        first = lower[i] if ordered or not top[i] else 0
         if first == n or (counted == BOTH and not top[i]):
             continue
         w, push = weights[first:], pushes[first:]
@@ -119,6 +123,8 @@ def _one_list(
         if counted == BOTH or (counted == ANY and not top[i]):
             for j in range(len(w)):
                 w[j] *= top[first + j]
+        if first <= i:
+            w[i - first] = 0.0  # an item and itself are no pair
         if cost == LOGISTIC:
             value += _logistic(w, s[i], s[first:], sigma, push)
         elif cost == EXPONENTIAL:

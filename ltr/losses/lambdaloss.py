@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ltr.losses.inputs import kernels_apply, without_padding
 from ltr.losses.pairs_fused import sum_over_pairs
-from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
+from ltr.losses.pairwise import all_pairs, ordered_pairs, pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import dcg
 from ltr.metrics.gains import discounts, gains
@@ -31,17 +31,22 @@ def lambda_loss(
 ) -> PerList:
     """LambdaLoss of each list, ``[batch]``, >= 0.
 
-    Sum over the pairs y_i > y_j of w_ij log(1 + exp(-sigma (s_i - s_j))) at the current ranks r,
-    with G = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r) (Wang et al., 2018, sections 4 and 5):
+    Sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) at the current ranks r, with
+    G = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r) (Wang et al., 2018, sections 4 and 5):
 
-    - ``ndcg1``: w_ij = G_i d(r_i) (NDCG-Loss1, eq. 12).
-    - ``ndcg2``: w_ij = delta_ij |G_i - G_j|, delta_ij = |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|.
+    - ``ndcg1``: w_ij = G_i d(r_i), over all i != j whatever their labels (NDCG-Loss1, eq. 12).
+      Divided by log 2 it bounds the paper's cost, sum of G_i - sum of G_i d(r_i): 1/d(r) - 1 <=
+      r - 1, and each of the r - 1 items above i costs at least log 2. Over y_i > y_j alone it does
+      not. The paper's i = j, NDCG itself times log 2, has no gradient and is left out.
+    - ``ndcg2``: w_ij = delta_ij |G_i - G_j|, over the pairs y_i > y_j as all that follow, with
+      delta_ij = |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|.
     - ``ndcg2++``: w_ij = (rho_ij + mu delta_ij) |G_i - G_j|, rho_ij = |d(r_i) - d(r_j)|: mu = 0
       would be LambdaRank.
 
-    The weights are constants and the logarithm is natural (base 2 in the paper, a factor). A list
-    without pairs gives 0 without gradient. The paper has no cutoff: here the pairs and maxDCG are
-    those of the top k and the discounts are not cut.
+    The weights are constants and the logarithm is natural (base 2 in the paper, a factor). An empty
+    list gives 0 without gradient, under ``ndcg2`` and ``ndcg2++`` any list without pairs. The paper
+    has no cutoff: here the pairs and maxDCG are those of the top k and the discounts are not cut;
+    an item below the top k is set against those in it with lower labels only, in ``ndcg1`` too.
 
     Args:
         scores: ``[batch, list]``, higher is better. Ranks of ties follow the order of the items.
@@ -61,6 +66,9 @@ def lambda_loss(
     >>> mask = torch.tensor([[True, True]])
     >>> lambda_loss(scores, labels, mask, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
     tensor([0.8286])
+    >>> alike = torch.tensor([[1.0, 1.0]])  # sum G 1.2263 - NDCG 1 = 0.2263, times log 2 is 0.1569
+    >>> lambda_loss(scores, alike, mask, variant="ndcg1")
+    tensor([0.7001])
     >>> lambda_loss(scores, labels, mask, mu=1.0)  # 2 (1 - 1 / log2(1 + 2)) log(1 + e)
     tensor([0.9694])
     """
@@ -80,7 +88,7 @@ def lambda_loss(
             scores, labels, mask, cost="logistic", sigma=sigma,
             own=gain * of_item if first else None, gain=gain, discount=of_item,
             steps=discount[:-1] - discount[1:], factors=FACTORS[variant](mu), ranks=ranks, k=k,
-            pairs=pairs,
+            pairs=pairs, ordered=not first,
         )  # fmt: skip
     if variant == "ndcg1":
         weights = (gain * of_item).unsqueeze(-1).expand(-1, -1, mask.shape[-1])
@@ -91,7 +99,10 @@ def lambda_loss(
             weights = (of_item.unsqueeze(-1) - of_item.unsqueeze(-2)).abs() + mu * weights
         weights = weights * (gain.unsqueeze(-1) - gain.unsqueeze(-2)).abs()
     weights = weights * pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
-    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
+    summed = ordered_pairs(labels, mask)
+    if variant == "ndcg1":
+        summed = summed | (all_pairs(mask) & (ranks <= (k or mask.shape[-1])).unsqueeze(-1))
+    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma, pairs=summed)
 
 
 def _step(discount: Tensor, distances: Tensor) -> Tensor:

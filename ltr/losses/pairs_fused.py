@@ -28,6 +28,7 @@ def sum_over_pairs(
     factors: tuple[float, float, float] = (0.0, 0.0, 0.0),
     k: int | None = None,
     pairs: str = "any",
+    ordered: bool = True,
 ) -> PerList:
     """Sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
 
@@ -50,13 +51,15 @@ def sum_over_pairs(
         factors: c, c_d and c_s.
         k: cutoff rank, None for all pairs.
         pairs: ``"any"`` or ``"both"``, which pairs count at the cutoff.
+        ordered: False to sum over all j != i, whatever their labels, for i in front of the cutoff;
+            c_s is 0 then.
     """
     nothing = torch.zeros((), dtype=torch.float64).expand(mask.shape)
     weights = [nothing if x is None else x for x in (own, gain, discount)]
     ranks = mask.long() if ranks is None else ranks
     top = mask if k is None else ranks <= k
     steps = nothing[0] if steps is None else steps
-    knobs = (factors, "all" if k is None else pairs, cost, sigma, linear_from)
+    knobs = (factors, "all" if k is None else pairs, ordered, cost, sigma, linear_from)
     return _OverPairs.apply(scores, [labels, mask, *weights, ranks, top, steps], knobs)
 
 
@@ -65,10 +68,10 @@ class _OverPairs(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, constants: list[Tensor], knobs: tuple) -> Tensor:
         from ltr.kernels import pairs  # Numba takes half a second
 
-        factors, counted, cost, sigma, linear_from = knobs
+        factors, counted, ordered, cost, sigma, linear_from = knobs
         value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
         given = [to_array(x) for x in (scores, *constants)]
-        codes = getattr(pairs, counted.upper()), getattr(pairs, cost.upper())
+        codes = getattr(pairs, counted.upper()), ordered, getattr(pairs, cost.upper())
         wanted = ctx.needs_input_grad[0]
         over_lists(
             lambda lists: pairs.pair_lists(

@@ -14,7 +14,13 @@ Pairs = Bool[Tensor, "batch list list"]
 
 
 def pairwise_logistic(
-    scores: Scores, labels: Labels, mask: Mask, weights: Tensor, *, sigma: float = 1.0
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    weights: Tensor,
+    *,
+    sigma: float = 1.0,
+    pairs: Pairs | None = None,
 ) -> PerList:
     """Sum over the pairs y_i > y_j of w_ij log(1 + exp(-sigma (s_i - s_j))), ``[batch]``.
 
@@ -29,20 +35,28 @@ def pairwise_logistic(
         weights: ``[batch, list, list]``, finite, w_ij of item i over item j; those of other pairs
             are not used.
         sigma: > 0, slope of the logistic, in units of 1 / score.
+        pairs: ``[batch, list, list]``, the pairs to sum over instead.
 
     Raises:
         ConfigError: ``sigma`` is not above 0.
     """
     check_positive("sigma", sigma)
     scores, labels = without_padding(scores, labels, mask)
+    pairs = ordered_pairs(labels, mask) if pairs is None else pairs
     costs = -logsigmoid(sigma * (scores.unsqueeze(-1) - scores.unsqueeze(-2)))
-    return (weights.masked_fill(~ordered_pairs(labels, mask), 0) * costs).sum((-2, -1))
+    return (weights.masked_fill(~pairs, 0) * costs).sum((-2, -1))
 
 
 def ordered_pairs(labels: Labels, mask: Mask) -> Pairs:
     """Where item i is more relevant than item j, both of them real, ``[batch, i, j]``."""
     pairs = labels.unsqueeze(-1) > labels.unsqueeze(-2)
     return pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+
+
+def all_pairs(mask: Mask) -> Pairs:
+    """Where i and j are two real items, in both orders, ``[batch, i, j]``."""
+    itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
+    return mask.unsqueeze(-1) & mask.unsqueeze(-2) & ~itself
 
 
 def pairs_at_cutoff(scores: Scores, mask: Mask, *, k: int | None, pairs: str) -> Pairs:

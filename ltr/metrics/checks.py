@@ -60,5 +60,14 @@ def check_levels(levels: int) -> None:
         )
 
 
+def levels_for(largest: float) -> int:
+    """The number of grades of data whose largest label is ``largest``, which may be a real number.
+
+    >>> levels_for(4), levels_for(3.2), levels_for(0)
+    (5, 5, 2)
+    """
+    return max(2, math.ceil(largest) + 1)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -30,7 +30,8 @@ class Convention:
 
     Attributes:
         empty: what a list without a relevant item counts, from 0 to 1, or ``"skip"``: the mean
-            leaves it out.
+            leaves it out. Without one are, for map, mrr, precision and recall, a list with no label
+            from ``relevant`` on; for the other metrics one with no label above 0.
         gain: ``"exp2"`` (2^y - 1, the industry's DCG), ``"linear"`` (y, the traditional DCG), or a
             table: the gains of the grades 0, 1, 2, ....
         discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (the LETOR script: 1 at ranks 1 and 2,
@@ -47,8 +48,9 @@ class Convention:
         ConfigError: a value is not one of these.
 
     >>> print(Convention(empty=0, gain=[0, 1, 3]).describe())
-    empty list = 0, gains [0, 1, 3], discount 1/log2(1+rank), ties in file order, short lists \
-scored, relevant from label 1, map@k over all relevant items, 5 grades
+    empty list = 0 (no label > 0; map, mrr, precision, recall: none relevant), gains [0, 1, 3], \
+discount 1/log2(1+rank), ties in file order, short lists scored, relevant from label 1, map@k over \
+all relevant items, 5 grades
     """
 
     empty: float | int | str = 1.0
@@ -79,13 +81,14 @@ scored, relevant from label 1, map@k over all relevant items, 5 grades
             gain = f"gain {GAINS[self.gain]}"
         else:
             gain = f"gains [{', '.join(f'{value:g}' for value in self.gain)}]"
+        counts = "empty lists left out" if self.empty == "skip" else f"empty list = {self.empty:g}"
         parts = [
-            "empty lists left out" if self.empty == "skip" else f"empty list = {self.empty:g}",
+            f"{counts} (no label > 0; map, mrr, precision, recall: none relevant)",
             gain,
             f"discount {DISCOUNTS[self.discount]}",
             TIES[self.ties],
             SHORT[self.short],
-            f"relevant from label {self.relevant:g}",
+            f"relevant from label {self.relevant:.9g}",
             MAP_OVER[self.map_over],
             f"{self.levels} grades",
         ]

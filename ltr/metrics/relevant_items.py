@@ -14,7 +14,8 @@ def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int)
         ConfigError: ``relevant`` is not above 0.
     """
     check_positive("relevant", relevant)
-    return ((labels >= relevant) & mask).to(float_type(scores, labels))
+    at_least = labels.double() >= relevant  # in float32, 0.50000001 would be 0.5
+    return (at_least & mask).to(float_type(scores, labels))
 
 
 def precision(

@@ -1,13 +1,14 @@
 """The Context-Aware Ranker: self-attention between the items of a list."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from torch import nn
 
 from ltr.errors import ConfigError
 from ltr.models.checks import dropout_rate, positive_int, sizes_tuple
 from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform
-from ltr.models.encoder import Encoder
+from ltr.models.encoder import Encoder, EncoderBlock
 from ltr.models.packing import Packing
 from ltr.models.position import position_encoding
 from ltr.typing import Features, Mask, Ranks, Scores
@@ -86,6 +87,21 @@ class ContextAwareTransformer(nn.Module):
         )
         self.head = ScoringHead(size, output_activation)
         xavier_uniform(self)
+
+    def bytes_needed(self, items: int, *, training: bool) -> int:
+        """About what one list of ``items`` takes on a CPU, in bytes, besides the features.
+
+        Attention without gradients keeps no matrix of items by items; with them it keeps one for
+        each head of each block, and with dropout another, and needs two or three while it works.
+        """
+        first = cast(EncoderBlock, self.encoder.blocks[0])
+        size, wide = first.in_proj.in_features, first.linear1.out_features
+        vectors = items * (7 * size + 2 * wide)
+        if not training:
+            return 4 * vectors
+        blocks = len(self.encoder.blocks)
+        matrices = blocks * 2 + 3 if first.rate else blocks + 2
+        return 4 * (blocks * vectors + matrices * first.heads * items**2)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False.

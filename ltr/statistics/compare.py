@@ -8,7 +8,7 @@ import numpy as np
 from statsmodels.stats.multitest import multipletests
 
 from ltr.errors import ConfigError
-from ltr.statistics.bootstrap import deviations, draw, interval
+from ltr.statistics.bootstrap import draw, interval
 from ltr.statistics.comparison import Comparison
 from ltr.statistics.effect import effect_size
 from ltr.statistics.equivalence import equivalence_p
@@ -32,10 +32,10 @@ def compare_systems(
 ) -> list[Comparison]:
     """Compare every pair of ``systems``, or each with ``baseline``.
 
-    The word is about the methods as far as the runs tell: with several seeds, or one seed in each
-    of several folds, the variance of training counts; with one seed it cannot, the word is about
-    the trained models, and ``Comparison.note`` and ``spread.uncovered`` say so. Runs that differ
-    in the seed alone are one system; ``compare_seeds`` compares those.
+    With several seeds of both systems the word is about the methods. With one seed of either it
+    is about the trained models, in which a method can be lucky: it never is "better" or "worse"
+    then but "differ", and ``Comparison.note`` and ``spread.uncovered`` say so. Runs that differ in
+    the seed alone are one system; ``compare_seeds`` compares those.
 
     Holm (1979), "A simple sequentially rejective multiple test procedure", Scandinavian Journal
     of Statistics 6, keeps the chance of any wrong "better" or "worse" among all pairs below alpha.
@@ -134,11 +134,11 @@ def _compared(
         multipletests(each, method="holm")[1] if len(p) > 1 else each
         for each in (p, p_randomisation)
     )
-    draws = draw(aligned, seeds, samples=samples, seed=seed)
+    draws = draw(aligned, samples=samples, seed=seed)
 
     found = []
     for n, ((i, j), difference, spread) in enumerate(zip(pairs, differences, spreads, strict=True)):
-        off = deviations(draws, spread, i, j)
+        off = draws[:, i] - draws[:, j]
         outer = interval(difference, off, spread, alpha=alpha)
         inner = interval(difference, off, spread, alpha=2 * alpha)
         p_equivalence = equivalence_p(difference, spread.error, spread.df, margin)
@@ -151,6 +151,7 @@ def _compared(
             margin=margin,
             alpha=alpha,
             one_system=one_system,
+            one_seed=bool(spread.uncovered),
         )
         signs = np.sign(aligned.differences(i, j))
         found.append(

@@ -14,7 +14,7 @@ class Comparison:
 
     Attributes:
         first, second: names of the systems.
-        word: better, worse, equivalent or undecided.
+        word: better, worse, differ, equivalent or undecided.
         note: what the word leaves out, or nothing.
         difference: mean of first less mean of second.
         interval: of the difference, 1 - alpha.

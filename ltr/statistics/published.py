@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ltr.errors import ConfigError
-from ltr.statistics.bootstrap import deviations, draw, interval
+from ltr.statistics.bootstrap import draw, interval
 from ltr.statistics.spread import Spread, seed_variance, system_spread
 from ltr.statistics.values import SystemValues, align
 
@@ -16,7 +16,7 @@ class SystemInterval:
 
     Attributes:
         mean: mean over folds of the mean over queries, mean over seeds.
-        low, high: the interval, from the hierarchical bootstrap.
+        low, high: the interval, over queries and, where there are several, seeds.
         deviation: standard deviation over seeds of the mean of a seed's runs; NaN with one.
         seeds, queries, folds: how many.
         spread: the standard error and what it covers.
@@ -67,8 +67,8 @@ def interval_of(
     seeds = [seed_variance(aligned, 0)]
     spread = system_spread(aligned, seeds, 0)
     mean = float(aligned.means[0])
-    draws = draw(aligned, seeds, samples=samples, seed=seed)
-    low, high = interval(mean, deviations(draws, spread, 0, None), spread, alpha=alpha)
+    draws = draw(aligned, samples=samples, seed=seed)
+    low, high = interval(mean, draws[:, 0], spread, alpha=alpha)
     of_seeds = aligned.over_folds(aligned.values[0]).mean(1)
     return SystemInterval(
         mean=mean,

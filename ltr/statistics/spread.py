@@ -25,8 +25,7 @@ class Spread:
         covers: ``seeds``, ``folds`` (one seed in each of several folds) or ``queries`` alone.
         uncovered: systems with one seed. Where ``covers`` is ``folds``, what their trainings have
             in common, as all begin from the same weights, is not in ``error``; else nothing is.
-        shrink: for ``folds``, the factor that gives the folds' deviations the variance
-            ``training``.
+        df_queries, df_training: degrees of freedom of the two variances.
     """
 
     error: float
@@ -35,7 +34,8 @@ class Spread:
     training: float
     covers: str
     uncovered: tuple[str, ...]
-    shrink: float = 0.0
+    df_queries: float
+    df_training: float
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,11 @@ class SeedVariance:
         own: what the seeds add on every query alike: the variance of the mean of all runs.
         raw: the same with the seeds' chance agreement with these queries left in.
         df: of ``raw``.
-        effects: ``[seeds, groups]``, by how much a run is above its fold's mean, a group for each
-            fold, or a seed above the mean of all, one group; shrunk so that means of effects
-            resampled in each group vary by ``own``.
     """
 
     own: float
     raw: float
     df: int
-    effects: NDArray[np.float64]
 
 
 def seed_variance(aligned: Aligned, system: int) -> SeedVariance | None:
@@ -80,15 +76,10 @@ def seed_variance(aligned: Aligned, system: int) -> SeedVariance | None:
     freedom = (seeds - 1) * (aligned.queries - folds)
     residual = float((rest**2).sum()) / freedom if freedom else 0.0
     apart = float((effects**2).sum()) / ((seeds - 1) * folds) / (seeds * folds)
-    shared = effects.mean(1, keepdims=True)
-    together = float((shared**2).sum()) / (seeds - 1) / seeds
-    if together > apart:
-        effects = shared
+    together = float((effects.mean(1) ** 2).sum()) / (seeds - 1) / seeds
     raw = max(apart, together)
     chance = residual * float((1 / aligned.fold_sizes).mean()) / (seeds * folds)
-    own = max(0.0, raw - chance)
-    shrunk = effects * math.sqrt(own / raw) if raw else effects
-    return SeedVariance(own, raw, seeds - 1, shrunk)
+    return SeedVariance(max(0.0, raw - chance), raw, seeds - 1)
 
 
 def difference_spread(
@@ -135,19 +126,20 @@ def _spread(
     n, folds = aligned.queries, len(by_fold)
     single = tuple(aligned.names[i] for i in systems if seeds[i] is None)
     if n < 2:
-        return Spread(math.inf, 1.0, math.inf, 0.0, "queries", single)
+        return Spread(math.inf, 1.0, math.inf, 0.0, "queries", single, 1.0, 1.0)
     queries = deviation(values) ** 2 / n
     known = [found for i in systems if (found := seeds[i]) is not None]
     own, raw = sum(s.own for s in known), sum(s.raw**2 / s.df for s in known)
+    known_raw = sum(s.raw for s in known)
     least = min((s.df for s in known), default=n - 1)
-    covers, shrink = ("queries" if single else "seeds"), 0.0
+    covers = "queries" if single else "seeds"
     if single and folds >= FOLDS_AS_REPEATS:
         between = deviation(by_fold) ** 2 / folds
         own, raw = max(0.0, between - queries), between**2 / (folds - 1)
         least = folds - 1
-        covers = "folds"
-        shrink = math.sqrt(own / between) if between else 0.0
+        known_raw, covers = between, "folds"
     variance = queries + own
     freedom = queries**2 / (n - 1) + raw
     df = max(variance**2 / freedom, min(least, n - 1)) if freedom > 0 else float(n - 1)
-    return Spread(math.sqrt(variance), df, queries, own, covers, single, shrink)
+    df_training = known_raw**2 / raw if raw > 0 else float(least)
+    return Spread(math.sqrt(variance), df, queries, own, covers, single, float(n - 1), df_training)

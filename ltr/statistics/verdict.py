@@ -2,8 +2,9 @@
 
 from ltr.statistics.spread import Spread
 
-BETTER, WORSE, EQUIVALENT, UNDECIDED = "better", "worse", "equivalent", "undecided"
-WORDS = (BETTER, WORSE, EQUIVALENT, UNDECIDED)
+BETTER, WORSE, DIFFER = "better", "worse", "differ"
+EQUIVALENT, UNDECIDED = "equivalent", "undecided"
+WORDS = (BETTER, WORSE, DIFFER, EQUIVALENT, UNDECIDED)
 
 Interval = tuple[float, float]
 
@@ -15,7 +16,8 @@ def rule(margin: float, alpha: float) -> str:
         f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner} interval put the "
         f"difference within ±{margin:g}; else better or worse: p < {alpha:g} after Holm, p the "
         "larger of the randomisation test over queries and the t test over queries and trainings, "
-        f"and 0 outside the {sure} interval; else undecided"
+        f"and 0 outside the {sure} interval; with one seed of either row not better or worse but "
+        "differ: these models do, of the methods one seed cannot tell; else undecided"
     )
 
 
@@ -29,6 +31,7 @@ def verdict(
     margin: float,
     alpha: float,
     one_system: bool = False,
+    one_seed: bool = False,
 ) -> str:
     """The word for the first of a pair beside the second.
 
@@ -46,11 +49,14 @@ def verdict(
         margin: the largest difference that does not matter.
         alpha: of every test.
         one_system: the pair is two trainings of one system, of which neither can be better.
+        one_seed: there is one seed of either: the models may differ where the methods do not.
     """
     if p_equivalence < alpha and -margin < inner[0] and inner[1] < margin:
         return EQUIVALENT
     significant = p_holm < alpha and not outer[0] <= 0 <= outer[1]
     if significant and not one_system:
+        if one_seed:
+            return DIFFER
         return BETTER if difference > 0 else WORSE
     return UNDECIDED
 

@@ -1,10 +1,12 @@
 """Where and with how many threads the model runs."""
 
 import platform
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, DataError
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -25,6 +27,42 @@ def pick_device(name: str) -> torch.device:
             "device=auto"
         )
     return torch.device(name)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be taken there; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        return None
+    try:  # a container may have less than its machine
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        free.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
+    except (OSError, ValueError):
+        pass
+    return min(free, default=None)
+
+
+def check_memory(model: Any, items: int, device: torch.device, *, training: bool) -> None:
+    """See that a list of ``items`` fits, where ``model`` says what it takes.
+
+    Raises:
+        DataError: it does not; nothing was allocated for it.
+    """
+    if not hasattr(model, "bytes_needed"):
+        return
+    need, free = model.bytes_needed(items, training=training), free_memory(device)
+    if free is None or need <= free:
+        return
+    remedy = "set list_size lower" if training else "split this list"
+    raise DataError(
+        f"a list of {items:,} items takes {type(model).__name__} about {need / 1e9:.1f} GB "
+        f"{'to train on' if training else 'to score'}, {free / 1e9:.1f} GB are free: {remedy}, "
+        "take a machine with more, or train a model that scores each item alone (model=mlp)"
+    )
 
 
 def describe_device(device: torch.device) -> str:

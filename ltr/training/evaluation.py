@@ -12,6 +12,7 @@ from ltr.data.batches import Batch, ItemTensors, full_batches
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
+from ltr.training.device import check_memory
 from ltr.typing import Scores
 
 
@@ -41,7 +42,9 @@ def evaluate(
 
     Raises:
         TrainingError: the score of an item is not finite.
+        DataError: the longest list takes the model more memory than is free.
     """
+    check_memory(model, int(data.lengths.max()), data.device, training=False)
     out = {str(metric): np.full(len(data), np.nan) for metric in metrics}
     model.eval()
     with tqdm(total=len(data), desc="evaluate", unit="list", leave=False, disable=None) as bar:
@@ -72,7 +75,12 @@ def _check_finite(scores: Scores, batch: Batch, data: ItemTensors) -> None:
 def predict(
     model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
 ) -> NDArray[np.float32]:
-    """The score of every item, ``[items]``, in the order of ``data``."""
+    """The score of every item, ``[items]``, in the order of ``data``.
+
+    Raises:
+        DataError: the longest list takes the model more memory than is free.
+    """
+    check_memory(model, int(data.lengths.max()), data.device, training=False)
     out = np.full(int(data.offsets[-1]), np.nan, np.float32)
     model.eval()
     with tqdm(total=len(data), desc="predict", unit="list", leave=False, disable=None) as bar:

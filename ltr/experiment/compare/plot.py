@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from ltr.experiment.compare.report import Findings, table, text
-from ltr.experiment.figures.page import BLUE, GREEN, GREY, ORANGE, Drawing, page, style
-from ltr.statistics import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from ltr.experiment.figures.page import BLUE, GREEN, GREY, ORANGE, PURPLE, Drawing, page, style
+from ltr.statistics import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
 
-_COLOURS = {BETTER: BLUE, WORSE: ORANGE, EQUIVALENT: GREEN, UNDECIDED: GREY}
+_COLOURS = {BETTER: BLUE, WORSE: ORANGE, DIFFER: PURPLE, EQUIVALENT: GREEN, UNDECIDED: GREY}
 _LINE = 0.3  # inches for a system or a pair
 
 
@@ -21,7 +21,7 @@ def write_plot(findings: Findings, folder: Path) -> list[Path]:
         caption = (
             f"{findings.convention}. Bars: {1 - pairs[0].alpha:.0%} intervals over queries and, "
             f"where there are several, seeds. Band: the margin, ±{pairs[0].margin:g}. Blue: "
-            "better, orange: worse, green: equivalent, grey: undecided."
+            "better, orange: worse, purple: differ, green: equivalent, grey: undecided."
         )
         height = 1.6 + _LINE * (len(systems) + 2 * len(pairs))
         figure = page(findings.title, caption, width=9, height=height)

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import pandas as pd
 from tabulate import tabulate
 
-from ltr.statistics import BETTER, EQUIVALENT, WORSE, Comparison, SystemInterval, covers, rule
+from ltr.statistics import (
+    BETTER,
+    DIFFER,
+    EQUIVALENT,
+    WORSE,
+    Comparison,
+    SystemInterval,
+    covers,
+    rule,
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,12 @@ def _listed(lines: Sequence[str], markdown: bool) -> list[str]:
 
 
 def _sentence(pair: Comparison) -> str:
-    joint = {BETTER: "is better than", WORSE: "is worse than", EQUIVALENT: "is equivalent to"}
+    joint = {
+        BETTER: "is better than",
+        WORSE: "is worse than",
+        DIFFER: "differs from",
+        EQUIVALENT: "is equivalent to",
+    }
     return f"{pair.first} {joint.get(pair.word, 'is undecided beside')} {pair.second}"
 
 

@@ -9,6 +9,7 @@ from ltr.experiment.compare.order import Order
 from ltr.experiment.compare.report import Findings, text
 from ltr.experiment.compare.runs import find_runs
 from ltr.experiment.compare.systems import System, group, values_of
+from ltr.experiment.places import mixed
 from ltr.experiment.results import short_commit
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
@@ -82,6 +83,9 @@ def _made(systems: Sequence[System]) -> str:
     commits = {run.get("commit") or "unknown": None for run in runs}
     code = ", ".join(map(short_commit, commits))
     said = f"weights: {', '.join(rules)}; seeds {seeds}; commit {code}"
+    note = mixed((system.name, run.results) for system in systems for run in system.runs)
+    if note is not None:
+        said += f"\nNOTE {note}"
     for system in systems:
         of = {run.results.get("commit") or "unknown" for run in system.runs}
         if len(of) > 1:

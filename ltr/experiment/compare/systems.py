@@ -99,7 +99,7 @@ def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
     first = runs[0]
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
-        if run.convention != first.convention:
+        if run.convention_keys != first.convention_keys:
             raise ConfigError(
                 f"{first.folder} and {run.folder} are under different conventions "
                 f"({first.convention} | {run.convention}): train one of them again with the "

@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment, build
+from ltr.experiment.labels import settle
 from ltr.experiment.search.plan import Plan
 
 SPLITS_READ = ("train", "vali")  # a search never opens test
@@ -59,10 +60,14 @@ def digests(plan: Plan) -> dict[str, str]:
 
     Raises:
         DataError: a file is not there or malformed.
+        ConfigError: the loss or a metric cannot take a label.
     """
     found: dict[str, str] = {}
     for fold, repeat in {repeat.fold: repeat for repeat in plan.repeats}.items():
-        lists = read_lists(build(repeat.set(plan.config)))
+        config = repeat.set(plan.config)
+        experiment = build(config)
+        lists = read_lists(experiment)
+        settle(config, experiment, lists)
         place = "" if fold is None else f"fold {fold} "
         found |= {f"{place}{split}": part.digest for split, part in lists.items()}
     return found

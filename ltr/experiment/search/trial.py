@@ -17,6 +17,7 @@ from ltr.experiment.build import build
 from ltr.experiment.ending import is_full
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import code_digest
+from ltr.experiment.labels import settle
 from ltr.experiment.search.check import read_lists
 from ltr.experiment.search.claims import REACHED, Claim
 from ltr.experiment.search.plan import Plan, Repeat
@@ -121,6 +122,7 @@ def _train(config: DictConfig, choices: Mapping[str, str], folder: Path, report:
     """Train on train, select on vali; where it was cut off, from there."""
     experiment = build(config)
     lists = read_lists(experiment)
+    config, experiment = settle(config, experiment, lists)
     trees = str(config.model._target_).startswith("ltr.trees.")
     code = f"{code_digest(trees=trees)} torch {torch.__version__}\n"
     if _can_go_on(folder, code):

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pandas as pd
 
+from ltr.experiment.places import asked_place, elsewhere
 from ltr.experiment.sweep_names import asked
 from ltr.experiment.table.cost import estimate, expected
 from ltr.experiment.table.data_counts import make_statistics
 from ltr.experiment.table.execute import describe, execute
 from ltr.experiment.table.formats import terminal
-from ltr.experiment.table.measure import Measured, by_run, conventions_of, measure, whole
+from ltr.experiment.table.measure import (
+    Measured,
+    by_run,
+    check_test_lists,
+    conventions_of,
+    measure,
+    whole,
+)
 from ltr.experiment.table.missing import missing_libraries
 from ltr.experiment.table.numbers import numbers
 from ltr.experiment.table.order import MARGIN, Order
@@ -67,6 +75,9 @@ def _make_runs(table: Table, order: Order) -> bool:
             print(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
     print(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
     threads = max(1, (os.cpu_count() or 1) // workers)
+    done = list(dict.fromkeys(run.folder for run in runs if run.done))
+    if note := elsewhere(done, asked_place(runs[0].config, threads)):
+        print(note)
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")
@@ -74,7 +85,7 @@ def _make_runs(table: Table, order: Order) -> bool:
             print("\n" + estimate(runs, workers=workers, threads=threads))
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
-
+    check_test_lists(table, runs)
     given = {override.partition("=")[0] for override in order.overrides}
     extra = [] if "threads" in given or device.type == "cuda" else [f"threads={threads}"]
     failures = execute(todo, workers=workers, extra=extra)

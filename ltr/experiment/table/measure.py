@@ -13,6 +13,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.configs import CONFIGS
 from ltr.experiment.evaluate_scores import metrics_of_scores
+from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.plan import Run
 from ltr.experiment.table.spec import Table
@@ -63,6 +64,19 @@ def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
         assert isinstance(keys, dict)
         found[name] = Convention(**{str(k): v for k, v in keys.items()}, levels=levels)
     return found
+
+
+def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
+    """See, before anything runs, that the metrics of ``table`` mean something on the test lists.
+
+    Raises:
+        ConfigError: they do not; see ``check_metrics``.
+    """
+    metrics = [parse_metric(metric) for metric in table.metrics]
+    for run in {run.fold: run for run in runs}.values():
+        dataset = make_dataset(run.config.dataset)
+        for convention in conventions_of(table, int(run.config.suggested.levels)).values():
+            check_metrics("test", dataset.split("test"), metrics, convention, dataset)
 
 
 def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:

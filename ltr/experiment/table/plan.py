@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import hydra
@@ -13,8 +14,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.arguments import with_quotes
+from ltr.experiment.build import make_dataset
 from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import identity, identity_without_data, sources
+from ltr.experiment.labels import with_levels
 from ltr.experiment.mistakes import explain
 from ltr.experiment.own_code import own_sources
 from ltr.experiment.resolvers import register_resolvers
@@ -158,6 +161,8 @@ def _run(
     folder, absent = folder_of(label, config, output_dir), None
     try:
         known = identity(config)
+        dataset = make_dataset(config.dataset)
+        config = with_levels(config, partial(dataset.split, "train"))
     except DataError as error:
         if not absent_ok:
             raise

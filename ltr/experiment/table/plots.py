@@ -14,7 +14,7 @@ from ltr.experiment.table.drawing import BAND, INK, LINE, PAPER, page_style, pan
 from ltr.experiment.table.measure import CUTOFFS, Measured
 from ltr.experiment.table.page import Picture
 from ltr.experiment.table.verdicts import Verdicts
-from ltr.statistics.verdict import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from ltr.statistics.verdict import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
 
 _WIDTH = 10.4  # inches, of every drawing
 _ROW = 0.24  # inches, a line of text
@@ -258,7 +258,7 @@ def matrix(judged: Verdicts) -> Figure | None:
     if not judged.pairs:
         return None
     labels = list(judged.stacked.values)
-    colours = {BETTER: BLUE, WORSE: ORANGE, EQUIVALENT: GREY, UNDECIDED: None}
+    colours = {BETTER: BLUE, WORSE: ORANGE, DIFFER: PURPLE, EQUIVALENT: GREY, UNDECIDED: None}
     size = len(labels)
     figure = Figure(figsize=(_WIDTH, 1.6 + max(_ROW, 0.26) * size), layout="constrained")
     axes = figure.subplots()
@@ -282,9 +282,9 @@ def matrix(judged: Verdicts) -> Figure | None:
     axes.grid(visible=False)
     for side in axes.spines.values():
         side.set_visible(False)
-    handles = [_square(0, 0, to_rgba(c, 0.34)) for c in (BLUE, ORANGE)]
+    handles = [_square(0, 0, to_rgba(c, 0.34)) for c in (BLUE, ORANGE, PURPLE)]
     handles += [_square(0, 0, to_rgba(GREY, 0.22)), _square(0, 0, "none", edge=LINE)]
-    words = ["row better", "row worse", "equivalent", "undecided"]
+    words = ["row better", "row worse", "models differ", "equivalent", "undecided"]
     axes.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 

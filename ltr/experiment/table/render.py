@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from ltr.experiment.places import mixed
 from ltr.experiment.results import short_commit
 from ltr.experiment.table.measure import Measured
 from ltr.experiment.table.numbers import over_repeats
@@ -14,9 +15,9 @@ from ltr.experiment.table.report import Block, Cell, plain
 from ltr.experiment.table.spec import Published, Table
 from ltr.experiment.table.verdicts import Verdicts, interval_covers
 from ltr.metrics import Convention
-from ltr.statistics.verdict import BETTER, EQUIVALENT, UNDECIDED, WORSE
+from ltr.statistics.verdict import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
 
-TONES = {BETTER: "good", WORSE: "bad", EQUIVALENT: "same", UNDECIDED: "open"}
+TONES = {BETTER: "good", WORSE: "bad", DIFFER: "other", EQUIVALENT: "same", UNDECIDED: "open"}
 
 
 def blocks(
@@ -208,12 +209,14 @@ def facts(
     several = f"fold{'s' if len(folds) > 1 else ''} {' '.join(folds)}, " if folds else ""
     made = Counter(str(one.results.get("commit") or "unknown") for one in measured)
     commits = ", ".join(short_commit(commit) for commit in made)
+    places = mixed((one.run.label, one.results) for one in measured)
     found = [
         ("data", f"{config.dataset.name}, {several}test"),
         ("selection", _selection(runs)),
         ("seeds", " ".join(seeds)),
         ("runs", f"{len(measured)} of {len(runs)} runs are done"),
         ("commit", commits or "none yet"),
+        *([("computed on", places)] if places else []),
         ("±", _deviation(seeds, folds)),
     ]
     if partly := _partly(runs):

@@ -1,0 +1,208 @@
+"""What labels ask of losses and metrics: found in train, checked before the first batch."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import compose
+from folders import refused
+
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError
+from ltr.experiment.apply import evaluate_kept
+from ltr.experiment.build import build
+from ltr.experiment.evaluate_scores import evaluate_scores
+from ltr.experiment.identity import identity
+from ltr.experiment.job import resumed
+from ltr.experiment.labels import check_metrics, settle
+from ltr.experiment.run import run
+from ltr.metrics import Convention, parse_metric
+
+
+def text(labels: list[list[float]]) -> str:
+    """LETOR text of lists with these labels, a comment first."""
+    rows = [
+        f"{label:g} qid:q{q} 1:{q + i / 7:.3f} 2:{label / 9:.3f}"
+        for q, own in enumerate(labels)
+        for i, label in enumerate(own)
+    ]
+    return "\n".join(["# made", *rows]) + "\n"
+
+
+def folder(path: Path, **splits: list[list[float]]) -> list[str]:
+    """Overrides of a small experiment on lists with these labels."""
+    for split in ("train", "vali", "test"):
+        file = path / "mine" / f"{split}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text(splits.get(split, [[0, 1, 2], [1, 0]])))
+    return [
+        "dataset=letor", "dataset.folder=mine", f"data_dir={path}", f"cache_dir={path}/cache",
+        "model=linear", "transform=none", "epochs=1", "threads=1",
+    ]  # fmt: skip
+
+
+def settled(*overrides: str):
+    cfg = compose(*overrides)
+    experiment = build(cfg)
+    lists = {split: experiment.dataset.split(split) for split in ("train", "vali", "test")}
+    return settle(cfg, experiment, lists)
+
+
+def no(*overrides: str) -> str:
+    return refused(lambda: settled(*overrides), ConfigError)
+
+
+TEN = [[0, 10, 3], [7, 0]]
+
+
+@pytest.mark.parametrize("loss", ["rmse", "neuralerr"])
+def test_grades_come_from_train_and_are_kept(loss, tmp_path: Path) -> None:
+    given = folder(tmp_path, train=TEN, vali=TEN, test=TEN)
+    cfg = compose(*given, f"loss={loss}", "metrics=[err@5]")
+    out = tmp_path / "run"
+    out.mkdir()
+    run(cfg, out, {})
+    results = json.loads((out / "results.json").read_text())
+    assert results["convention"]["levels"] == 11
+    assert results["protocol"]["loss"]["levels"] == 11
+    again, _ = resumed(compose(f"resume={out}"), [f"resume={out}"])
+    assert again.loss.levels == again.convention.levels == 11
+    assert identity(again) == identity(cfg)
+    assert "11 grades" in evaluate_kept(compose(f"checkpoint={out}", config="evaluate"))
+
+
+@pytest.mark.parametrize(
+    ("largest", "levels"), [(0.0, 2), (1.0, 2), (3.0, 4), (2.5, 4), (31.0, 32)]
+)
+def test_real_labels_are_rounded_up(largest, levels, tmp_path: Path) -> None:
+    lists = [[0.0, largest], [0, 0]]
+    given = folder(tmp_path, train=lists, vali=[[0.0, 0.5]], test=[[0, 0.5]])
+    cfg, experiment = settled(*given, "dataset.labels=real", "loss=rmse")
+    assert cfg.suggested.levels == experiment.convention.levels == levels
+    assert experiment.loss.keywords["levels"] == levels
+
+
+def test_who_says_the_number_is_obeyed(tmp_path: Path) -> None:
+    given = folder(tmp_path, train=TEN)
+    _, experiment = settled(*given, "loss=rmse", "suggested.levels=20")
+    assert experiment.loss.keywords["levels"] == experiment.convention.levels == 20
+    _, experiment = settled(*given, "loss=rmse", "loss.levels=12.5")
+    assert experiment.loss.keywords["levels"] == 12.5
+    assert experiment.convention.levels == 11
+    for name, levels in {
+        "web30k": 5,
+        "web10k": 5,
+        "istella": 5,
+        "mq2008": 3,
+        "synthetic": 5,
+    }.items():
+        assert compose(f"dataset={name}").convention.levels == levels
+
+
+@pytest.mark.parametrize(
+    ("split", "loss"), [("vali", "rmse"), ("test", "ordinal"), ("test", "neuralerr")]
+)
+def test_a_label_above_the_grades_stops_with_its_line(split, loss, tmp_path: Path) -> None:
+    given = folder(tmp_path, **{split: [[0, 1], [4, 0]]})
+    said = no(*given, f"loss={loss}")
+    place = tmp_path / "mine" / f"{split}.txt"
+    assert said.startswith(f"{split} has label 4 (query id q1, {place}:4), ")
+    assert "set suggested.levels=5" in said
+    settled(*given, f"loss={loss}", "suggested.levels=5")
+    assert "set loss.levels=5" in no(*given, f"loss={loss}", "loss.levels=4")
+    settled(*given, "loss=listnet")  # reads no grades
+    assert "levels=5" in no(*given, "loss=listnet", "metrics=[err@3]")
+
+
+def test_boosted_trees_are_checked_as_well(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    given = folder(tmp_path, vali=[[0, 1], [4, 0]])
+    assert "levels=5" in no(*given, "model=lightgbm", "metrics=[err]")
+    assert "levels=5" in no(*given, "model=lightgbm", "loss=rmse")
+    settled(*given, "model=lightgbm")
+
+
+REAL = [[0.2, 0.8], [0.1, 0.3]]
+
+
+@pytest.mark.parametrize("metric", ["map", "mrr", "precision@5", "recall@5"])
+def test_a_metric_that_finds_nothing_relevant_stops(metric, tmp_path: Path) -> None:
+    given = folder(tmp_path, train=REAL, vali=REAL, test=[[0.1, 0.5]])
+    real = [*given, "dataset.labels=real", "loss=listnet", f"metrics=[{metric}]"]
+    said = no(*real, f"select_on={metric}")
+    assert said.startswith(
+        f"{metric} of vali: no list has a relevant item, the largest label is 0.8"
+    )
+    assert "set convention.relevant=0.8 or lower" in said
+    assert "of test" in no(*real, "convention.relevant=0.8")
+    settled(*real, "convention.relevant=0.5")
+    assert "of train" not in no(*real, "select_on=ndcg@5")
+
+
+def test_labels_that_are_all_zero_say_nothing(tmp_path: Path) -> None:
+    given = folder(tmp_path, test=[[0, 0], [0]])
+    assert no(*given, "loss=listnet").startswith("ndcg@5 of test: no list has a relevant item")
+    assert "be left out" in no(*given, "loss=listnet", "convention.empty=skip")
+
+
+def test_evaluations_are_checked_in_the_same_way(tmp_path: Path) -> None:
+    given = folder(tmp_path)
+    out = tmp_path / "run"
+    out.mkdir()
+    run(compose(*given, "loss=listnet"), out, {})
+    folder(tmp_path / "other", test=[[0, 9]])
+    other = [
+        f"checkpoint={out}", "dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}/other",
+    ]  # fmt: skip
+
+    def evaluated(*more: str) -> str:
+        return evaluate_kept(compose(*other, *more, config="evaluate"))
+
+    place = tmp_path / "other" / "mine" / "test.txt"
+    said = refused(lambda: evaluated("metrics=[err]"), ConfigError)
+    assert said.startswith(f"test has label 9 (query id q0, {place}:3), but convention.levels=3")
+    assert "set convention.levels=10" in said
+    assert "10 grades" in evaluated("metrics=[err]", "convention.levels=10")
+    evaluated("metrics=[ndcg]")
+    said = refused(lambda: evaluated("metrics=[map]", "convention.relevant=9.5"), ConfigError)
+    assert "set convention.relevant=9 or lower" in said
+
+
+def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> None:
+    data, scores = tmp_path / "data.txt", tmp_path / "scores.txt"
+    data.write_text(text([[0.2, 0.7], [3.5, 0]]))
+    scores.write_text("1\n2\n3\n4\n")
+
+    def evaluated(*more: str) -> str:
+        given = [f"scores={scores}", f"data={data}", "metrics_as=paper", *more]
+        return evaluate_scores(compose(*given, config="evaluate"))
+
+    assert "5 grades" in evaluated("metrics=[err]")
+    said = refused(lambda: evaluated("metrics=[err]", "convention.levels=4"), ConfigError)
+    assert f"{data}:4" in said
+    said = refused(lambda: evaluated("metrics=[map]", "convention.relevant=4"), ConfigError)
+    assert "set convention.relevant=3.5 or lower" in said
+
+
+def test_a_gain_too_large_is_blamed_before_training(tmp_path: Path) -> None:
+    lists = [[0, 1000], [1, 2]]
+    real = [*folder(tmp_path, train=lists), "dataset.labels=real"]
+    said = no(*real, "loss=neuralndcg")
+    assert "the gain of label 1000 (query id q0, " in said
+    assert "train.txt:3" in said
+    assert "loss=listnet convention.gain=linear" in said
+    assert "2^1000" in no(*real, "loss=neuralerr")
+    settled(*real, "loss=listnet")
+    huge = [*folder(tmp_path, vali=[[0, 2000]]), "dataset.labels=real", "loss=listnet"]
+    assert "set convention.gain=linear" in no(*huge)
+    settled(*huge, "convention.gain=linear")
+
+
+def test_an_item_of_lists_without_a_file_is_named() -> None:
+    labels = np.array([0, 1, 6, 2], np.float32)
+    lists = Lists(np.zeros((4, 1), np.float32), labels, np.array([0, 2, 4]), np.array(["a", "b"]))
+    metrics = [parse_metric("err@5")]
+    said = refused(lambda: check_metrics("test", lists, metrics, Convention()), ConfigError)
+    assert said.startswith("test has label 6 (query id b), but convention.levels=5")
+    check_metrics("test", lists, metrics, Convention(levels=7))

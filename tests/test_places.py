@@ -1,0 +1,83 @@
+"""Threads and devices: recorded, kept over resumes, compared, and no part of what a run is."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import compose
+
+from ltr.experiment.identity import identity
+from ltr.experiment.job import resumed
+from ltr.experiment.places import asked_place, elsewhere, mixed, places_of
+from ltr.experiment.run import run
+from ltr.training.checkpoint import load_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
+    first = compose(*tiny, "loss=listnet", "epochs=1", "threads=1")
+    run(first, tmp_path, {})
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["threads"], results["device_type"]) == (1, "cpu")
+    assert results["computed_on"] == ["cpu, 1 thread"]
+    more = [f"resume={tmp_path}", "epochs=2", "threads=2"]
+    again, _ = resumed(compose(*more), more)
+    run(again, tmp_path, {})
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["threads"] == 2
+    both = ["cpu, 1 thread", "cpu, 2 threads"]
+    assert results["computed_on"] == load_checkpoint(tmp_path / "last.pt")["computed_on"] == both
+    threads = {identity(compose(*tiny, f"threads={n}")) for n in (1, 2)}
+    assert len(threads) == 1
+
+    assert elsewhere([tmp_path], "cpu, 2 threads") is not None
+    other = compose(*tiny, "threads=2", "device=cpu")
+    assert asked_place(other) == "cpu, 2 threads"
+
+
+def keep(folder: Path, **results: object) -> Path:
+    folder.mkdir()
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+def test_a_finished_run_of_another_place_is_said(tmp_path: Path) -> None:
+    one = keep(tmp_path / "one", computed_on=["cpu, 1 thread"])
+    two = keep(tmp_path / "two", device="cpu (x86_64, 4 threads)")
+    gpu = keep(tmp_path / "gpu", device="NVIDIA H100 80GB HBM3")
+    assert elsewhere([one], "cpu, 1 thread") is None
+    said = elsewhere([one], "cuda") or ""
+    assert "\n" not in said
+    assert said.startswith(f"{one} was computed on cpu, 1 thread, now cuda is asked for")
+    assert said.endswith("to do it anew remove its folder")
+    said = elsewhere([one, two, gpu], "cpu, 1 thread") or ""
+    assert said.startswith(
+        f"2 finished runs, such as {two}, were computed on cpu, 4 threads and cuda"
+    )
+    assert places_of({}) == ()
+
+
+def test_runs_side_by_side_of_different_places_are_noted() -> None:
+    here, there = {"computed_on": ["cpu, 1 thread"]}, {"computed_on": ["cuda"]}
+    assert mixed([("a", here), ("b", here)]) is None
+    said = mixed([("a", here), ("a", there), ("b", here)]) or ""
+    assert "cpu, 1 thread: a (1), b (1); cuda: a (1)" in said
+
+
+def test_a_sweep_says_so(tiny, tmp_path, monkeypatch, caplog) -> None:
+    from ltr.experiment import job
+
+    cfg = compose(*tiny, "threads=2", "device=cpu")
+    keep(tmp_path / "run", computed_on=["cpu, 1 thread"], vali={"ndcg@5": 0.5})
+    monkeypatch.setattr(job, "take_up", lambda *_: job.Standing.DONE)
+    with caplog.at_level(logging.INFO):
+        assert job._continued(cfg, tmp_path / "run", {}) == 0.5
+    assert "was computed on cpu, 1 thread, now cpu, 2 threads is asked for" in caplog.text
