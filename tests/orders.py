@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ltr.experiment.compare.order import Order as CompareOrder
 from ltr.experiment.compare.order import compare_order
-from ltr.experiment.compose import typed
+from ltr.experiment.mistakes import typed
 from ltr.experiment.search.order import Order as SearchOrder
 from ltr.experiment.search.order import search_order
 from ltr.experiment.table.order import Order as TableOrder

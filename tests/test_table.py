@@ -14,9 +14,10 @@ from orders import table_of
 
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.configs import CONFIGS
+from ltr.experiment.mistakes import run_config
 from ltr.experiment.results import write_scores
 from ltr.experiment.table.make import make_table
-from ltr.experiment.table.plan import composed_row, plan
+from ltr.experiment.table.plan import plan
 from ltr.experiment.table.spec import StatisticsTable, Table, parse_table, read_table, tables
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
@@ -41,7 +42,7 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
     spec = read_table(name)
     if isinstance(spec, StatisticsTable):
         for overrides in spec.rows.values():
-            assert composed_row([*spec.settings, *overrides]).dataset.name in spec.rows
+            assert run_config([*spec.settings, *overrides])[0].dataset.name in spec.rows
         return
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
     runs = plan(spec, given, [1, 2], tmp_path)

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -18,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.errors import ConfigError
 from ltr.experiment.arguments import as_hydra
-from ltr.experiment.configs import CONFIGS
+from ltr.experiment.configs import CONFIGS, own_configs
 from ltr.experiment.ending import ending, one_line
 from ltr.experiment.mistakes import explain
 from ltr.experiment.resolvers import register_resolvers
@@ -69,7 +68,9 @@ def command(
                 nullcontext() if full else ending(stopped),
                 stoppable() if several else nullcontext(),
             ):
-                sys.argv[1:] = [*as_hydra(config_name, sys.argv[1:]), *_own_configs()]
+                own = own_configs()
+                also = [] if own is None else ["--config-dir", str(own)]
+                sys.argv[1:] = [*as_hydra(config_name, sys.argv[1:]), *also]
                 try:
                     entry(task)()
                 except Stop as stop:
@@ -84,15 +85,6 @@ def command(
         return main
 
     return decorate
-
-
-def _own_configs() -> list[str]:
-    """``./configs`` of the working directory as a place of the user's own configs."""
-    own = Path("configs")
-    given = {"--config-dir", "-cd"} & {argument.partition("=")[0] for argument in sys.argv}
-    if given or not own.is_dir() or own.resolve() == CONFIGS.resolve():
-        return []
-    return ["--config-dir", str(own.resolve())]
 
 
 class Stop(BaseException):

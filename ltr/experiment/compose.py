@@ -1,16 +1,11 @@
 """A config composed outside Hydra's own entry, for code that runs experiments by itself."""
 
-from collections.abc import Sequence
-
 import hydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, open_dict
 
-from ltr.errors import ConfigError
-from ltr.experiment.arguments import as_hydra
-from ltr.experiment.configs import CONFIGS
-from ltr.experiment.mistakes import explain
+from ltr.experiment.arguments import quoted
+from ltr.experiment.configs import CONFIGS, own_configs
 from ltr.experiment.resolvers import register_resolvers
 
 
@@ -20,21 +15,22 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
     >>> composed("train", "loss=listnet").loss["_target_"]
     'ltr.losses.listnet_loss'
     """
+    return with_choices(config_name, *overrides)[0]
+
+
+def with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
+    """The same, and what was chosen for each group: ``{"loss": "listnet", ...}``."""
     register_resolvers()
+    GlobalHydra.instance().clear()
+    own = own_configs()
+    also = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own}')}]"]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose(config_name, list(overrides))
-
-
-def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
-    """The config that a command composes from what a user types.
-
-    Raises:
-        ConfigError: one of the arguments is wrong.
-
-    >>> typed("compare", ["outputs/a", "seed=3"]).runs
-    ['outputs/a']
-    """
-    try:
-        return composed(config_name, *as_hydra(config_name, arguments))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, config_name)) from error
+        config = hydra.compose(config_name, [*overrides, *also], return_hydra_config=True)
+    choices = {
+        str(group): str(choice)
+        for group, choice in config.hydra.runtime.choices.items()
+        if choice is not None and not str(group).startswith("hydra")
+    }
+    with open_dict(config):
+        del config["hydra"]
+    return config, choices

@@ -1,6 +1,7 @@
 """Where the configs lie, and what can be chosen of them. Importing this is cheap."""
 
 import difflib
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -54,6 +55,17 @@ def help_of(config_name: str) -> str:
     parts = [said, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
     parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
     return "\n\n".join(parts).replace("$", "$$") + "\n"  # Hydra fills the help in as a template
+
+
+def own_configs() -> Path | None:
+    """The folder of the user's own configs: that of ``--config-dir``, else ``./configs``."""
+    given = [text for text in sys.argv if text.partition("=")[0] in ("--config-dir", "-cd")]
+    if given:
+        _, equals, value = given[-1].partition("=")
+        follows = sys.argv[sys.argv.index(given[-1]) + 1 :]
+        return Path(value).resolve() if equals else Path(*follows[:1]).resolve()
+    own = Path("configs").resolve()
+    return own if own.is_dir() and own != CONFIGS.resolve() else None
 
 
 def hint(word: str, known: Iterable[str]) -> str:

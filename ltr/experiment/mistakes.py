@@ -1,15 +1,16 @@
 """One line that says what is wrong and what to do, for errors of Hydra and OmegaConf."""
 
 import sys
+from collections.abc import Sequence
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ltr.errors import LTRError
-from ltr.experiment.configs import CONFIGS, choices, groups_of, hint
+from ltr.errors import ConfigError, LTRError
+from ltr.experiment.arguments import as_hydra, with_quotes
+from ltr.experiment.compose import composed, with_choices
+from ltr.experiment.configs import choices, groups_of, hint
 from ltr.experiment.ending import one_line
 
 
@@ -51,9 +52,7 @@ def _explain_key(key: str, config_name: str) -> str:
     parent, _, last = key.rpartition(".")
     names: list[str] = []
     try:
-        GlobalHydra.instance().clear()
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = hydra.compose(config_name, overrides=_group_choices(config_name))
+        cfg = composed(config_name, *_group_choices(config_name))
         node = OmegaConf.select(cfg, parent) if parent else cfg
         if node is None and parent in groups_of(config_name):
             return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
@@ -69,3 +68,32 @@ def _explain_key(key: str, config_name: str) -> str:
 def _group_choices(config_name: str) -> list[str]:
     groups = groups_of(config_name)
     return [arg for arg in sys.argv[1:] if arg.split("=")[0] in groups and "," not in arg]
+
+
+def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
+    """The config that a command composes from what a user types.
+
+    Raises:
+        ConfigError: one of the arguments is wrong.
+
+    >>> typed("compare", ["outputs/a", "seed=3"]).runs
+    ['outputs/a']
+    """
+    try:
+        return composed(config_name, *as_hydra(config_name, arguments))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, config_name)) from error
+
+
+def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config of ``train.py`` with ``overrides``, all resolved, and the choice of each group.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
+    try:
+        config, chosen = with_choices("train", *map(with_quotes, overrides))
+        OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, "train")) from error
+    return config, chosen

@@ -4,18 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.errors import ConfigError
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import PLACES
-from ltr.experiment.mistakes import explain
-from ltr.experiment.resolvers import register_resolvers
+from ltr.experiment.mistakes import run_config
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.space import Range, Space, chosen_space
 
@@ -75,7 +69,7 @@ class Plan:
         """
         values = parsed(overrides)
         if any(OmegaConf.select(self.config, key) is None or key in self.choices for key in values):
-            return compose_train([*self.overrides, *overrides])
+            return run_config([*self.overrides, *overrides])
         config = self.config.copy()  # a tenth of a second sooner than composed anew
         for key, value in values.items():
             OmegaConf.update(config, key, value)  # as Hydra does
@@ -100,7 +94,7 @@ def make_plan(order: Order) -> Plan:
     Raises:
         ConfigError: an override, a space, a fold or a seed is wrong.
     """
-    config, choices = compose_train(order.overrides)
+    config, choices = run_config(order.overrides)
     fixed = [override.lstrip("+").partition("=")[0] for override in order.overrides]
     space = chosen_space(choices, order.space, order.changes, fixed)
     _check_read(space, config)
@@ -137,30 +131,6 @@ def _check_read(space: Space, config: DictConfig) -> None:
             f"space: {', '.join(unread)} {'do' if len(unread) > 1 else 'does'} nothing to boosted "
             "trees: leave out; model.* are their settings"
         )
-
-
-def compose_train(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The config of ``train.py`` with ``overrides``, and what was chosen for each group.
-
-    Raises:
-        ConfigError: one of them is wrong.
-    """
-    register_resolvers()
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = hydra.compose("train", list(overrides), return_hydra_config=True)
-        choices = {
-            str(group): str(choice)
-            for group, choice in config.hydra.runtime.choices.items()
-            if choice is not None and not str(group).startswith("hydra")
-        }
-        with open_dict(config):
-            del config["hydra"]
-        OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, "train")) from error
-    return config, choices
 
 
 def settings_of(plan: Plan) -> dict[str, Any]:

@@ -7,8 +7,8 @@ if __name__ == "__main__":
 
 import sys
 
-from ltr.experiment.compose import typed
 from ltr.experiment.ending import ending
+from ltr.experiment.mistakes import typed
 from ltr.experiment.search.order import search_order
 from ltr.experiment.search.plan import make_plan
 from ltr.experiment.search.study import folder_of, open_study

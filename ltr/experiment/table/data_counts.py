@@ -8,11 +8,12 @@ import pandas as pd
 from ltr.data.dataset import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
+from ltr.experiment.mistakes import run_config
 from ltr.experiment.results import commit
 from ltr.experiment.table.formats import terminal
 from ltr.experiment.table.order import Order
 from ltr.experiment.table.output import write_table
-from ltr.experiment.table.plan import composed_row, merged
+from ltr.experiment.table.plan import merged
 from ltr.experiment.table.report import Block, Cell, Report
 from ltr.experiment.table.spec import StatisticsTable
 
@@ -33,7 +34,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
         rows = {chosen[-1].partition("=")[2]: ()}
     frames, complete, cells = [], True, []
     for label, overrides in rows.items():
-        config = composed_row(merged(table.settings, overrides, order.overrides))
+        config = run_config(merged(table.settings, overrides, order.overrides))[0]
         if config.dataset.get("folds"):
             config.dataset.fold = table.fold
         if order.dry_run:

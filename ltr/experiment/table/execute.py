@@ -17,12 +17,11 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from ltr.experiment.arguments import quoted
-from ltr.experiment.configs import CONFIGS
+from ltr.experiment.configs import own_configs
 from ltr.experiment.identity import changed
 from ltr.experiment.table.adopt import adopt
 from ltr.experiment.table.plan import Run
 
-_TRAIN = CONFIGS.parent / "train.py"
 _POLL_SECONDS = 0.2
 # What a run that goes on takes from the user anew; the rest is in its checkpoint.
 _PASSED_ON = ("trust", "data_dir", "cache_dir", "device", "threads")
@@ -33,8 +32,14 @@ def command_of(run: Run, *extra: str) -> list[str]:
     place = quoted(str(run.folder))
     if (run.folder / "last.pt").is_file():
         kept = [item for item in run.overrides if item.lstrip("+").partition("=")[0] in _PASSED_ON]
-        return [sys.executable, str(_TRAIN), f"resume={place}", *kept, *extra]
-    return [sys.executable, str(_TRAIN), *run.overrides, *extra, f"hydra.run.dir={place}"]
+        return [*_train_command(), f"resume={place}", *kept, *extra]
+    return [*_train_command(), *run.overrides, *extra, f"hydra.run.dir={place}"]
+
+
+def _train_command() -> list[str]:
+    own = own_configs()
+    also = [] if own is None else ["--config-dir", str(own)]
+    return [sys.executable, "-m", "ltr", "train", *also]
 
 
 def describe(run: Run) -> str:

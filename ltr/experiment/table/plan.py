@@ -6,21 +6,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
-from ltr.errors import ConfigError, DataError
-from ltr.experiment.arguments import with_quotes
+from ltr.errors import DataError
 from ltr.experiment.build import make_dataset
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.identity import identity, identity_without_data, sources
 from ltr.experiment.labels import with_levels
-from ltr.experiment.mistakes import explain
+from ltr.experiment.mistakes import run_config
 from ltr.experiment.own_code import own_sources
-from ltr.experiment.resolvers import register_resolvers
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.table.spec import Table
 
@@ -89,7 +82,7 @@ def plan(
     of_all, shared = sources(), dict[str, Path]()
     for label, row in table.rows.items():
         overrides = merged(table.settings, given, row)
-        config = composed_row(overrides)
+        config = run_config(overrides)[0]
         before = of_all | own_sources(config)
         for fold in _folds(table, config):
             for seed in seeds:
@@ -118,21 +111,6 @@ def merged(*parts: Sequence[str]) -> list[str]:
             kept = {other: text for other, text in kept.items() if not other.startswith(f"{key}.")}
         kept[key] = override
     return list(kept.values())
-
-
-def composed_row(overrides: Sequence[str]) -> DictConfig:
-    """The config of ``train.py`` with ``overrides``.
-
-    Raises:
-        ConfigError: one of them is wrong.
-    """
-    register_resolvers()
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return hydra.compose("train", [with_quotes(item) for item in overrides])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, "train")) from error
 
 
 def _folds(table: Table, config: DictConfig) -> Iterator[int | None]:
