@@ -1,4 +1,4 @@
-"""Where runs were computed: threads and device change the last digits, not what a run is."""
+"""Where runs were computed: threads and device change its digits, not what a run is."""
 
 import json
 import re
@@ -13,7 +13,7 @@ _THREADS = re.compile(r"^cpu .*?(\d+) threads\)$")
 
 
 def place_of(device: str, threads: int) -> str:
-    """What of a machine changes the last digits of a run: device type, on a CPU the threads.
+    """What of a machine changes the digits of a run: device type, on a CPU the threads.
 
     >>> place_of("cpu", 1), place_of("cuda", 8)
     ('cpu, 1 thread', 'cuda')
@@ -57,7 +57,7 @@ def elsewhere(folders: Sequence[Path], asked: str) -> str | None:
     count = f"{len(others)} finished runs, such as {first}," if len(others) > 1 else str(first)
     return (
         f"{count} {'were' if len(others) > 1 else 'was'} computed on {where}, now {asked} is asked "
-        "for: the last digits can differ; what is done stays, to do it anew remove its folder"
+        "for: results differ somewhat by it; what is done stays, to do it anew remove its folder"
     )
 
 
@@ -77,9 +77,7 @@ def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
         f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
         for place, names in counts.items()
     ]
-    return (
-        f"computed on different threads or devices, the last digits can differ: {'; '.join(said)}"
-    )
+    return f"computed on different threads or devices, results differ somewhat by it: {'; '.join(said)}"
 
 
 def _results(folder: Path) -> dict[str, Any]:
