@@ -77,7 +77,7 @@ def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
         f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
         for place, names in counts.items()
     ]
-    return f"computed on different threads or devices, results differ somewhat by it: {'; '.join(said)}"
+    return f"computed on different threads or devices, results differ by it: {'; '.join(said)}"
 
 
 def _results(folder: Path) -> dict[str, Any]:
