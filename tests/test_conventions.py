@@ -16,7 +16,7 @@ from ltr.metrics import Convention
 
 NAMED = {
     "paper": Convention(),
-    "lightgbm": Convention(map_over="reachable"),
+    "lightgbm": Convention(relevant=0.50000001, map_over="reachable"),
     "letor4": Convention(empty=0, discount="letor", short="zero"),
     "trec": Convention(empty=0, gain="linear"),
     "sklearn": Convention(empty=0, gain="linear", ties="averaged"),
@@ -84,6 +84,6 @@ def test_a_run_stores_its_convention_and_others_can_be_asked_for(
     table, described = evaluate_kept(both).split("\n\n")[1:]
     assert table.split()[:3] == ["metric", "letor4", "paper"]
     assert table.split()[-2] == f"{got['test_ndcg@5']:.4f}"
-    assert described.splitlines()[1] == f"paper: {Convention().describe()}"
+    assert described.splitlines()[1] == f"paper: {Convention(levels=3).describe()}"
     head = (tmp_path / "queries.csv").read_text().splitlines()[0]
     assert head == "qid,items,empty,letor4 ndcg@5,paper ndcg@5"

@@ -1,4 +1,4 @@
-"""Where runs were computed: threads and device change the last digits, not what a run is."""
+"""Where runs were computed: threads and device change its digits, not what a run is."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from ltr.experiment.run_folder import RunFolder
 
 
 def place_of(device: str, threads: int) -> str:
-    """What of a machine changes the last digits of a run: device type, on a CPU the threads.
+    """What of a machine changes the digits of a run: device type, on a CPU the threads.
 
     >>> place_of("cpu", 1), place_of("cuda", 8)
     ('cpu, 1 thread', 'cuda')
@@ -45,7 +45,7 @@ def elsewhere(folders: Sequence[Path], asked: str) -> str | None:
     count = f"{len(others)} finished runs, such as {first}," if len(others) > 1 else str(first)
     return (
         f"{count} {'were' if len(others) > 1 else 'was'} computed on {where}, now {asked} is asked "
-        "for: the last digits can differ; what is done stays, to do it anew remove its folder"
+        "for: results differ somewhat by it; what is done stays, to do it anew remove its folder"
     )
 
 
@@ -65,6 +65,4 @@ def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
         f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
         for place, names in counts.items()
     ]
-    return (
-        f"computed on different threads or devices, the last digits can differ: {'; '.join(said)}"
-    )
+    return f"computed on different threads or devices, results differ by it: {'; '.join(said)}"

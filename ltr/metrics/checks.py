@@ -60,7 +60,7 @@ def check_levels(levels: int) -> None:
         )
 
 
-def levels_for(largest: float) -> int:
+def levels_for(largest: float | int) -> int:
     """The number of grades of data whose largest label is ``largest``, which may be a real number.
 
     >>> levels_for(4), levels_for(3.2), levels_for(0)
