@@ -27,7 +27,7 @@ def main(name: str | None = None) -> None:
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
-        from ltr import commands
+        import ltr.commands as commands
 
         getattr(commands, name)()
     elif name in ("--help", "-h", "help"):

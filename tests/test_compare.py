@@ -49,7 +49,7 @@ def keep(
     ).to_csv(folder / "queries.csv", index=False)  # fmt: skip
     results = {
         "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
-        "convention": {"text": convention},
+        "convention": {"empty": convention, "text": convention},
         "select": "best",
         "select_on": select_on,
         "commit": commit,
@@ -262,7 +262,7 @@ def test_damage_is_named(tmp_path) -> None:
     ("arguments", "line"),
     [
         ([], "give run folders"),
-        (["x", "margn=1"], "margn=1: no such key; the keys are metric, margin"),
+        (["x", "margn=1"], "margn: no such key; the keys are alpha, baseline, margin"),
         (["x", "margin=a"], "margin=a: give a number"),
         (["x", "samples=-1"], "samples=-1: give a whole number >= 0"),
         (["nowhere"], "nowhere: no results.json there or below"),
@@ -319,9 +319,10 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
         run(cfg, folder, {"loss": "listnet", "model": "transformer"})
     code = (
         "import sys\n"
-        "from orders import comparison_of\n"
+        "from ltr.experiment.compare.order import compare_order\n"
+        "from ltr.experiment.mistakes import typed\n"
         "from ltr.experiment.compare.run import compare\n"
-        f"print(compare(comparison_of([{str(tmp_path)!r}, 'samples=500'])))\n"
+        f"print(compare(compare_order(typed('compare', [{str(tmp_path)!r}, 'samples=500']))))\n"
         "print('torch' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code]

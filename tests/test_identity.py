@@ -118,13 +118,13 @@ def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "CONFIGS", tmp_path)
-    for place in ("train.yaml", "loss/mine.yaml", "table/mine.yaml", "search/mine.yaml"):
+    for place in ("train.yaml", "loss/mine.yaml", "tables/mine.yaml", "search/mine.yaml"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text("a: 1")
     before = sources()
     assert any(path.parts[-2:] == ("losses", "listnet.py") for path in before)
     assert any(path.parts[-2:] == ("trees", "lightgbm.py") for path in before)
-    (tmp_path / "table/mine.yaml").write_text("a: 2")  # read by the table alone
+    (tmp_path / "tables/mine.yaml").write_text("a: 2")  # read by the table alone
     (tmp_path / "loss/new.yaml").write_text("a: 2")  # chosen by none that was planned
     assert not changed(before)
     (tmp_path / "loss/mine.yaml").write_text("a: 2")

@@ -19,7 +19,7 @@ SCRIPT = CONFIGS.parent / "scripts" / "list_losses.py"
 def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["list_losses.py", *arguments])
     # it would be this process that a stop ends
-    monkeypatch.setattr("ltr.training.interruption.end_when_stopped", lambda: None)
+    monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
     code: object = 0
     try:
         runpy.run_path(str(SCRIPT), run_name="__main__")
@@ -31,7 +31,7 @@ def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
-    code, out, _ = run(capsys, monkeypatch, "--markdown")
+    code, out, _ = run(capsys, monkeypatch, "markdown=true")
     assert code == 0
     cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in out.splitlines()[2:]]
     rows = [[cell.strip().replace("\\|", "|") for cell in row] for row in cells]

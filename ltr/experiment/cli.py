@@ -59,10 +59,8 @@ def command(
                 raise Stop(error) from error
 
         def main() -> None:
-            full = os.environ.get("HYDRA_FULL_ERROR") == "1"
-            os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
-            register_resolvers()
-            entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
+            given = os.environ.get("HYDRA_FULL_ERROR")
+            full = given == "1"
             several = {"-m", "--multirun"} & {*sys.argv[1:]}  # a launcher may have children to end
             with (
                 nullcontext() if full else ending(stopped),
@@ -71,6 +69,9 @@ def command(
                 own = own_configs()
                 also = [] if own is None else ["--config-dir", str(own)]
                 sys.argv[1:] = [*as_hydra(config_name, sys.argv[1:]), *also]
+                register_resolvers()
+                entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
+                os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
                 try:
                     entry(task)()
                 except Stop as stop:
@@ -79,6 +80,8 @@ def command(
                     if full:
                         raise
                     raise ConfigError(explain(error, config_name)) from error
+                finally:
+                    os.environ["HYDRA_FULL_ERROR"] = given or "0"
             if done is False:
                 sys.exit(1)
 

@@ -21,7 +21,7 @@ def place_of(device: str, threads: int) -> str:
 
 def places_of(results: Mapping[str, Any]) -> tuple[str, ...]:
     """Every place that a run in ``results.json`` was computed on, such as ``cpu, 2 threads``."""
-    return tuple(results["computed_on"])
+    return tuple(results.get("computed_on", ()))
 
 
 def asked_place(cfg: DictConfig, threads: int | None = None) -> str:
