@@ -15,6 +15,7 @@ from conftest import compose, make_lists, write_letor
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.evaluate_scores import evaluate_scores, metrics_of_scores
 from ltr.experiment.results import write_scores
+from ltr.experiment.run_folder import FILES, write_results
 from ltr.experiment.scores_file import read_scores
 from ltr.metrics import Convention, parse_metric
 
@@ -109,6 +110,19 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"binary: bytes that are not text; write the scores as"):
         read_scores(tmp_path / "binary", QIDS, "test.txt")
+
+
+def test_the_damaged_scores_of_a_run_are_refused(tmp_path: Path) -> None:
+    for name in FILES:
+        (tmp_path / name).write_text("score\n1\n2\n3\n")
+    write_results(tmp_path, {})
+    path = tmp_path / "scores.csv"
+    assert read_scores(path, QIDS, "test.txt").tolist() == [1, 2, 3]
+    path.write_text("score\n1\n2\n2\n")
+    with pytest.raises(DataError, match=r"scores\.csv is damaged.*run it again"):
+        read_scores(path, QIDS, "test.txt")
+    (tmp_path / "results.json").unlink()  # then they are a file of the user
+    assert read_scores(path, QIDS, "test.txt").tolist() == [1, 2, 2]
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class RunFolder:
     def checked_results(self) -> dict[str, Any]:
         """``results.json``, once it and all of ``FILES`` are known to be as the run left them."""
         for name in FILES:
-            self._checked(name)
+            self.checked(name)
         return self.results
 
     def damage(self) -> str | None:
@@ -158,10 +158,10 @@ class RunFolder:
     def _table(self, name: str, **how: Any) -> "pd.DataFrame":
         import pandas as pd
 
-        return pd.read_csv(io.BytesIO(self._checked(name)), **how)
+        return pd.read_csv(io.BytesIO(self.checked(name)), **how)
 
-    def _checked(self, name: str) -> bytes:
-        """The content of one of ``FILES``."""
+    def checked(self, name: str) -> bytes:
+        """The content of one of ``FILES``, as the run left it."""
         expected = self.results[_FILES].get(name)
         content = self._read(name)
         if _sha256(content) != expected:

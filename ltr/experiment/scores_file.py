@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
+from ltr.experiment.run_folder import FILES, RunFolder
 from ltr.whole import safe_cell
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -23,6 +24,8 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
     that it scores; without ``row`` the rows are those of the data, in their order. The output of
     ``scripts/predict.py`` is such a CSV.
 
+    The ``scores.csv`` of a finished run is refused where it is not as the run left it.
+
     Args:
         path: the file of scores.
         qids: the query id of each row of the data.
@@ -32,8 +35,11 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
         ``[rows]``, float64: scores that differ in the last digit stay different.
 
     Raises:
-        DataError: ``FILE:LINE: what stands there; what is expected``.
+        DataError: ``FILE:LINE: what stands there; what is expected``; or the file is damaged.
     """
+    run = RunFolder(path.parent)
+    if path.name in FILES and run.finished:
+        run.checked(path.name)
     scores = np.full(len(qids), np.nan)
     count, line = 0, 0
     for line, text, qid, place in _entries(path):

@@ -12,7 +12,7 @@ from random import Random
 
 from fire import readers
 from fire.children import LIMIT, Ended, child, end_orphans, program
-from fire.kills import differences, leftovers
+from fire.kills import differences, leftovers, parts_under
 from fire.outcomes import (
     CRASH,
     HANG,
@@ -124,7 +124,7 @@ def _filled(stage: Stage, case: Case, mounts: bool, rng: Random) -> Result:
         else:
             room = f"files of at most {int(share * expected.largest)} bytes"
         command = case.work.begin if case.source is None else case.work.go_on(folder)
-        parts = _parts(folder)
+        parts = parts_under(folder)
         had = run_folders(folder)
         ended = child(
             program(*command),
@@ -199,14 +199,10 @@ def _loadable(run: Path) -> Result:
 
 def _given_back(folder: Path, before: set[Path]) -> Result:
     """Whether the space of what was begun and not finished is free again, in any folder."""
-    parts = [str(path.relative_to(folder)) for path in sorted(_parts(folder) - before)]
+    parts = [str(path.relative_to(folder)) for path in sorted(parts_under(folder) - before)]
     if not parts:
         return Result(HARMLESS)
     return Result(LEFT, f"left on the full disk: {', '.join(parts[:3])}")
-
-
-def _parts(folder: Path) -> set[Path]:
-    return {path for path in folder.rglob("*") if path.suffix in (".part", ".tmp")}
 
 
 def _gone_on(stage: Stage, case: Case, expected: Expected, folder: Path) -> Result:

@@ -31,7 +31,8 @@ def subjects(stage: Stage) -> list[Subject]:
 def _damaged(stage: Stage, kind: Kind, rng: Random) -> list[Result]:
     """Damage files of the kind, read them, compare: a batch in one child, while it lives."""
     source, expected = kind.source(), _undamaged(stage, kind)
-    names = sorted(path for name in kind.files for path in source.glob(name) if path.stat().st_size)
+    found = {path for name in kind.files for path in source.glob(name) if path.is_file()}
+    names = sorted(path for path in found if path.stat().st_size)
     seeds = [rng.getrandbits(64) for _ in range(kind.batch)]
     results: list[Result] = []
     while len(results) < len(seeds):
@@ -71,6 +72,8 @@ def _read_batch(
         for (what,), (outcome, detail) in zip(lines[::2], lines[1::2], strict=False)
     ]
     if len(results) < len(seeds):
+        if not lines:
+            raise RuntimeError(f"{name}: {ended.err}")
         what = lines[-1][0]
         if ended.hung:
             results.append(Result(HANG, f"{what}: more than {limit:.0f} s"))

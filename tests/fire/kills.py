@@ -180,11 +180,20 @@ def leftovers(folder: Path) -> Result:
     """Parts of files, and locks that are held, that a work which is done leaves behind."""
     parts = [
         str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.name.endswith((".part", ".tmp")) and not _begun(path, folder)
+        for path in sorted(parts_under(folder))
+        if not _begun(path, folder)
     ]
     parts += [f"{name}, held" for name in _held(folder)]
     return Result(LEFT, f"left behind: {', '.join(parts[:4])}") if parts else Result(HARMLESS)
+
+
+def parts_under(folder: Path) -> set[Path]:
+    """Parts of files, by the name that ``ltr.whole`` gives them, or any other that tells of one."""
+    return {
+        path
+        for path in folder.rglob("*")
+        if path.name.startswith(".part-") or path.suffix in (".part", ".tmp")
+    }
 
 
 def _begun(path: Path, folder: Path) -> bool:

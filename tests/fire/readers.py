@@ -84,7 +84,7 @@ def of_results(run: Path) -> dict[str, Any]:
     from ltr.experiment.compare.runs import find_runs
 
     ((found,), _) = find_runs([str(run)])
-    queries = found.queries()
+    queries = found.queries
     columns = {str(name): queries[name].to_numpy() for name in queries.columns}
     return {"results": found.results, "queries": columns}
 
@@ -100,10 +100,11 @@ def of_scores(path: Path, data: Path) -> dict[str, Any]:
 
 def of_journal(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The trials of a search, as the search goes on with them."""
-    from ltr.experiment.search.order import parse_order
+    from ltr.experiment.mistakes import typed
+    from ltr.experiment.search.order import search_order
     from ltr.experiment.search.study import open_study
 
-    study = open_study(folder, parse_order(list(arguments)))
+    study = open_study(folder, search_order(typed("search", list(arguments))))
     return {
         "trials": [
             [trial.number, trial.state.name, trial.params, trial.values, dict(trial.user_attrs)]

@@ -128,9 +128,10 @@ def test_a_stop_is_clean_or_not(status: int, err: str, outcome: str) -> None:
     assert _stopped(ended, Moment(signal.SIGTERM, AT_WRITE, 1)).outcome == outcome
 
 
-def test_parts_of_files_are_leftovers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [".part-0a1b2c3d-last.pt", "last.pt.tmp"])
+def test_parts_of_files_are_leftovers(name: str, tmp_path: Path) -> None:
     assert leftovers(tmp_path).outcome == "harmless"
-    (tmp_path / ".last.pt.17.part").touch()
+    (tmp_path / name).touch()
     assert leftovers(tmp_path).outcome == "left"
 
 

@@ -1,6 +1,5 @@
 """The study of a search: kept in a journal that survives a kill, and known by what it is of."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ from filelock import FileLock
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.search.journal import SealedJournal
 from ltr.experiment.search.order import Order
 from ltr.experiment.search.plan import Plan
 
@@ -32,11 +31,12 @@ def open_study(folder: Path, order: Order) -> optuna.Study:
     Args:
         folder: of the search; it exists.
         order: sampler and pruner are made as it says.
+
+    Raises:
+        DataError: its journal is damaged.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    journal = folder / _JOURNAL
-    lock: Any = _JournalLock(journal)
-    storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
+    storage = JournalStorage(SealedJournal(folder / _JOURNAL))
     with study_lock(folder):
         return optuna.create_study(
             storage=storage,
@@ -102,32 +102,6 @@ def settle_identity(
 
 
 _ABSENT = "not set"
-
-
-class _JournalLock:
-    """Held by who writes to the journal; the kernel lets it go when its holder is killed."""
-
-    def __init__(self, journal: Path) -> None:
-        self._journal = journal
-        self._lock = FileLock(journal.with_name(f".{journal.name}.lock"))
-
-    def acquire(self) -> bool:
-        self._lock.acquire(poll_interval=0.01)
-        self._mend()
-        return True
-
-    def _mend(self) -> None:
-        """Drop a last line that a full disk, or the end of its writer, cut short."""
-        with self._journal.open("rb+") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 class _Sampler(BaseSampler):
