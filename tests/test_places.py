@@ -12,6 +12,7 @@ from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
 from ltr.experiment.places import asked_place, elsewhere, mixed, places_of
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import FILES, write_results
 from ltr.training.checkpoint import load_checkpoint
 
 
@@ -45,14 +46,16 @@ def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
 
 def keep(folder: Path, **results: object) -> Path:
     folder.mkdir()
-    (folder / "results.json").write_text(json.dumps(results))
+    for name in FILES:
+        (folder / name).write_text("")
+    write_results(folder, results)
     return folder
 
 
 def test_a_finished_run_of_another_place_is_said(tmp_path: Path) -> None:
     one = keep(tmp_path / "one", computed_on=["cpu, 1 thread"])
-    two = keep(tmp_path / "two", device="cpu (x86_64, 4 threads)")
-    gpu = keep(tmp_path / "gpu", device="NVIDIA H100 80GB HBM3")
+    two = keep(tmp_path / "two", computed_on=["cpu, 4 threads"])
+    gpu = keep(tmp_path / "gpu", computed_on=["cuda"])
     assert elsewhere([one], "cpu, 1 thread") is None
     said = elsewhere([one], "cuda") or ""
     assert "\n" not in said

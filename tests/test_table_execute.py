@@ -205,7 +205,7 @@ def test_a_run_that_goes_on_has_the_users_trust_and_places(
     (tmp_path / "mine").rename(moved / "mine")
     (again,) = plan(spec, [*given, f"data_dir={moved}", "threads=1"], [1], out)
     assert again.folder == begun.folder
-    command = [with_quotes(item) for item in command_of(again, "evaluation_items=99")[2:]]
+    command = [with_quotes(item) for item in command_of(again, "evaluation_items=99")[4:]]
     cfg, _ = resumed(compose(*command), command)  # refused where mine_kept is not trusted
     assert Path(cfg.resume) == begun.folder
     assert (cfg.data_dir, cfg.dataset.data_dir) == (str(moved), str(moved))

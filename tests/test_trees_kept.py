@@ -15,6 +15,7 @@ from made_trees import KINDS, LIBRARIES, booster_of, needed, order_of, reading, 
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept
+from ltr.experiment.mistakes import typed
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.trees import LightGBM, trial
@@ -72,7 +73,7 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
         assert splits.sum() == trees.leaves - 12
         assert ((splits > 0) == (gain > 0)).all()
 
-    text = importances(str(out), ["top=2", f"write={written}"])
+    text = importances_of(out, "top=2", f"write={written}")
     lines = text.splitlines()
     assert len(lines) == 1 + 2 + 2 + 1
     used = int((gain > 0).sum())
@@ -94,7 +95,12 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
         trees(torch.from_numpy(items)[None], torch.ones(1, 20, dtype=torch.bool))[0],
         rtol=1e-5,
     )
-    assert len(importances(str(out), ["top=0"]).splitlines()) == 1 + 2 + 5
+    assert len(importances_of(out, "top=0").splitlines()) == 1 + 2 + 5
+
+
+def importances_of(run: Path, *keys: str) -> str:
+    """What ``scripts/importances.py RUN KEY=VALUE ...`` prints."""
+    return importances(typed("importances", [str(run), *keys]))
 
 
 def read(library: str, path: Path):
@@ -113,18 +119,18 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     out.mkdir()
     run(compose(*tiny, "epochs=0"), out, {})
     with pytest.raises(CheckpointError, match=r"is a \w+, which has no importances of .*: give a"):
-        importances(str(out))
+        importances_of(out)
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
     with pytest.raises(CheckpointError, match=r"has no tree .*: resume it, or give another"):
-        importances(str(tmp_path / "none"))
+        importances_of(tmp_path / "none")
     for wrong, message in (
         ("top=many", "top=many: give a whole number >= 0"),
-        ("depth=2", "depth=2: no such key; after the run give top=20 or write=FOLDER"),
+        ("depth=2", "depth: no such key; the keys are run, top, write"),
         ("write=", "write=: that is no folder"),
         (f"write={tmp_path / 'none' / 'last.pt'}", "that is no folder, give write=FOLDER"),
     ):
         with pytest.raises(ConfigError, match=message):
-            importances(str(tmp_path / "none"), [wrong])
+            importances_of(tmp_path / "none", wrong)
 
 
 def test_the_command_needs_torch_for_work_only(data, tmp_path) -> None:
@@ -144,7 +150,7 @@ def test_the_command_needs_torch_for_work_only(data, tmp_path) -> None:
         [sys.executable, script, str(tmp_path / "run"), "top=1"],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
-    assert got.stdout == importances(str(tmp_path / "run"), ["top=1"]) + "\n"
+    assert got.stdout == importances_of(tmp_path / "run", "top=1") + "\n"
     got = subprocess.run(
         [sys.executable, script, str(tmp_path / "nowhere")],
         capture_output=True, text=True, check=False, cwd=ROOT,

@@ -28,8 +28,8 @@ def importances(cfg: DictConfig) -> str:
     required(cfg, "run")
     run, top = str(cfg.run), whole(cfg, "top", least=0)
     write = None if cfg.write is None else Path(cfg.write)
-    if write is not None and write.exists() and not write.is_dir():
-        raise ConfigError(f"write={write}: that is no folder, give write=FOLDER")
+    if write is not None and not (cfg.write and (write.is_dir() or not write.exists())):
+        raise ConfigError(f"write={cfg.write}: that is no folder, give write=FOLDER")
     register_resolvers()  # the run's config needs them
     model = load_kept(run, torch.device("cpu")).model
     if not isinstance(model, BoostedTrees):

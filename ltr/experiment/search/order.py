@@ -65,9 +65,8 @@ def search_order(cfg: DictConfig) -> Order:
     Raises:
         ConfigError: a value is wrong, or is nothing that a search can have.
 
-    >>> from ltr.experiment.compose import composed
-    >>> cfg = composed("search", "train=[model=mlp,'space.optimizer.lr=[float,1e-4,0.1,log]']")
-    >>> search_order(cfg).changes
+    >>> from ltr.experiment.mistakes import typed
+    >>> search_order(typed("search", ["space.optimizer.lr=[float,1e-4,0.1,log]"])).changes
     {'optimizer.lr': ['float', 0.0001, 0.1, 'log']}
     """
     overrides, changes = [], {}
