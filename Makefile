@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test fire check table3 bench format clean
+.PHONY: help setup train test fire lint check table3 bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,11 +48,12 @@ $(VENV)/.installed-gbdt: $(VENV)/.installed
 table3: $(VENV)/.installed-gbdt ## Table 3 of the NeuralNDCG paper (ARGS='dataset=istella seeds=3')
 	$(BIN)/python scripts/table.py table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
 
-check: $(VENV)/.installed-dev ## format check, lint, types and tests
+lint: $(VENV)/.installed-dev ## format check, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: lint test ## format check, lint, types and tests
 
 # allRank's pins exclude this torch, and its wheel brings a folder "tests": it lies by itself.
 $(VENV)/.installed-bench: $(VENV)/.installed
