@@ -56,7 +56,7 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object])
             file.flush()
             os.fsync(file.fileno())
             part.replace(path)
-            _sync(path.parent)
+            sync_folder(path.parent)
     except BaseException:
         with suppress(OSError):
             part.unlink()
@@ -159,7 +159,8 @@ def _one_line(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make what was renamed in ``folder`` safe on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -32,6 +32,7 @@ from ltr.data.digests import file_identity, settled
 from ltr.data.lists import Lists
 from ltr.data.lists_writer import ARRAYS, FILES, FORMAT_VERSION, META, ListsWriter, writing
 from ltr.errors import DataError
+from ltr.whole import sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -184,12 +185,12 @@ def _build(entry: Path, key: str, build: Callable[[ListsWriter], None], width: i
         if not writer.finished:
             raise RuntimeError("build has not called finish")
         with writing(entry.parent):
-            _sync_folder(temporary)
+            sync_folder(temporary)
             if entry.exists():
                 log.warning("the cache entry %s is %s and was made again", entry, _fault(entry))
                 _remove(entry)
             temporary.rename(entry)
-            _sync_folder(entry.parent)
+            sync_folder(entry.parent)
     except BaseException:
         writer.close()
         with suppress(OSError, DataError):
@@ -244,11 +245,3 @@ def _locked(entry: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
