@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ltr.experiment.cli import command
+from ltr.console.cli import command
 from ltr.training.interruption import stoppable
 
 _GOES_ON = "stopped; the same command goes on from here"
@@ -56,8 +56,8 @@ def prepare_data(cfg: DictConfig) -> None:
 @command("table", stopped=_GOES_ON)
 def table(cfg: DictConfig) -> bool:
     """Run what is missing of a table and write it; whether all that can be done here is done."""
-    from ltr.experiment.table.make import make_table
-    from ltr.experiment.table.order import table_order
+    from ltr.tables.make import make_table
+    from ltr.tables.order import table_order
 
     with stoppable():
         return make_table(table_order(cfg))
@@ -66,8 +66,8 @@ def table(cfg: DictConfig) -> bool:
 @command("compare")
 def compare(cfg: DictConfig) -> None:
     """Print which of the runs are better."""
-    from ltr.experiment.compare.order import compare_order
-    from ltr.experiment.compare.run import compare as comparison
+    from ltr.compare.order import compare_order
+    from ltr.compare.run import compare as comparison
 
     with stoppable():
         print(comparison(compare_order(cfg)))
@@ -76,11 +76,11 @@ def compare(cfg: DictConfig) -> None:
 @command("search", stopped=_GOES_ON)
 def search(cfg: DictConfig) -> bool:
     """Search for good settings on vali; whether all trials are finished."""
-    from ltr.experiment.search.order import need_optuna, search_order
+    from ltr.search.order import need_optuna, search_order
 
     order = search_order(cfg)
     need_optuna()
-    from ltr.experiment.search.make import search as make_search
+    from ltr.search.make import search as make_search
 
     with stoppable():
         return make_search(order)
@@ -118,7 +118,7 @@ def check_loss(cfg: DictConfig) -> bool:
 @command("figures")
 def figures(cfg: DictConfig) -> None:
     """Draw the figures that ``cfg`` names and print what they show."""
-    from ltr.experiment.figures.draw import draw_figures
+    from ltr.figures.draw import draw_figures
 
     with stoppable():
         print(draw_figures(cfg))
@@ -127,7 +127,7 @@ def figures(cfg: DictConfig) -> None:
 @command("benchmark")
 def benchmark(cfg: DictConfig) -> None:
     """Measure what ``cfg`` asks for, print the tables and keep them."""
-    from ltr.experiment.benchmark.run import benchmark as measured
+    from ltr.benchmark.run import benchmark as measured
 
     with stoppable():
         measured(cfg)

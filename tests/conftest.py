@@ -20,9 +20,9 @@ install_import_hook(
 import torch  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
+from ltr.console.configs import CONFIGS  # noqa: E402
+from ltr.console.resolvers import register_resolvers  # noqa: E402
 from ltr.data.lists import Lists  # noqa: E402
-from ltr.experiment.configs import CONFIGS  # noqa: E402
-from ltr.experiment.resolvers import register_resolvers  # noqa: E402
 
 torch.set_num_threads(1)
 settings.register_profile("explore")

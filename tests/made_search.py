@@ -8,10 +8,10 @@ import optuna
 import pytest
 from orders import search_of
 
+from ltr.console.configs import CONFIGS
 from ltr.errors import LTRError
-from ltr.experiment.configs import CONFIGS
-from ltr.experiment.search.make import search
-from ltr.experiment.search.study import open_study
+from ltr.search.make import search
+from ltr.search.study import open_study
 
 ROOT = CONFIGS.parent
 LR = "space.optimizer.lr=[float,1e-3,1e-1,log]"
@@ -24,7 +24,7 @@ def command(*arguments: str) -> list[str]:
 @pytest.fixture
 def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A search of a second, on a folder without a test file; its history is not drawn."""
-    monkeypatch.setattr("ltr.experiment.search.make.draw_history", lambda *args: [])
+    monkeypatch.setattr("ltr.search.make.draw_history", lambda *args: [])
     (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
     return [
         "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",

@@ -11,8 +11,8 @@ from conftest import make_lists, write_letor
 from orders import table_of
 
 from ltr.experiment.run import run
-from ltr.experiment.table import make
-from ltr.experiment.table.plan import Run
+from ltr.tables import make
+from ltr.tables.plan import Run
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from ltr.experiment.compare.order import Order as CompareOrder
-from ltr.experiment.compare.order import compare_order
-from ltr.experiment.mistakes import typed
-from ltr.experiment.search.order import Order as SearchOrder
-from ltr.experiment.search.order import search_order
-from ltr.experiment.table.order import Order as TableOrder
-from ltr.experiment.table.order import table_order
+from ltr.compare.order import Order as CompareOrder
+from ltr.compare.order import compare_order
+from ltr.console.mistakes import typed
+from ltr.search.order import Order as SearchOrder
+from ltr.search.order import search_order
+from ltr.tables.order import Order as TableOrder
+from ltr.tables.order import table_order
 
 
 def table_of(arguments: Sequence[str]) -> TableOrder:

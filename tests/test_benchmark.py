@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import compose
 
-from ltr.errors import ConfigError
-from ltr.experiment.benchmark import goals, losses, peers, report, whole_runs
-from ltr.experiment.benchmark.compare import (
+from ltr.benchmark import goals, losses, peers, report, whole_runs
+from ltr.benchmark.compare import (
     ABSENT,
     DIFFERS,
     FAILED,
@@ -21,11 +20,12 @@ from ltr.experiment.benchmark.compare import (
     Plan,
     Row,
 )
-from ltr.experiment.benchmark.growth import NOT_TRIED, growing
-from ltr.experiment.benchmark.measuring import peak_of
-from ltr.experiment.benchmark.run import benchmark
-from ltr.experiment.benchmark.work import Case
-from ltr.experiment.benchmark.worker import Worker, reply_to
+from ltr.benchmark.growth import NOT_TRIED, growing
+from ltr.benchmark.measuring import peak_of
+from ltr.benchmark.run import benchmark
+from ltr.benchmark.work import Case
+from ltr.benchmark.worker import Worker, reply_to
+from ltr.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAN = Plan(repeats=3, seconds=5, long=5)
@@ -73,7 +73,7 @@ class InThisProcess:
 
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
-    monkeypatch.setattr("ltr.experiment.benchmark.compare.Side", InThisProcess)
+    monkeypatch.setattr("ltr.benchmark.compare.Side", InThisProcess)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
+from ltr.console.configs import CONFIGS
 from ltr.experiment.build import build, make_dataset
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.run import run
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from conftest import compose
 
+from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.apply import evaluate_kept
 from ltr.experiment.build import build, make_convention
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.run import run
 from ltr.metrics import Convention

@@ -14,10 +14,10 @@ import torch
 from conftest import compose
 
 from ltr.errors import ConfigError, OutputError
-from ltr.experiment.figures.draw import draw_figures
-from ltr.experiment.figures.rank_distributions import distributions
-from ltr.experiment.figures.swept_score import figure1, figure2
-from ltr.experiment.figures.table1 import computed, table1
+from ltr.figures.draw import draw_figures
+from ltr.figures.rank_distributions import distributions
+from ltr.figures.swept_score import figure1, figure2
+from ltr.figures.table1 import computed, table1
 from ltr.relaxations import neural_sort, sinkhorn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,7 +125,7 @@ def test_table_1_says_what_is_wrong_with_the_sums_of_the_paper() -> None:
 
 
 def test_table_1_does_not_call_a_wrong_entry_equal(monkeypatch) -> None:
-    from ltr.experiment.figures import table1 as module
+    from ltr.figures import table1 as module
 
     monkeypatch.setitem(module.PRINTED, 0.1, [*module.PRINTED[0.1][:4], "0.9988", "0.3136", "14"])
     assert computed().groupby("temperature").agrees.sum().tolist() == [7, 6, 5, 6]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from test_cli import ROOT
 
+from ltr.console.ending import ending, is_full, one_line
+from ltr.console.log_file import LogFile
 from ltr.errors import OutputError
-from ltr.experiment.ending import ending, is_full, one_line
-from ltr.experiment.log_file import LogFile
 from ltr.training import history
 from ltr.training.history import Scalars
 
@@ -113,7 +113,7 @@ def test_what_is_behind_an_error_tells_whether_the_disk_is_full() -> None:
 
 
 def test_output_that_cannot_be_printed_is_one_line() -> None:
-    code = "from ltr.experiment.ending import ending\nwith ending(): print('x')"
+    code = "from ltr.console.ending import ending\nwith ending(): print('x')"
     with open("/dev/full", "w") as full:  # noqa: PTH123
         got = subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True,

@@ -11,8 +11,8 @@ from test_table import SYNTHETIC, runs_of
 from ltr.experiment import identity as identities
 from ltr.experiment import own_code
 from ltr.experiment.identity import changed, identity_without_data, sources
-from ltr.experiment.table.plan import plan
-from ltr.experiment.table.spec import only
+from ltr.tables.plan import plan
+from ltr.tables.spec import only
 
 
 def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ltr.console.configs import CONFIGS
 from ltr.experiment.check_loss import imported
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.list_losses import details, table
 from ltr.experiment.loss_configs import loss_config, loss_names
 

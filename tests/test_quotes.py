@@ -6,7 +6,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltr.experiment.arguments import quoted, with_quotes
+from ltr.console.arguments import quoted, with_quotes
 
 NAMES = [
     "/home/müller/x", "/home/o'neil/x", "/tmp/a#b", "a&b", "a;b", "a b", "a,b", "a=b", "~x", "a!b",

@@ -14,11 +14,11 @@ from orders import search_of
 
 from ltr.errors import DataError
 from ltr.experiment.run import run
-from ltr.experiment.search.best_file import best_text, write_best
-from ltr.experiment.search.claims import finished, worth
-from ltr.experiment.search.plan import make_plan
-from ltr.experiment.search.trial import Report
-from ltr.experiment.search.watch import sentence
+from ltr.search.best_file import best_text, write_best
+from ltr.search.claims import finished, worth
+from ltr.search.plan import make_plan
+from ltr.search.trial import Report
+from ltr.search.watch import sentence
 
 small = small_search
 

@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from orders import search_of
 
 from ltr.errors import DataError, OutputError
-from ltr.experiment.search.claims import (
+from ltr.search.claims import (
     Claim,
     Nothing,
     begin,
@@ -20,8 +20,8 @@ from ltr.experiment.search.claims import (
     reason,
     release_dead,
 )
-from ltr.experiment.search.plan import Plan, make_plan
-from ltr.experiment.search.study import open_study
+from ltr.search.plan import Plan, make_plan
+from ltr.search.study import open_study
 
 small = small_search
 
@@ -128,7 +128,7 @@ def test_only_a_process_that_died_costs_a_try(
 
     for _ in range(4):
         with monkeypatch.context() as patch:
-            patch.setattr("ltr.experiment.search.work.do_trial", fail)
+            patch.setattr("ltr.search.work.do_trial", fail)
             with pytest.raises(kind, match=message):
                 searched(*small, "trials=1")
     assert searched(*small, "trials=1")

@@ -18,11 +18,11 @@ from made_search import command, refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
 
 from ltr.errors import OutputError
-from ltr.experiment.search.best_file import check_free
-from ltr.experiment.search.claims import finished
-from ltr.experiment.search.order import Order
-from ltr.experiment.search.trial import Report
-from ltr.experiment.search.work import work_at_once
+from ltr.search.best_file import check_free
+from ltr.search.claims import finished
+from ltr.search.order import Order
+from ltr.search.trial import Report
+from ltr.search.work import work_at_once
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -55,7 +55,7 @@ def test_changed_code_is_told(
 ) -> None:
     assert searched(*small, "trials=1", "epochs=1")
     assert "note: the code changed" not in capsys.readouterr().out
-    monkeypatch.setattr("ltr.experiment.search.make.code_digest", lambda: "other")
+    monkeypatch.setattr("ltr.search.make.code_digest", lambda: "other")
     assert searched(*small, "trials=1", "epochs=1")
     assert "note: the code changed since" in capsys.readouterr().out
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     last.write_bytes(last.read_bytes()[:100])
     stopped()
     assert "resumed at epoch" not in caplog.text
-    monkeypatch.setattr("ltr.experiment.search.trial.code_digest", lambda trees: "other")
+    monkeypatch.setattr("ltr.search.trial.code_digest", lambda trees: "other")
     caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text

@@ -6,7 +6,7 @@ import pytest
 from optuna.storages.journal import BaseJournalBackend
 
 from ltr.errors import DataError
-from ltr.experiment.search.journal import SealedJournal
+from ltr.search.journal import SealedJournal
 
 LOGS = [{"op_code": 0, "study_name": "search"}, {"op_code": 6, "values": [0.5]}, {"op_code": 8}]
 

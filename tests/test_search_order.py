@@ -8,10 +8,10 @@ from made_search import command, refused
 from orders import search_of
 
 from ltr.errors import LTRError
-from ltr.experiment.search import order as order_module
-from ltr.experiment.search.check import check_space
-from ltr.experiment.search.order import Order, need_optuna
-from ltr.experiment.search.plan import make_plan
+from ltr.search import order as order_module
+from ltr.search.check import check_space
+from ltr.search.order import Order, need_optuna
+from ltr.search.plan import make_plan
 
 
 @pytest.mark.parametrize(

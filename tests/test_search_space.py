@@ -8,11 +8,11 @@ from made_search import refused
 from orders import search_of
 
 from ltr.errors import LTRError
-from ltr.experiment.search.check import check_space
-from ltr.experiment.search.claims import Claim, begin, claim
-from ltr.experiment.search.plan import make_plan
-from ltr.experiment.search.space import FORMS, Choice, Range, distribution, parse_space, spaces
-from ltr.experiment.search.study import open_study
+from ltr.search.check import check_space
+from ltr.search.claims import Claim, begin, claim
+from ltr.search.plan import make_plan
+from ltr.search.space import FORMS, Choice, Range, distribution, parse_space, spaces
+from ltr.search.study import open_study
 
 
 @pytest.mark.parametrize("model", [name for name in spaces() if not name.startswith("loss/")])

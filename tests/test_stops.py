@@ -53,7 +53,7 @@ def test_what_is_under_way_is_undone(tmp_path) -> None:
     got = program(
         f"""
         from pathlib import Path
-        from ltr.experiment.ending import ending
+        from ltr.console.ending import ending
         from ltr.whole import write_whole
         def half(file):
             file.write(b"half")

@@ -10,9 +10,9 @@ import pytest
 from folders import finish
 from test_cli import call, start
 
+from ltr.console.sweep_names import job_dir, sweep_dir
 from ltr.errors import ConfigError
 from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of, was_resumed
-from ltr.experiment.sweep_names import job_dir, sweep_dir
 
 
 def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:

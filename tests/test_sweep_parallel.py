@@ -7,8 +7,8 @@ import hydra
 import pytest
 from test_cli import call
 
-from ltr.experiment import resolvers
-from ltr.experiment.configs import CONFIGS
+from ltr.console import resolvers
+from ltr.console.configs import CONFIGS
 from ltr.experiment.sweep import SweepSummary
 
 

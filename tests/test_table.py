@@ -12,13 +12,13 @@ import pytest
 from conftest import make_lists
 from orders import table_of
 
+from ltr.console.configs import CONFIGS
+from ltr.console.mistakes import run_config
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.configs import CONFIGS
-from ltr.experiment.mistakes import run_config
 from ltr.experiment.results import write_scores
-from ltr.experiment.table.make import make_table
-from ltr.experiment.table.plan import plan
-from ltr.experiment.table.spec import StatisticsTable, Table, parse_table, read_table, tables
+from ltr.tables.make import make_table
+from ltr.tables.plan import plan
+from ltr.tables.spec import StatisticsTable, Table, parse_table, read_table, tables
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 

@@ -11,10 +11,10 @@ from test_table import runs_of
 
 from ltr.experiment.job import resumed
 from ltr.experiment.run import run as train
-from ltr.experiment.table import adopt as adopting
-from ltr.experiment.table.adopt import adopt
-from ltr.experiment.table.plan import Run, plan
-from ltr.experiment.table.spec import only
+from ltr.tables import adopt as adopting
+from ltr.tables.adopt import adopt
+from ltr.tables.plan import Run, plan
+from ltr.tables.spec import only
 from ltr.training.checkpoint import load_checkpoint
 
 

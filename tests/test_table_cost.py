@@ -9,13 +9,13 @@ from made_table import made, write_data
 from orders import table_of
 
 from ltr.errors import DataError
-from ltr.experiment.table import cost
-from ltr.experiment.table.cost import estimate
-from ltr.experiment.table.make import make_table
-from ltr.experiment.table.plan import plan
-from ltr.experiment.table.spec import Table, only, read_table
-from ltr.experiment.table.timing import Cost, measured
-from ltr.experiment.table.workload import Shape, drawn_lists, shape_of
+from ltr.tables import cost
+from ltr.tables.cost import estimate
+from ltr.tables.make import make_table
+from ltr.tables.plan import plan
+from ltr.tables.spec import Table, only, read_table
+from ltr.tables.timing import Cost, measured
+from ltr.tables.workload import Shape, drawn_lists, shape_of
 
 COST = Cost(step=2.0, steps=10, epochs=3, evaluation=5.0, last=7.0)
 

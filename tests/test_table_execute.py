@@ -16,13 +16,13 @@ from made_table import write_data
 from orders import table_of
 from test_table import run, runs_of, table
 
-from ltr.experiment.arguments import with_quotes
+from ltr.console.arguments import with_quotes
 from ltr.experiment.job import resumed
 from ltr.experiment.run import run as train
-from ltr.experiment.table import execute as executing
-from ltr.experiment.table.execute import CHANGED, command_of, execute
-from ltr.experiment.table.plan import Run, plan
-from ltr.experiment.table.spec import only
+from ltr.tables import execute as executing
+from ltr.tables.execute import CHANGED, command_of, execute
+from ltr.tables.plan import Run, plan
+from ltr.tables.spec import only
 
 
 def test_a_killed_table_goes_on(small: list[str], tmp_path: Path) -> None:

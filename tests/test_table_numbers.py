@@ -11,16 +11,16 @@ from folders import finish
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
-from ltr.experiment.table import missing
-from ltr.experiment.table.measure import Measured, stacked, whole
-from ltr.experiment.table.missing import missing_libraries
-from ltr.experiment.table.numbers import numbers, over_repeats
-from ltr.experiment.table.plan import Run
-from ltr.experiment.table.render import blocks, facts, unfinished
-from ltr.experiment.table.report import Block
-from ltr.experiment.table.spec import Published, Table, parse_table, read_table
-from ltr.experiment.table.verdicts import Verdicts, judge
 from ltr.metrics import Convention
+from ltr.tables import missing
+from ltr.tables.measure import Measured, stacked, whole
+from ltr.tables.missing import missing_libraries
+from ltr.tables.numbers import numbers, over_repeats
+from ltr.tables.plan import Run
+from ltr.tables.render import blocks, facts, unfinished
+from ltr.tables.report import Block
+from ltr.tables.spec import Published, Table, parse_table, read_table
+from ltr.tables.verdicts import Verdicts, judge
 
 TABLE = Table(
     name="mine",

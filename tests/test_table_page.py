@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from made_table import Made, made
 
-from ltr.experiment.table.drawing import page_style, svg
-from ltr.experiment.table.formats import latex, latex_text, markdown, terminal
-from ltr.experiment.table.page import Picture, page
-from ltr.experiment.table.report import Block, Cell, Report
+from ltr.figures.drawing import page_style, svg
+from ltr.tables.formats import latex, latex_text, markdown, terminal
+from ltr.tables.page import Picture, page
+from ltr.tables.report import Block, Cell, Report
 
 _VOID = {"meta", "link", "br", "hr", "img", "input"}
 EVIL = """<script>alert("&'x'")</script> | a_b_ % $ # {x} ~ ^ \\ [y] *z* `w`"""

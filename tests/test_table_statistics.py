@@ -8,9 +8,9 @@ from made_table import write_data
 from orders import table_of
 
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.table.data_counts import beside, cells_of
-from ltr.experiment.table.make import make_table
-from ltr.experiment.table.spec import StatisticsTable, read_table
+from ltr.tables.data_counts import beside, cells_of
+from ltr.tables.make import make_table
+from ltr.tables.spec import StatisticsTable, read_table
 
 
 def test_any_data_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,10 @@ import torch
 from conftest import compose, make_lists
 from made_trees import KINDS, LIBRARIES, booster_of, needed, order_of, reading, tensors, train
 
+from ltr.console.mistakes import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept
-from ltr.experiment.mistakes import typed
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.trees import LightGBM, trial

@@ -14,17 +14,17 @@ from conftest import compose
 from folders import refused
 from omegaconf import OmegaConf
 
+from ltr.console.configs import CONFIGS
+from ltr.console.mistakes import user_error
+from ltr.console.resolvers import register_resolvers, run_folder
+from ltr.console.sweep_names import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.apply import evaluate_kept
 from ltr.experiment.build import PARTS
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
-from ltr.experiment.mistakes import user_error
-from ltr.experiment.resolvers import register_resolvers, run_folder
 from ltr.experiment.run import run
 from ltr.experiment.sweep import without_places
-from ltr.experiment.sweep_names import typed
 from ltr.experiment.trust import TARGETS, trusted
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.values import required
 from ltr.data.batches import ItemTensors
 from ltr.data.dataset import SPLITS
 from ltr.data.letor import MemorySink, parse_letor
@@ -21,7 +22,6 @@ from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.side_by_side import report
 from ltr.experiment.trust import trusted
-from ltr.experiment.values import required
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
 from ltr.training.evaluation import evaluate, predict

@@ -13,11 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
+from ltr.console.mistakes import user_error
 from ltr.data.dataset import Dataset
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.mistakes import user_error
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings

@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
+from ltr.console.configs import hint
+from ltr.console.values import required, texts, whole
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.configs import hint
 from ltr.experiment.loss_configs import loss_config, loss_names
-from ltr.experiment.values import required, texts, whole
 from ltr.metrics.spec import METRICS
 
 if TYPE_CHECKING:  # both import torch

@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.configs import CONFIGS
 from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.apply import check_not_input
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.scores_file import read_scores

@@ -9,10 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.configs import CONFIGS
 from ltr.data.dataset import SPLITS
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.code_hash import code_hash
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.own_code import digests, own_code, tree_library
 

@@ -8,10 +8,10 @@ import torch
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.console.resolvers import register_resolvers
+from ltr.console.values import required, whole
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.kept import load_kept
-from ltr.experiment.resolvers import register_resolvers
-from ltr.experiment.values import required, whole
 from ltr.trees import BoostedTrees
 from ltr.whole import make_folder, write_frame, write_whole
 

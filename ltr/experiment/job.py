@@ -11,12 +11,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.ending import is_full, one_line
+from ltr.console.resolvers import run_folder
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import PARTS, build
-from ltr.experiment.ending import is_full, one_line
 from ltr.experiment.identity import identity
 from ltr.experiment.places import asked_place, elsewhere
-from ltr.experiment.resolvers import run_folder
 from ltr.experiment.run import run
 from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
 from ltr.experiment.trust import MAY_CHANGE, OF_USER, kept_config, trusted

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ltr.console.resolvers import run_folder
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError
 from ltr.experiment.build import make_convention, make_model, make_settings
-from ltr.experiment.resolvers import run_folder
 from ltr.experiment.trust import kept_config, trusted, trusts_trees
 from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
 from ltr.trees import BoostedTrees

@@ -6,8 +6,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from ltr.console.configs import CONFIGS, hint
 from ltr.errors import ConfigError
-from ltr.experiment.configs import CONFIGS, hint
 
 _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")
 

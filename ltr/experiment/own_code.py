@@ -11,8 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.configs import CONFIGS
 from ltr.experiment.code_hash import code_hash
-from ltr.experiment.configs import CONFIGS
 
 _NOT_OWN = ("ltr", "torch")
 # The distributions that a class of ltr.trees may come from.

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltr.console.sweep_names import typed
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.sweep_names import typed
 from ltr.whole import write_whole
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from ltr.console.arguments import quoted
+from ltr.console.cli import Stop
+from ltr.console.configs import CONFIGS
 from ltr.errors import DataError, OutputError
-from ltr.experiment.arguments import quoted
-from ltr.experiment.cli import Stop
-from ltr.experiment.configs import CONFIGS
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.standing import was_resumed
 from ltr.whole import write_csv, write_whole

@@ -239,15 +239,15 @@ def warm() -> None:
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
+    import ltr.compare.run
     import ltr.data.published.prepare
     import ltr.experiment.apply
-    import ltr.experiment.compare.run
     import ltr.experiment.evaluate_scores
     import ltr.experiment.job
-    import ltr.experiment.search.make
-    import ltr.experiment.table.make  # noqa: F401
-    from ltr.experiment.configs import CONFIGS
-    from ltr.experiment.resolvers import register_resolvers
+    import ltr.search.make
+    import ltr.tables.make  # noqa: F401
+    from ltr.console.configs import CONFIGS
+    from ltr.console.resolvers import register_resolvers
 
     for library in ("lightgbm", "xgboost", "catboost"):
         with suppress(ImportError):

@@ -81,7 +81,7 @@ def of_cache(cache: Path, data: Path) -> dict[str, Any]:
 
 def of_results(run: Path) -> dict[str, Any]:
     """A finished run as ``compare`` takes it: results and metrics of every query."""
-    from ltr.experiment.compare.runs import find_runs
+    from ltr.compare.runs import find_runs
 
     ((found,), _) = find_runs([str(run)])
     queries = found.queries
@@ -100,9 +100,9 @@ def of_scores(path: Path, data: Path) -> dict[str, Any]:
 
 def of_journal(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The trials of a search, as the search goes on with them."""
-    from ltr.experiment.mistakes import typed
-    from ltr.experiment.search.order import search_order
-    from ltr.experiment.search.study import open_study
+    from ltr.console.mistakes import typed
+    from ltr.search.order import search_order
+    from ltr.search.study import open_study
 
     study = open_study(folder, search_order(typed("search", list(arguments))))
     return {

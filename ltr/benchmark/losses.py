@@ -1,0 +1,150 @@
+"""Losses forward and backward, ours and allRank's, on the same scores and labels."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from ltr.benchmark import peers
+from ltr.benchmark.work import OURS, Answer, Case, Work
+from ltr.console.compose import composed
+from ltr.console.configs import CONFIGS
+from ltr.experiment.build import bind
+from ltr.training.trainer import Loss
+
+GRADES = 5  # labels are 0 to 4
+PADDED = -1.0  # how allRank marks padding, in the labels
+
+# What allRank has: its function, and how our values of the lists become its one number. The
+# gradients of NeuralNDCG differ by what 20 more Sinkhorn iterations (50 to our 30) still move.
+ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
+    "neuralndcg": ("neuralNDCG", {}, "mean_nonempty"),
+    "neuralndcg_t": ("neuralNDCG_transposed", {}, "mean_nonempty"),
+    "lambdarank": (
+        "lambdaLoss",
+        {"weighing_scheme": "lambdaRank_scheme", "reduction_log": "natural"},
+        "sum",
+    ),
+    "lambdaloss": (
+        "lambdaLoss",
+        {"weighing_scheme": "ndcgLoss2PP_scheme", "reduction_log": "natural"},
+        "sum",
+    ),
+    "ranknet": ("rankNet", {}, "mean_pairs"),
+    "approxndcg": ("approxNDCGLoss", {}, "mean"),
+    "listnet": ("listNet", {}, "mean"),
+    "listmle": ("listMLE", {}, "mean"),
+    "rmse": ("pointwise_rmse", {"no_of_levels": GRADES}, "mean"),
+}
+TOLERANCE = {"value": 1e-4, "gradient": 1e-2}
+
+
+def cases(sizes: DictConfig) -> list[Case]:
+    """Every loss of ``configs/loss`` on a padded batch, then long lists."""
+    batch, items = int(sizes.batch), int(sizes.list_size)
+    found = []
+    for name in sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml")):
+        found.append(case(name, batch, items, half_padded=True))
+    for name, lengths in sizes.long_lists.items():
+        found += [case(str(name), 1, int(n), half_padded=False) for n in lengths]
+    return found
+
+
+def case(loss: str, batch: int, items: int, *, half_padded: bool) -> Case:
+    """A loss on ``batch`` lists of ``items`` items; ``half_padded``: half of them are padding."""
+    settings = {"loss": loss, "batch": batch, "items": items, "half_padded": half_padded}
+    sides = (OURS, "allrank") if loss in ALLRANK else (OURS,)
+    return Case(f"{loss} [{batch}, {items}]", settings, sides, TOLERANCE)
+
+
+def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
+    """Forward and backward of a loss for one side."""
+    scores, labels, mask = _batch(settings, device)
+    name = str(settings["loss"])
+    objective: Callable[[Tensor], Tensor]
+    function, knobs, reduction = ALLRANK.get(name, ("", {}, "mean"))
+    if side == OURS:
+        loss = bind(composed("train", f"loss={name}").loss, "loss")
+        scale = _scale(reduction, labels, mask)
+
+        objective = partial(_sum, loss, labels, mask, scale)
+    else:
+        objective = _allranks(function, knobs, labels.masked_fill(~mask, PADDED), device)
+    return Work(
+        call=partial(_forward_backward, objective, scores),
+        answer=partial(_answer, objective, scores, mask),
+        amount=int(settings["batch"]),
+        unit="lists",
+    )
+
+
+def _batch(settings: Mapping[str, Any], device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores in (-1, 1), as a Tanh on the output gives them, labels and mask; seeded by size.
+
+    Half padded means lengths drawn evenly from 1 to all, one list being full. For ListMLE, which
+    draws the order of equal labels, no two labels of a list are equal.
+    """
+    batch, items = int(settings["batch"]), int(settings["items"])
+    rng = np.random.default_rng([batch, items])
+    scores = np.tanh(rng.normal(size=(batch, items)))
+    labels = rng.choice(GRADES, size=(batch, items), p=(0.514, 0.325, 0.134, 0.019, 0.008))
+    if settings["loss"] == "listmle":
+        labels = rng.random((batch, items)).argsort(-1)
+    lengths = np.full(batch, items)
+    if settings["half_padded"]:
+        lengths[1:] = rng.integers(1, items + 1, batch - 1)
+    mask = np.arange(items) < lengths[:, None]
+    as_tensor = partial(torch.as_tensor, device=device)
+    return (
+        as_tensor(scores, dtype=torch.float32).requires_grad_(),
+        as_tensor(labels, dtype=torch.float32),
+        as_tensor(mask),
+    )
+
+
+def _scale(reduction: str, labels: Tensor, mask: Tensor) -> float:
+    """The factor that makes the sum of our values the number that the peer returns."""
+    if reduction == "sum":
+        return 1.0
+    if reduction == "mean_nonempty":
+        return 1.0 / max(1, int(((labels > 0) & mask).any(-1).sum()))
+    if reduction == "mean_pairs":
+        return 1.0 / max(1, sum(_pairs(y[m]) for y, m in zip(labels, mask, strict=True)))
+    return 1.0 / len(labels)
+
+
+def _pairs(labels: Tensor) -> int:
+    """Pairs of items of one list whose labels differ."""
+    counts = torch.unique(labels, return_counts=True)[1].tolist()
+    return (sum(counts) ** 2 - sum(c * c for c in counts)) // 2
+
+
+def _allranks(
+    function: str, knobs: Mapping[str, Any], labels: Tensor, device: str
+) -> Callable[[Tensor], Tensor]:
+    peers.need("allrank")
+    loss = getattr(peers.need("allrank.models.losses"), function)
+    if function == "pointwise_rmse":  # its model ends in a sigmoid, our loss applies it
+        return lambda scores: loss(scores.sigmoid(), labels, **knobs)
+    return lambda scores: loss(scores, labels, **knobs)
+
+
+def _sum(loss: Loss, labels: Tensor, mask: Tensor, scale: float, scores: Tensor) -> Tensor:
+    return loss(scores, labels, mask).sum() * scale
+
+
+def _forward_backward(objective: Callable[[Tensor], Tensor], scores: Tensor) -> Tensor:
+    scores.grad = None
+    value = objective(scores)
+    value.backward()
+    return value.detach()
+
+
+def _answer(objective: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor) -> Answer:
+    value = _forward_backward(objective, scores)
+    assert scores.grad is not None
+    return {"value": float(value), "gradient": scores.grad[mask].tolist()}

@@ -1,0 +1,205 @@
+"""Reading LETOR text: first parse, and opening what an earlier run has kept."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+
+from ltr.benchmark import peers
+from ltr.benchmark.work import OURS, Answer, Case, Work
+from ltr.data.cache import forget_checks
+from ltr.data.files import LetorFiles
+from ltr.data.letor import read_letor
+from ltr.data.lists import Lists
+from ltr.data.synthetic import SyntheticLists
+
+SKLEARN, LIGHTGBM, ALLRANK = "scikit-learn", "lightgbm", "allrank"
+TO_CACHE, FROM_CACHE = "ours, into the cache", "ours, from the cache"
+FIRST_USE, FROM_DISK = "ours, first use in a process", "ours, first use, from the disk"
+_ROWS = 2048  # rows turned dense at once for the check
+
+
+def cases(sizes: DictConfig, cache_dir: str, data: str | None) -> list[Case]:
+    """The first parse of one file by everyone, and the opening of a kept set.
+
+    The file is ``data``, or is made once: synthetic lists until it has ``sizes.megabytes``.
+    """
+    found = []
+    path = Path(data) if data else _made(float(sizes.megabytes), Path(cache_dir))
+    megabytes = path.stat().st_size / 1e6
+    found.append(
+        Case(
+            f"read {megabytes:,.0f} MB",
+            {"path": str(path)},
+            (OURS, TO_CACHE, FROM_CACHE, SKLEARN, LIGHTGBM, ALLRANK),
+        )
+    )
+    queries = int(sizes.kept_queries)
+    found.append(
+        Case(f"open {queries:,} kept lists", {"queries": queries}, (OURS, FIRST_USE, FROM_DISK))
+    )
+    return found
+
+
+def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
+    """One parse of a file, or one opening of a kept set, for one side."""
+    if "queries" in settings:
+        return _open_kept(side, int(settings["queries"]), cache_dir)
+    path = Path(settings["path"])
+    place = Path(tempfile.mkdtemp(dir=cache_dir))
+    read, answer, note = _reader(side, path, place)
+    return Work(
+        call=read,
+        answer=lambda: answer(read()),
+        amount=1 if side == FROM_CACHE else path.stat().st_size / 1e6,
+        unit="opens" if side == FROM_CACHE else "MB",
+        note=note,
+        bytes_needed=read_letor(path).features.nbytes if side == OURS else None,
+        close=partial(shutil.rmtree, place, ignore_errors=True),
+    )
+
+
+def _reader(
+    side: str, path: Path, place: Path
+) -> tuple[Callable[[], Any], Callable[[Any], Answer], str]:
+    """How a side reads, how its result is compared, what to say of it; ``place`` is its own."""
+    if side == OURS:
+        return partial(read_letor, path), _ours, "dense float32 in memory"
+    if side in (TO_CACHE, FROM_CACHE):
+        return _through_cache(side, path, place)
+    if side == LIGHTGBM:
+        return (
+            _lightgbm(path, place),
+            lambda data: {"rows": data.num_data()},
+            "binned; no query ids",
+        )
+    if side == SKLEARN:
+        load = peers.need("sklearn.datasets").load_svmlight_file
+        read = partial(load, str(path), query_id=True, dtype=np.float32)
+        return read, lambda found: _sparse(*found), "sparse, not made dense"
+    load = peers.need("allrank.data.dataset_loading").LibSVMDataset.from_svm_file
+    return (
+        partial(load, str(path)),
+        lambda data: {
+            "rows": sum(map(len, data.y_by_qid)),
+            "features": _digest(data.X_by_qid),
+            "labels": _digest(data.y_by_qid),
+        },
+        "dense float64",
+    )
+
+
+def _ours(lists: Lists) -> Answer:
+    return {
+        "rows": lists.items,
+        "features": _digest([lists.features]),
+        "labels": _digest([lists.labels]),
+    }
+
+
+def _through_cache(
+    side: str, path: Path, place: Path
+) -> tuple[Callable[[], Any], Callable[[Any], Answer], str]:
+    data, kept = place / "data", place / "cache"
+    (data / "lists").mkdir(parents=True)
+    (data / "lists" / "train.txt").symlink_to(path.resolve())
+
+    def read() -> Lists:
+        if side == TO_CACHE:
+            shutil.rmtree(kept, ignore_errors=True)
+        dataset = LetorFiles(name="letor", folder="lists", data_dir=data, cache_dir=kept)
+        return dataset.split("train")
+
+    note = "hashed, parsed, written, mapped" if side == TO_CACHE else "mapped"
+    return read, _ours, note
+
+
+def _lightgbm(path: Path, place: Path) -> Callable[[], Any]:
+    """LightGBM's own loader; it wants the query ids in a file of their own."""
+    lightgbm = peers.need("lightgbm")
+    plain = place / f"{path.name}.lightgbm"
+    counts: dict[bytes, int] = {}
+    with path.open("rb") as source, plain.open("wb") as target:
+        for line in source:
+            label, qid, rest = line.partition(b"#")[0].split(None, 2)
+            target.write(label + b" " + rest.rstrip() + b"\n")
+            counts[qid] = counts.get(qid, 0) + 1
+    sizes = "".join(f"{n}\n" for n in counts.values())
+    plain.with_name(f"{plain.name}.query").write_text(sizes)
+    return lambda: lightgbm.Dataset(str(plain), params={"verbose": -1}).construct()
+
+
+def _sparse(features: Any, labels: NDArray[np.float64], qids: NDArray[np.int64]) -> Answer:
+    rows = range(0, features.shape[0], _ROWS)
+    return {
+        "rows": features.shape[0],
+        "features": _digest(features[first : first + _ROWS].toarray() for first in rows),
+        "labels": _digest([labels]),
+    }
+
+
+def _digest(arrays: Any) -> str:
+    """Of the values in float32, however they are cut into arrays."""
+    sha256 = hashlib.sha256()
+    for array in arrays:
+        sha256.update(np.ascontiguousarray(array, np.float32).tobytes())
+    return sha256.hexdigest()[:16]
+
+
+def _open_kept(side: str, queries: int, cache_dir: str) -> Work:
+    """Open the kept train lists of a synthetic set and read one of them."""
+    dataset = SyntheticLists(queries=queries, seed=0, cache_dir=cache_dir)
+    lists = dataset.split("train")
+    size = lists.features.nbytes
+
+    def opened() -> float:
+        if side != OURS:
+            forget_checks()
+        if side == FROM_DISK:
+            _drop_from_memory(Path(cache_dir))
+        kept = dataset.split("train")
+        return float(kept.features[: kept.offsets[1]].sum())
+
+    done = "mapped" if side == OURS else "checked and mapped"
+    return Work(
+        call=opened,
+        answer=lambda: {"first": opened()},
+        unit="opens",
+        note=f"{size / 1e6:,.0f} MB {done}, one list read",
+    )
+
+
+def _drop_from_memory(cache_dir: Path) -> None:
+    """Let the next reading of features come from the disk, where the system can do that."""
+    if hasattr(os, "posix_fadvise"):
+        for path in cache_dir.glob("*/features.npy"):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _made(megabytes: float, cache_dir: Path) -> Path:
+    """LETOR text of about that size, of synthetic lists, written once."""
+    path = cache_dir / "benchmark" / f"letor-{megabytes:g}MB.txt"
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    queries = max(3, round(megabytes * 7))  # a list of Web30K's shape takes about 130 kB
+    lists = SyntheticLists(queries=queries, seed=0, cache_dir=cache_dir).split("train")
+    form = "%d qid:%d " + " ".join(f"{i}:%g" for i in range(1, lists.width + 1)) + "\n"
+    part, size = path.with_suffix(".part"), 0
+    with part.open("w") as file:
+        for number, (_, features, labels) in enumerate(lists, 1):
+            for row, label in zip(features, labels, strict=True):
+                size += file.write(form % (label, number, *row.tolist()))
+            if size > megabytes * 1e6:
+                break
+    part.replace(path)
+    return path

@@ -1,0 +1,117 @@
+"""``scripts/compare.py``'s work: find the runs, compare the systems, print and keep it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ltr.compare.order import Order
+from ltr.compare.report import Findings, text
+from ltr.compare.runs import find_runs
+from ltr.compare.systems import System, group, values_of
+from ltr.errors import ConfigError
+from ltr.experiment.places import mixed
+from ltr.experiment.results import short_commit
+from ltr.experiment.run_folder import RunFolder
+from ltr.statistics import align, compare_seeds, compare_systems, interval_of
+from ltr.whole import make_folder, write_whole
+
+
+def compare(order: Order) -> str:
+    """Compare what ``order`` names; write files if it says so; return what to print.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend.
+    """
+    runs, unfinished = find_runs(order.paths)
+    findings = findings_of(runs, order)
+    parts = [text(findings)]
+    if unfinished:
+        parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
+    if order.write is None:
+        parts.append("write=FOLDER keeps this with the p of every test, and draws it")
+    else:
+        from ltr.compare.plot import write_plot  # matplotlib only where it is asked
+
+        folder = Path(order.write)
+        make_folder("write", folder)
+        markdown = folder / "compare.md"
+        write_whole(markdown, text(findings, markdown=True) + "\n")
+        paths = [markdown, *write_plot(findings, folder)]
+        parts.append(f"kept in {folder} ({', '.join(path.name for path in paths)})")
+    return "\n\n".join(parts)
+
+
+def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
+    """Everything that the report says of ``runs``."""
+    metric = order.metric or _selected_on(runs)
+    systems = group(runs)
+    values = {system.name: values_of(system, metric) for system in systems}
+    draws: Any = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
+    if len(values) == 1:
+        (only,) = values.values()
+        pairs = compare_seeds(only, margin=order.margin, **draws)
+    else:
+        baseline = None if order.baseline is None else _baseline(order.baseline, systems)
+        pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
+    results = runs[0].results
+    repeats = sorted({run.repeat for run in runs if run.repeat})
+    where = f" of {len(repeats)} folds" if len(repeats) > 1 else "".join(f", {r}" for r in repeats)
+    aligned = align(values)
+    return Findings(
+        title=f"{metric} on {results['dataset']}, test: {aligned.queries:,} queries{where}",
+        made=_made(systems),
+        convention=runs[0].convention,
+        metric=metric,
+        systems={name: interval_of(of, name=name, **draws) for name, of in values.items()},
+        pairs=pairs,
+        published=order.published,
+        dropped=aligned.dropped,
+        one_system=len(values) == 1,
+    )
+
+
+def _made(systems: Sequence[System]) -> str:
+    """Which weights, seeds and code; systems whose runs are not of one version are named."""
+    runs = [run.results for system in systems for run in system.runs]
+    rules = sorted(
+        {
+            f"best epoch by {run['select_on']} of vali" if run["select"] == "best" else "last epoch"
+            for run in runs
+        }
+    )
+    seeds = " ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
+    commits = {run.get("commit") or "unknown": None for run in runs}
+    code = ", ".join(map(short_commit, commits))
+    said = f"weights: {', '.join(rules)}; seeds {seeds}; commit {code}"
+    note = mixed((system.name, run.results) for system in systems for run in system.runs)
+    if note is not None:
+        said += f"\nNOTE {note}"
+    for system in systems:
+        of = {run.results.get("commit") or "unknown" for run in system.runs}
+        if len(of) > 1:
+            said += (
+                f"\nNOTE {system.name} is of {len(of)} commits: how seeds differ and what the code "
+                "changed cannot be told apart; train all its seeds with one"
+            )
+    return said
+
+
+def _selected_on(runs: Sequence[RunFolder]) -> str:
+    metrics = sorted({str(run.results["select_on"]) for run in runs})
+    if len(metrics) > 1:
+        raise ConfigError(
+            f"the runs were selected on {' and '.join(metrics)}: give metric=NAME, one of theirs"
+        )
+    return metrics[0]
+
+
+def _baseline(given: str, systems: Sequence[System]) -> str:
+    names = [system.name for system in systems]
+    found = [name for name in names if name == given] or [name for name in names if given in name]
+    if len(found) != 1:
+        what = "no system" if not found else f"{len(found)} systems"
+        raise ConfigError(
+            f"baseline={given} is {what}: choose of {' | '.join(names)}, or a part that only one "
+            "of them has"
+        )
+    return found[0]

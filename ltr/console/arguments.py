@@ -1,0 +1,140 @@
+"""What is typed, as Hydra's grammar takes it: one look for the arguments of every command."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ltr.console.configs import own_keys
+from ltr.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """What a command takes besides ``KEY=VALUE`` of its own.
+
+    Attributes:
+        bare: the key that arguments without ``=`` are values of.
+        several: whether ``bare`` is a list.
+        lists: keys that may be written ``KEY=A,B``, which Hydra takes for a sweep.
+        rest: the list that takes each ``KEY=VALUE`` of another command.
+        jobs: the key that Hydra's launchers stand for here: so many at a time.
+    """
+
+    bare: str | None = None
+    several: bool = False
+    lists: tuple[str, ...] = ()
+    rest: str | None = None
+    jobs: str | None = None
+
+
+GRAMMARS = {
+    "evaluate": Grammar(lists=("metrics_as",)),
+    "compare": Grammar(bare="runs", several=True),
+    "importances": Grammar(bare="run"),
+    "list_losses": Grammar(bare="name"),
+    "check_loss": Grammar(bare="name", rest="knobs"),
+    "table": Grammar(lists=("rows",), rest="train", jobs="workers"),
+    "search": Grammar(lists=("space", "folds", "seeds"), rest="train"),
+}
+_WITH_VALUE = (
+    "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p",
+    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--experimental-rerun",
+)  # fmt: skip
+
+
+def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
+    """The arguments of a command as Hydra takes them.
+
+    Args:
+        config_name: the command.
+        typed: as the user typed them.
+
+    Raises:
+        ConfigError: one is not of the form ``KEY=VALUE``.
+
+    >>> as_hydra("compare", ["outputs/a b", "margin=0.01", "outputs/c"])
+    ['margin=0.01', "runs=['outputs/a b','outputs/c']"]
+    >>> as_hydra("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"])
+    ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
+    """
+    grammar = GRAMMARS.get(config_name, Grammar())
+    bare: list[str] = []
+    rest: list[str] = []
+    out: list[str] = []
+    follows = False
+    for argument in _launched(typed, grammar.jobs) if grammar.jobs else typed:
+        key, equals, value = argument.partition("=")
+        if follows or argument.startswith("-"):
+            out.append(argument)
+            follows = not follows and argument in _WITH_VALUE
+        elif grammar.bare and (not equals or Path(argument).exists()):
+            bare.append(argument)
+        elif not equals and not key.startswith("~"):
+            raise ConfigError(f"{argument}: write KEY=VALUE, see --help")
+        elif grammar.rest and not _is_own(key, config_name):
+            rest.append(argument)
+        elif key in grammar.lists and value and not value.startswith("["):
+            out.append(f"{key}={_listed(value.split(','))}")
+        else:
+            out.append(with_quotes(argument))
+    if len(bare) > 1 and not grammar.several:
+        raise ConfigError(f"{bare[1]}: write KEY=VALUE, see --help")
+    if bare and grammar.several:
+        out.append(f"{grammar.bare}={_listed(bare)}")
+    elif bare:
+        out += [f"{grammar.bare}={quoted(value)}" for value in bare[-1:]]
+    return [*out, f"{grammar.rest}={_listed(rest)}"] if rest else out
+
+
+def _launched(typed: Sequence[str], jobs: str) -> list[str]:
+    """``hydra/launcher=joblib`` as what it means here: so many runs at a time, on this machine."""
+    said = dict(item.partition("=")[::2] for item in typed if item.startswith("hydra"))
+    launcher, count = said.get("hydra/launcher"), said.get("hydra.launcher.n_jobs", "-1")
+    if launcher not in (None, "joblib", "basic"):
+        raise ConfigError(
+            f"hydra/launcher={launcher}: a table starts its runs on this machine; set {jobs}=N, or "
+            "sweep with train.py -m"
+        )
+    others = [item for item in typed if not item.startswith(("hydra/launcher", "hydra.launcher"))]
+    if launcher == "basic":
+        count = "1"
+    return others if count == "-1" else [*others, f"{jobs}={count}"]
+
+
+def _is_own(key: str, config_name: str) -> bool:
+    name = re.split(r"[./@]", key.lstrip("+~"))[0]
+    return name == "hydra" or key.lstrip("+~") in own_keys(config_name)
+
+
+def _listed(values: Sequence[str]) -> str:
+    return f"[{','.join(quoted(value.strip()) for value in values if value.strip())}]"
+
+
+_PATHS = (
+    "resume", "checkpoint", "input", "output", "archive", "scores", "data", "write", "only", "run",
+    "name", "baseline", "data_dir", "cache_dir", "output_dir",
+)  # fmt: skip
+_PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
+
+
+def with_quotes(arg: str) -> str:
+    """``KEY=PATH`` so that Hydra takes the path as it is, whatever signs are in it.
+
+    >>> with_quotes("resume=outputs/a,b"), with_quotes("resume=outputs/a"), with_quotes("seed=1,2")
+    ("resume='outputs/a,b'", 'resume=outputs/a', 'seed=1,2')
+    """
+    key, _, value = arg.partition("=")
+    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[":
+        return arg
+    return f"{key}={quoted(value)}"
+
+
+def quoted(value: str) -> str:
+    """``value`` as Hydra's grammar quotes it: backslashes count only before a quote.
+
+    >>> print(quoted("/home/o'neil/a#b"))
+    '/home/o\\'neil/a#b'
+    """
+    inside = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
+    return f"'{inside}'"

@@ -1,0 +1,94 @@
+"""The edge between the command line and the library: one entry for every command.
+
+Importing this must stay cheap (no torch): ``--help`` and shell completion go through it.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from ltr.console.arguments import as_hydra
+from ltr.console.configs import CONFIGS, own_configs
+from ltr.console.ending import ending, one_line
+from ltr.console.mistakes import explain
+from ltr.console.resolvers import register_resolvers
+from ltr.errors import ConfigError
+from ltr.training.interruption import stoppable
+
+# Hydra 1.4 instantiates only what is listed; 1.3 asks for the behaviour of a version instead.
+_HYDRA_MAIN: dict[str, Any] = (
+    {"version_base": "1.3"}
+    if tuple(int(n) for n in hydra.__version__.split(".")[:2]) < (1, 4)
+    else {"execution_whitelist": ["ltr.*", "torch.nn.*", "torch.optim.*"]}
+)
+
+
+def command(
+    config_name: str, stopped: str = ""
+) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
+    """Decorator: make ``function(cfg)`` a command configured by ``configs/<config_name>.yaml``.
+
+    It ends as ``ending`` says, and with status 1 where the function returns False.
+    HYDRA_FULL_ERROR=1 shows the traceback in every case.
+
+    Args:
+        config_name: of its root config.
+        stopped: what to say after a stop.
+    """
+
+    def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
+        done: Any = None
+
+        @functools.wraps(function)
+        def task(cfg: DictConfig) -> Any:
+            nonlocal done
+            try:
+                done = function(cfg)
+                return done
+            except Exception as error:
+                if one_line(error) is None and not isinstance(error, BrokenPipeError):
+                    raise
+                raise Stop(error) from error
+
+        def main() -> None:
+            given = os.environ.get("HYDRA_FULL_ERROR")
+            full = given == "1"
+            several = {"-m", "--multirun"} & {*sys.argv[1:]}  # a launcher may have children to end
+            with (
+                nullcontext() if full else ending(stopped),
+                stoppable() if several else nullcontext(),
+            ):
+                own = own_configs()
+                also = [] if own is None else ["--config-dir", str(own)]
+                sys.argv[1:] = [*as_hydra(config_name, sys.argv[1:]), *also]
+                register_resolvers()
+                entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
+                os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
+                try:
+                    entry(task)()
+                except Stop as stop:
+                    raise stop.args[0] from None
+                except (HydraException, OmegaConfBaseException) as error:
+                    if full:
+                        raise
+                    raise ConfigError(explain(error, config_name)) from error
+                finally:
+                    os.environ["HYDRA_FULL_ERROR"] = given or "0"
+            if done is False:
+                sys.exit(1)
+
+        return main
+
+    return decorate
+
+
+class Stop(BaseException):
+    """An error on its way out; not an Exception, or Hydra would print its own lines too."""

@@ -1,0 +1,201 @@
+"""The page of a figure: fonts, colours, caption, and files that are the same at every run."""
+
+import io
+import logging
+import re
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ltr.whole import write_frame, write_whole
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
+BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
+    "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9",
+)  # fmt: skip
+GREY = "#666666"
+
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "path",  # looks the same where the font is not installed
+    "svg.hashsalt": "ltr",  # the same names of clip paths at every run
+}
+_CAPTION_SIZE, _LINE = 7.5, 0.135  # points; inches
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, the numbers that it draws, and what to print about it."""
+
+    figure: Figure
+    data: pd.DataFrame
+    text: str
+
+    def save(self, folder: Path, name: str, *, dpi: int) -> list[Path]:
+        """Write ``NAME.png``, ``NAME.svg`` and ``NAME.csv``; the same bytes at every run.
+
+        Call it inside ``style()``.
+        """
+        settle_layout(self.figure)
+        csv = folder / f"{name}.csv"
+        write_frame(csv, self.data)
+        return [*save_figure(self.figure, folder, name, dpi=dpi), csv]
+
+
+def save_figure(figure: Figure, folder: Path, name: str, *, dpi: int) -> list[Path]:
+    """Write ``NAME.png`` and ``NAME.svg``, each whole or not at all.
+
+    Raises:
+        OutputError: as ``write_whole``.
+    """
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    for path, how in (
+        (png, {"dpi": dpi, "metadata": {"Software": None}}),
+        (svg, {"metadata": {"Date": None, "Creator": None}}),
+    ):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=path.suffix[1:], **how)
+        write_whole(path, drawn.getvalue())
+    return [png, svg]
+
+
+def settle_layout(figure: Figure) -> None:
+    """Lay out once and round the places of the axes: the solver's last digits vary by run."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        x, y, width, height = axes.get_position(original=True).bounds
+        axes.set_position((round(x, 5), round(y, 5), round(width, 5), round(height, 5)))
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """matplotlib's defaults with this project's look, whatever the user's own settings are."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of its font cache
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def page(title: str, caption: str, *, width: float, height: float) -> Figure:
+    """An empty page with a title above and a caption below, which stands under the ``height``.
+
+    Args:
+        title: one line.
+        caption: what is drawn, under which convention; wrapped here.
+        width: of the page, inches.
+        height: of title and axes, inches.
+    """
+    lines = textwrap.wrap(caption, int(width * 17.6))
+    below = (len(lines) + 0.8) * _LINE
+    figure = Figure(figsize=(width, height + below), layout="constrained")
+    whole = height + below
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(rect=(0.012, below / whole, 0.976, 1 - below / whole))  # type: ignore[call-arg]
+    figure.suptitle(title, x=0.015, ha="left", fontsize=10, fontweight="bold")
+    figure.text(
+        0.015,
+        (below - 0.4 * _LINE) / whole,
+        "\n".join(lines),
+        fontsize=_CAPTION_SIZE,
+        color=GREY,
+        va="top",
+        linespacing=_LINE * 72 / _CAPTION_SIZE,
+    )
+    return figure
+
+
+def written(values: list[float]) -> str:
+    """A list of numbers as it stands in a caption.
+
+    >>> written([4.0, 0.5])
+    '[4, 0.5]'
+    """
+    return f"[{', '.join(f'{value:g}' for value in values)}]"
+
+
+# Stand for the page's own colours, which the reader's light or dark setting decides.
+INK, LINE, BAND, PAPER = "#010203", "#d9dee5", "#f5f7fa", "#fefffe"
+_OF_PAGE = {
+    INK: "currentColor",
+    LINE: "var(--line)",
+    BAND: "var(--band)",
+    PAPER: "var(--paper)",
+}
+_PAGE_STYLE: Any = {
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": LINE,
+    "svg.fonttype": "none",  # real text: it can be searched, and takes the page's font
+    "font.size": 9.5,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+}
+
+
+@contextmanager
+def page_style() -> Iterator[None]:
+    """matplotlib set up for the page, whatever the user's own settings are."""
+    with style(), matplotlib.rc_context(_PAGE_STYLE):
+        yield
+
+
+def svg(figure: Figure, name: str, label: str) -> str:
+    """The figure as an ``<svg>`` element.
+
+    Call it inside ``page_style()``.
+
+    Args:
+        figure: with a layout engine.
+        name: goes before every id in it, so that several drawings can stand in one page.
+        label: read out instead of the drawing.
+    """
+    settle_layout(figure)
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<style.*?</style>\s*", "", text, flags=re.DOTALL)  # would hold for all the page
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sid="([^"]+)"', rf' id="{name}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    text = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{name}-\1"', text)
+    for colour, own in _OF_PAGE.items():
+        text = text.replace(colour, own)
+    start = f'<svg role="img" aria-label="{escape(label)}" stroke-linejoin="round"'
+    return text.replace("<svg", start, 1).strip()
+
+
+def panels(count: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a grid for ``count`` panels, at most ``columns`` wide."""
+    wide = min(count, columns)
+    return -(-count // wide), wide

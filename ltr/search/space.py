@@ -1,0 +1,224 @@
+"""What a search varies: spaces as data in ``configs/search``, changed on the command line."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import OmegaConf
+
+from ltr.console.configs import CONFIGS, hint
+from ltr.errors import ConfigError
+
+FORMS = (
+    "write [float,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH], [int,LOW,HIGH,log], "
+    "[choice,A,B,...], or null to leave it out"
+)
+# What decides how good a trial is said to be, and where it runs, is no knob of it.
+_NO_KNOBS = (
+    "dataset", "data_dir", "cache_dir", "output_dir", "experiment", "metrics_as", "metrics",
+    "convention", "select_on", "select", "monitor", "seed", "resume", "trust", "device", "hydra",
+)  # fmt: skip
+_FOLDER = CONFIGS / "search"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included; ``log``: even in the logarithm."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool
+
+    def tried(self) -> tuple[str, ...]:
+        """Values that must be possible, as on a command line."""
+        return as_text(self.low), as_text(self.high)
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value``, from a config, is one of it."""
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or (self.whole and value != int(value)):
+            return False
+        return bool(self.low <= value <= self.high)
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        kind, log = "int" if self.whole else "float", ",log" if self.log else ""
+        return f"[{kind},{as_text(self.low)},{as_text(self.high)}{log}]"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of ``options``, each as it is written on the command line: ``relu``, ``[64,32]``."""
+
+    options: tuple[str, ...]
+
+    def tried(self) -> tuple[str, ...]:
+        """Values that must be possible, as on a command line."""
+        return self.options
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value``, from a config, is one of it."""
+        return as_text(value) in self.options
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        return f"[choice,{','.join(self.options)}]"
+
+
+Distribution = Range | Choice
+Space = dict[str, Distribution]
+
+
+def spaces() -> list[str]:
+    """The names that ``space=`` knows, such as ``mlp`` and ``loss/neuralndcg``."""
+    files = _FOLDER.rglob("*.yaml")
+    return sorted(file.relative_to(_FOLDER).with_suffix("").as_posix() for file in files)
+
+
+def chosen_space(
+    choices: Mapping[str, str],
+    names: Sequence[str],
+    changes: Mapping[str, Any],
+    fixed: Iterable[str],
+) -> Space:
+    """The space of a search.
+
+    Args:
+        choices: of the groups; without ``names``, those of its model and its loss are put together.
+        names: of spaces; a key of a later one replaces that of an earlier one.
+        changes: key -> what the command line says in place of its distribution; None takes it out.
+        fixed: keys that the command line sets, and so are not searched.
+
+    Raises:
+        ConfigError: a space or a distribution is wrong, or nothing is left.
+    """
+    given = list(names) or [
+        name for name in (choices["model"], f"loss/{choices.get('loss')}") if name in spaces()
+    ]
+    space: Space = {}
+    for name in given:
+        space |= read_space(name)
+    for key in fixed:
+        space.pop(key, None)
+    for key, value in changes.items():
+        if value is None and key not in space:
+            raise ConfigError(f"space.{key}=null: it is not searched; leave this out")
+        before = space.pop(key, None)
+        if value is not None:
+            space[key] = distribution(f"space.{key}", value, before)
+    for key in space:
+        if is_no_knob(key):
+            raise ConfigError(
+                f"space.{key}: trials must differ in knobs, not in data, seed, place or how they "
+                "are measured; set it without space."
+            )
+    if not space:
+        raise ConfigError(
+            f"there is nothing to search for model={choices['model']}: give "
+            f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(spaces())}"
+        )
+    return space
+
+
+def is_no_knob(key: str) -> bool:
+    """Whether ``key`` decides how good a trial is said to be, or where it runs."""
+    return re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS
+
+
+def read_space(name: str) -> Space:
+    """The space in ``configs/search/<name>.yaml``.
+
+    Raises:
+        ConfigError: there is none, or it is malformed.
+    """
+    known = spaces()
+    if name not in known:
+        raise ConfigError(
+            f"space={name}: no such space; it is one of {', '.join(known)}" + hint(name, known)
+        )
+    path = _FOLDER / f"{name}.yaml"
+    return parse_space(path.read_text(), f"configs/search/{name}.yaml")
+
+
+def parse_space(text: str, where: str) -> Space:
+    """The space that a file holds: a line ``KEY: [float, LOW, HIGH]`` for each key.
+
+    >>> str(parse_space("optimizer.lr: [float, 1e-4, 0.1, log]", "here")["optimizer.lr"])
+    '[float,0.0001,0.1,log]'
+    """
+    try:
+        raw: Any = OmegaConf.to_container(OmegaConf.create(text))
+    except yaml.YAMLError as error:
+        text = " ".join(str(error).split())
+        raise ConfigError(f"{where} is not YAML: {text}; mend it") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where}: write a line KEY: [float, LOW, HIGH] for each key")
+    return {str(key): distribution(f"{where}: {key}", value) for key, value in raw.items()}
+
+
+def distribution(where: str, value: Any, before: Distribution | None = None) -> Distribution:
+    """The distribution that a list such as ``[float, 0, 1]`` stands for.
+
+    Args:
+        where: names it in errors.
+        value: as read from YAML or the command line.
+        before: what it replaces; ``[LOW,HIGH]`` without a kind is of the same kind.
+
+    Raises:
+        ConfigError: it is malformed; the message says what to write.
+    """
+    if not isinstance(value, list) or not value:
+        raise ConfigError(f"{where}={as_text(value)}: not a distribution; {FORMS}")
+    kind, rest = value[0], list(value[1:])
+    if isinstance(before, Range) and kind not in ("float", "int", "choice"):
+        kind, rest = "int" if before.whole else "float", list(value)
+    if kind == "choice":
+        options = tuple(dict.fromkeys(as_text(option) for option in rest))
+        if len(options) < 2:
+            raise ConfigError(f"{where}={as_text(value)}: give at least two options; {FORMS}")
+        return Choice(options)
+    if kind not in ("float", "int"):
+        raise ConfigError(f"{where}={as_text(value)}: begins with {as_text(kind)}; {FORMS}")
+    log = rest[2:] == ["log"]
+    bounds = rest[:2] if log else rest
+    if len(bounds) != 2 or not all(_number(b, whole=kind == "int") for b in bounds):
+        what = "whole numbers" if kind == "int" else "numbers"
+        raise ConfigError(f"{where}={as_text(value)}: two {what} must follow {kind}; {FORMS}")
+    low, high = (int(b) if kind == "int" else float(b) for b in bounds)
+    if not low < high:
+        raise ConfigError(f"{where}={as_text(value)}: LOW must be below HIGH; {FORMS}")
+    if log and low <= 0:
+        raise ConfigError(f"{where}={as_text(value)}: log needs LOW > 0; raise it or leave out log")
+    return Range(low, high, log=log, whole=kind == "int")
+
+
+def _number(value: Any, *, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return False
+    return math.isfinite(value)
+
+
+def as_text(value: Any) -> str:
+    """``value`` as it is written behind ``KEY=`` on a command line.
+
+    >>> as_text([64, None, True, 1e-5, "relu", "two words"])
+    "[64,null,true,1e-05,relu,'two words']"
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(as_text(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{as_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    text = str(value)
+    if re.fullmatch(r"[A-Za-z_][\w./+-]*", text) and text.lower() not in (
+        "null", "true", "false", "nan", "inf",
+    ):  # fmt: skip
+        return text
+    return "'{}'".format(text.replace("\\", "\\\\").replace("'", "\\'"))

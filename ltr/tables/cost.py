@@ -1,0 +1,126 @@
+"""About how long the runs of a table take: a few steps of each row, measured on this machine."""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+from tabulate import tabulate
+from tqdm import tqdm
+
+from ltr.data.dataset import SPLITS
+from ltr.errors import DataError, LTRError
+from ltr.experiment.run_folder import RunFolder
+from ltr.tables.plan import Run
+from ltr.tables.timing import measured
+from ltr.tables.workload import shape_of
+from ltr.training.device import describe_device, pick_device
+
+
+def expected(runs: Sequence[Run], workers: int) -> str:
+    """How long what is missing will take, from the finished runs of the same row, or of any."""
+    took = finished(runs)
+    todo = [run for run in runs if not run.done]
+    if not todo:
+        return "nothing to run"
+    if not took:
+        return f"{workers} at a time"
+    overall = statistics.median(value for values in took.values() for value in values)
+    seconds = sum(statistics.median(took.get(run.label, [overall])) for run in todo) / workers
+    return f"{workers} at a time, about {in_words(seconds)} as the finished ones took"
+
+
+def finished(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Seconds that the finished runs took, by row."""
+    took: dict[str, list[float]] = {}
+    for run in runs:
+        if run.done:
+            results = RunFolder(run.folder).results
+            took.setdefault(run.label, []).append(float(results["wall_seconds"]))
+    return took
+
+
+def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
+    """What the runs to do will take, row by row and in all, and how that was found.
+
+    A row of which a run is finished takes what that took. Of every other a few training steps (of
+    trees, rounds) and an evaluation are measured, on drawn lists of the shape of the data set: the
+    model, the loss, the batches and the device are the row's own, the features are noise.
+
+    Args:
+        runs: of a table, those that are done too.
+        workers: runs at a time.
+        threads: of each.
+    """
+    took = finished(runs)
+    todo: dict[str, list[Run]] = {}
+    for run in runs:
+        if not run.done:
+            todo.setdefault(run.label, []).append(run)
+    lines, total, unknown, early = [], 0.0, [], False
+    start = _start()
+    before = torch.get_num_threads()
+    for label, own in tqdm(todo.items(), desc="measuring", unit="row", leave=False, disable=None):
+        most = ""
+        if label in took:
+            seconds, how = statistics.median(took[label]), "as its finished runs took"
+        else:
+            try:
+                torch.set_num_threads(int(own[0].config.threads or threads))
+                cost = measured(own[0])
+            except LTRError as error:
+                lines.append([label, len(own), "not estimated", str(error)])
+                unknown.append(label)
+                continue
+            finally:
+                torch.set_num_threads(before)
+            seconds, how = cost.seconds, str(cost)
+            early |= cost.patience is not None
+            most = "at most " if cost.patience is not None else ""
+        lines.append([label, len(own), most + in_words(seconds), how])
+        total += (start + seconds) * len(own)
+    table = tabulate(lines, ["row", "runs", "each", "made of"], disable_numparse=True)
+    device = describe_device(pick_device(runs[0].config.device))
+    rest = f"; without {', '.join(unknown)}" if unknown else ""
+    most = "at most " if early else ""
+    workers = min(workers, sum(map(len, todo.values())))
+    together = f"{in_words(total)}, {in_words(total / workers)} with {workers} at a time"
+    sooner = "; patience ends some sooner" if early else ""
+    return (
+        f"{table}\n\n"
+        f"in all {most}{together}{rest}\n"
+        f"with {start:.1f} s to start a run{sooner}\n"
+        f"an estimate for {device}, {threads} threads a run, each row measured alone: runs side "
+        "by side share memory and caches and take longer\n"
+        f"{_source(runs[0])}"
+    )
+
+
+def _start() -> float:
+    """Seconds until a process has imported what trains."""
+    before = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import ltr.experiment.run"], check=False)
+    return time.perf_counter() - before
+
+
+def _source(run: Run) -> str:
+    try:
+        shape = shape_of(run)
+    except DataError as error:
+        return str(error)
+    lists = ", ".join(f"{split} {shape.lists[split]:,}" for split in SPLITS)
+    where = "counted in the data" if shape.known else "as published; the data are not here"
+    return f"lists {lists}, {shape.length:.0f} items in the mean, {where}"
+
+
+def in_words(seconds: float) -> str:
+    """A duration in the unit that fits.
+
+    >>> in_words(40), in_words(400), in_words(40_000)
+    ('40 s', '7 min', '11.1 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,139 @@
+"""Tables of what data sets hold, counted in their lists, beside the published counts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from ltr.console.mistakes import run_config
+from ltr.data.dataset import SPLITS, Dataset
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.build import make_dataset
+from ltr.experiment.results import commit
+from ltr.tables.formats import terminal
+from ltr.tables.order import Order
+from ltr.tables.output import write_table
+from ltr.tables.plan import merged
+from ltr.tables.report import Block, Cell, Report
+from ltr.tables.spec import StatisticsTable
+
+_HEAD = ("", "what", "counted", "published", "verdict")
+
+
+def make_statistics(table: StatisticsTable, order: Order) -> bool:
+    """Count, print and write the table; return whether all data sets were there.
+
+    ``dataset=NAME`` counts that data set alone.
+
+    Raises:
+        ConfigError: an override is wrong, or asks for runs.
+    """
+    _refuse_runs(table, order)
+    rows = dict(table.rows)
+    if chosen := [item for item in order.overrides if item.startswith("dataset=")]:
+        rows = {chosen[-1].partition("=")[2]: ()}
+    frames, complete, cells = [], True, []
+    for label, overrides in rows.items():
+        config = run_config(merged(table.settings, overrides, order.overrides))[0]
+        if config.dataset.get("folds"):
+            config.dataset.fold = table.fold
+        if order.dry_run:
+            print(f"  would count {label}")
+            continue
+        try:
+            counted = count(make_dataset(config.dataset))
+        except DataError as error:
+            complete = False
+            cells.append((Cell(label), Cell("not here", "missing"), *[Cell("")] * 3))
+            print(f"{label}: {error}")
+            continue
+        numbers = beside(label, counted, table.published.get(label, {}))
+        cells += cells_of(numbers)
+        frames.append(numbers)
+    if order.dry_run:
+        return True
+    name = f"{table.name}_{'_'.join(rows)}" if chosen else table.name
+    report = Report(
+        name=name,
+        title=table.title,
+        command=order.command(),
+        facts=(
+            ("data", f"{', '.join(rows)}; fold {table.fold} of those that have folds"),
+            ("commit", commit() or "unknown"),
+            ("published", table.source or "nothing"),
+        ),
+        blocks=(Block("counts", "an empty list has no relevant item", _HEAD, tuple(cells)),),
+    )
+    folder = Path(order.output_dir).absolute() / "tables" / name
+    counts = pd.concat(frames) if frames else pd.DataFrame(columns=["data", "what", "counted"])
+    write_table(folder, report, {"table": counts})
+    print("\n" + terminal(report))
+    print(f"kept in {folder} (table.md, .tex, .html, .csv)")
+    return complete
+
+
+def _refuse_runs(table: StatisticsTable, order: Order) -> None:
+    given = {
+        "rows": bool(order.rows),
+        "seeds": order.seeds != 1,
+        "workers": order.workers is not None,
+        "baseline": order.baseline is not None,
+        "margin": order.margin is not None,
+    }
+    for key in (key for key, is_given in given.items() if is_given):
+        raise ConfigError(f"{key}: {table.name} counts data and runs nothing; leave it out")
+
+
+def count(dataset: Dataset) -> dict[str, int]:
+    """Features, lists and items of each split, empty lists, and the longest list.
+
+    Raises:
+        DataError: the data are not there.
+    """
+    dataset.check()
+    splits = {split: dataset.split(split) for split in SPLITS}
+    found = {"features": splits["train"].width}
+    found |= {f"lists {split}": len(lists) for split, lists in splits.items()}
+    found["lists train+vali"] = found["lists train"] + found["lists vali"]
+    found |= {f"items {split}": lists.items for split, lists in splits.items()}
+    found["empty lists"] = sum(int(lists.empty.sum()) for lists in splits.values())
+    found["longest list"] = max(int(lists.lengths.max()) for lists in splits.values())
+    return found
+
+
+def beside(label: str, counted: Mapping[str, int], published: Mapping[str, int]) -> pd.DataFrame:
+    """A line for each quantity: data, what, counted, published, difference.
+
+    Raises:
+        ConfigError: the published numbers name a quantity that is not counted.
+    """
+    for what in published:
+        if what not in counted:
+            raise ConfigError(f"published.{label}.{what}: choose of {', '.join(counted)}")
+    lines = [
+        {"data": label, "what": what, "counted": value, "published": published.get(what)}
+        for what, value in counted.items()
+    ]
+    frame = pd.DataFrame(lines).astype({"published": "Int64"})
+    return frame.assign(difference=frame["counted"] - frame["published"])
+
+
+def cells_of(numbers: pd.DataFrame) -> list[tuple[Cell, ...]]:
+    """The lines of ``beside`` as they are printed; the name of the data set stands once."""
+    lines: list[tuple[Cell, ...]] = []
+    for place, line in enumerate(numbers.to_dict("records")):
+        known = not pd.isna(line["published"])
+        verdict = Cell("")
+        if known:
+            gap = int(line["difference"])
+            verdict = Cell(f"differs by {gap:+,}", "bad") if gap else Cell("equal", "good")
+        lines.append(
+            (
+                Cell(str(line["data"]) if place == 0 else ""),
+                Cell(str(line["what"])),
+                Cell(f"{line['counted']:,}"),
+                Cell(f"{int(line['published']):,}" if known else ""),
+                verdict,
+            )
+        )
+    return lines
