@@ -11,6 +11,7 @@ from conftest import make_lists, write_letor
 from orders import table_of
 
 from ltr.experiment.run import run
+from ltr.experiment.standing import take_up
 from ltr.tables import make
 from ltr.tables.plan import Run
 
@@ -24,10 +25,13 @@ class Made:
     printed: str
 
 
-def train_here(runs: Sequence[Run], *, workers: int, extra: Sequence[str] = ()) -> dict[Path, str]:
-    """``execute`` without processes."""
+def train_here(
+    runs: Sequence[Run], jobs: Path, launcher: Sequence[str], extra: Sequence[str] = ()
+) -> dict[Path, str]:
+    """``execute`` without Hydra."""
     for one in runs:
         one.folder.mkdir(parents=True, exist_ok=True)
+        take_up(one.folder, one.known)
         run(one.config, one.folder, {"model": "mlp", "loss": one.label})
     return {}
 

@@ -10,7 +10,7 @@ from test_table import SYNTHETIC, runs_of
 
 from ltr.experiment import identity as identities
 from ltr.experiment import own_code
-from ltr.experiment.identity import changed, identity_without_data, sources
+from ltr.experiment.identity import identity_without_data
 from ltr.tables.plan import plan
 from ltr.tables.spec import only
 
@@ -114,22 +114,3 @@ def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
     a, b, c = plan(replace(spec, rows=rows), given, [1], tmp_path)
     assert [run.label for run in (a, b, c)] == ["A", "B", "C"]
     assert a.folder == b.folder != c.folder
-
-
-def test_a_file_that_changes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "CONFIGS", tmp_path)
-    for place in ("train.yaml", "loss/mine.yaml", "tables/mine.yaml", "search/mine.yaml"):
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_text("a: 1")
-    before = sources()
-    assert any(path.parts[-2:] == ("losses", "listnet.py") for path in before)
-    assert any(path.parts[-2:] == ("trees", "lightgbm.py") for path in before)
-    (tmp_path / "tables/mine.yaml").write_text("a: 2")  # read by the table alone
-    (tmp_path / "loss/new.yaml").write_text("a: 2")  # chosen by none that was planned
-    assert not changed(before)
-    (tmp_path / "loss/mine.yaml").write_text("a: 2")
-    assert changed(before)
-    (tmp_path / "loss/mine.yaml").write_text("a: 1")
-    assert not changed(before)
-    (tmp_path / "train.yaml").unlink()
-    assert changed(before)

@@ -13,8 +13,8 @@ from folders import finish, refused
 from ltr.errors import DataError
 from ltr.experiment.results import write_queries, write_scores
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
-from ltr.experiment.standing import NOTE, Standing, take_up, value_of, was_resumed
+from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder
+from ltr.experiment.standing import Standing, take_up
 from ltr.experiment.sweep import read_runs
 from ltr.training.history import write_history
 
@@ -124,14 +124,14 @@ def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
             run = tmp_path / f"{plain[64:].strip()}{number}"
             shutil.copytree(done, run)
             (run / NOTE).write_bytes(damaged if number % 2 else cut)
-            assert was_resumed(run) or "resumed" not in plain
+            assert RunFolder(run).was_resumed or "resumed" not in plain
             assert take_up(run, wanted) is Standing.NEW
             (old,) = run.glob("before-*")
             assert RunFolder(old).damage() is None
 
 
 def test_the_value_of_a_damaged_run_is_not_used(tmp_path) -> None:
-    assert value_of(left(tmp_path).folder, "ndcg@5") == 0.5
+    assert RunFolder(left(tmp_path).folder).results["vali"]["ndcg@5"] == 0.5
     path = tmp_path / RESULTS
     path.write_text(path.read_text().replace("0.5", "0.7"))
-    assert "results.json is damaged" in refused(lambda: value_of(tmp_path, "ndcg@5"))
+    assert "results.json is damaged" in refused(lambda: RunFolder(tmp_path).results)

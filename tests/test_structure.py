@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "training": {"errors", "typing", "whole", "metrics", "relaxations", "losses", "models", "data"},
     "trees": {"errors", "typing", "metrics", "losses", "models", "data", "training"},
     "statistics": {"errors"},
+    "plugins": {"errors"},
     "console": {"errors", "training"},
     "experiment": {
         "errors",
@@ -80,7 +81,7 @@ MAY_IMPORT = {
 }
 
 # Hydra and OmegaConf stay there.
-MAY_COMPOSE = MAY_IMPORT["commands"] | {"commands"} - {"training"}
+MAY_COMPOSE = MAY_IMPORT["commands"] | {"commands", "plugins"} - {"training"}
 
 # What reports on runs and computes none of them.
 COMPUTE_NO_RUN = {

@@ -12,7 +12,8 @@ from test_cli import call, start
 
 from ltr.console.sweep_names import job_dir, sweep_dir
 from ltr.errors import ConfigError
-from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of, was_resumed
+from ltr.experiment.run_folder import NOTE, RunFolder
+from ltr.experiment.standing import Standing, note_resumed, take_up
 
 
 def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
@@ -39,7 +40,7 @@ def test_a_run_is_done_cut_off_or_new(tmp_path: Path) -> None:
     assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
     finish(tmp_path, {"vali": {"ndcg@5": 0.5}})
     assert take_up(tmp_path, "a" * 64) is Standing.DONE
-    assert value_of(tmp_path, "ndcg@5") == 0.5
+    assert RunFolder(tmp_path).results["vali"]["ndcg@5"] == 0.5
 
 
 def test_results_of_other_code_or_data_are_moved_aside(tmp_path: Path) -> None:
@@ -87,15 +88,15 @@ def test_a_run_that_was_resumed_as_another_is_taken_for_none(tmp_path: Path) -> 
     take_up(tmp_path, "a" * 64)
     (tmp_path / "last.pt").write_text("weights")
     assert not note_resumed(tmp_path, "a" * 64)
-    assert not was_resumed(tmp_path)
+    assert not RunFolder(tmp_path).was_resumed
     assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
 
     assert note_resumed(tmp_path, "b" * 64)
-    assert was_resumed(tmp_path)
+    assert RunFolder(tmp_path).was_resumed
     before = (tmp_path / NOTE).read_text()[:10]
     (tmp_path / "results.json").write_text("{}")
     assert take_up(tmp_path, "b" * 64) is Standing.NEW
-    assert not was_resumed(tmp_path)
+    assert not RunFolder(tmp_path).was_resumed
     old = tmp_path / f"before-{before}"
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt"}
 

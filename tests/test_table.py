@@ -153,18 +153,12 @@ def test_parsing_keeps_what_is_for_train() -> None:
     assert order.dry_run
 
 
-@pytest.mark.parametrize(
-    ("arguments", "workers", "left"),
-    [
-        (["hydra/launcher=joblib"], None, ()),
-        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"], 3, ()),
-        (["hydra/launcher=joblib", "hydra.launcher.n_jobs=-1", "epochs=1"], None, ("epochs=1",)),
-        (["hydra/launcher=basic"], 1, ()),
-    ],
-)
-def test_a_launcher_is_so_many_runs_at_a_time(arguments, workers, left) -> None:
-    order = table_of(["table=x", *arguments])
-    assert (order.workers, order.overrides) == (workers, left)
+def test_a_launcher_is_passed_on() -> None:
+    given = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"]
+    order = table_of(["table=x", *given, "epochs=1"])
+    assert (order.launcher, order.workers, order.overrides) == (tuple(given), None, ("epochs=1",))
+    with pytest.raises(ConfigError, match="workers=2: hydra/launcher=joblib says how many"):
+        table_of(["table=x", *given, "workers=2"])
 
 
 def test_table_3_is_the_reference_s_own() -> None:

@@ -45,7 +45,7 @@ def measured_row(label: str, seed: int, mean: float, *, fold: int | None = None)
     own = np.random.default_rng([seed, len(label)]).normal(0, 0.002, 300)
     values = mean + shared + own
     return Measured(
-        run=Run(label, fold, seed, (), CONFIG, Path(f"/{label}/{seed}")),
+        run=Run(label, fold, seed, (), CONFIG, f"{label} {seed}", Path(f"/{label}/{seed}")),
         results={"selected_epoch": 2, "wall_seconds": 1.0, "commit": "a" * 40},
         values={"paper": {"ndcg@5": values, "map": values / 2}},
         qids=np.arange(300).astype(str),
@@ -196,7 +196,7 @@ def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
 
 def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None:
     runs = [
-        Run(label, fold, seed, (), CONFIG, tmp_path / f"{label}{fold}{seed}")
+        Run(label, fold, seed, (), CONFIG, "", tmp_path / f"{label}{fold}{seed}")
         for label in ("some", "part", "all")
         for seed in (1, 2)
         for fold in (1, 2)

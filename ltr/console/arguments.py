@@ -18,14 +18,14 @@ class Grammar:
         several: whether ``bare`` is a list.
         lists: keys that may be written ``KEY=A,B``, which Hydra takes for a sweep.
         rest: the list that takes each ``KEY=VALUE`` of another command.
-        jobs: the key that Hydra's launchers stand for here: so many at a time.
+        launcher: the list that takes what is for Hydra's launcher.
     """
 
     bare: str | None = None
     several: bool = False
     lists: tuple[str, ...] = ()
     rest: str | None = None
-    jobs: str | None = None
+    launcher: str | None = None
 
 
 GRAMMARS = {
@@ -34,7 +34,7 @@ GRAMMARS = {
     "importances": Grammar(bare="run"),
     "list_losses": Grammar(bare="name"),
     "check_loss": Grammar(bare="name", rest="knobs"),
-    "table": Grammar(lists=("rows",), rest="train", jobs="workers"),
+    "table": Grammar(lists=("rows",), rest="train", launcher="launcher"),
     "search": Grammar(lists=("space", "folds", "seeds"), rest="train"),
 }
 _WITH_VALUE = (
@@ -63,11 +63,14 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     rest: list[str] = []
     out: list[str] = []
     follows = False
-    for argument in _launched(typed, grammar.jobs) if grammar.jobs else typed:
+    launcher: list[str] = []
+    for argument in typed:
         key, equals, value = argument.partition("=")
         if follows or argument.startswith("-"):
             out.append(argument)
             follows = not follows and argument in _WITH_VALUE
+        elif grammar.launcher and key.startswith(("hydra/launcher", "hydra.launcher.")):
+            launcher.append(argument)
         elif grammar.bare and (not equals or Path(argument).exists()):
             bare.append(argument)
         elif not equals and not key.startswith("~"):
@@ -84,22 +87,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
         out.append(f"{grammar.bare}={_listed(bare)}")
     elif bare:
         out += [f"{grammar.bare}={quoted(value)}" for value in bare[-1:]]
+    out += [f"{grammar.launcher}={_listed(launcher)}"] if launcher else []
     return [*out, f"{grammar.rest}={_listed(rest)}"] if rest else out
-
-
-def _launched(typed: Sequence[str], jobs: str) -> list[str]:
-    """``hydra/launcher=joblib`` as what it means here: so many runs at a time, on this machine."""
-    said = dict(item.partition("=")[::2] for item in typed if item.startswith("hydra"))
-    launcher, count = said.get("hydra/launcher"), said.get("hydra.launcher.n_jobs", "-1")
-    if launcher not in (None, "joblib", "basic"):
-        raise ConfigError(
-            f"hydra/launcher={launcher}: a table starts its runs on this machine; set {jobs}=N, or "
-            "sweep with train.py -m"
-        )
-    others = [item for item in typed if not item.startswith(("hydra/launcher", "hydra.launcher"))]
-    if launcher == "basic":
-        count = "1"
-    return others if count == "-1" else [*others, f"{jobs}={count}"]
 
 
 def _is_own(key: str, config_name: str) -> bool:

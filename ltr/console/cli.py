@@ -6,11 +6,12 @@ Importing this must stay cheap (no torch): ``--help`` and shell completion go th
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -45,49 +46,70 @@ def command(
     """
 
     def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
-        done: Any = None
-
-        @functools.wraps(function)
-        def task(cfg: DictConfig) -> Any:
-            nonlocal done
-            try:
-                done = function(cfg)
-                return done
-            except Exception as error:
-                if one_line(error) is None and not isinstance(error, BrokenPipeError):
-                    raise
-                raise Stop(error) from error
-
         def main() -> None:
-            given = os.environ.get("HYDRA_FULL_ERROR")
-            full = given == "1"
+            full = os.environ.get("HYDRA_FULL_ERROR") == "1"
             several = {"-m", "--multirun"} & {*sys.argv[1:]}  # a launcher may have children to end
             with (
                 nullcontext() if full else ending(stopped),
                 stoppable() if several else nullcontext(),
             ):
-                own = own_configs()
-                also = [] if own is None else ["--config-dir", str(own)]
-                sys.argv[1:] = [*as_hydra(config_name, sys.argv[1:]), *also]
-                register_resolvers()
-                entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
-                os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
-                try:
-                    entry(task)()
-                except Stop as stop:
-                    raise stop.args[0] from None
-                except (HydraException, OmegaConfBaseException) as error:
-                    if full:
-                        raise
-                    raise ConfigError(explain(error, config_name)) from error
-                finally:
-                    os.environ["HYDRA_FULL_ERROR"] = given or "0"
+                done = through_hydra(config_name, function, as_hydra(config_name, sys.argv[1:]))
             if done is False:
                 sys.exit(1)
 
         return main
 
     return decorate
+
+
+def through_hydra(
+    config_name: str, function: Callable[[DictConfig], Any], arguments: Sequence[str]
+) -> Any:
+    """Run ``function`` as Hydra's own entry does; return what it returned last in this process.
+
+    Args:
+        config_name: of the root config.
+        function: takes the composed config.
+        arguments: as Hydra takes them, ``--multirun`` and the like too.
+
+    Raises:
+        ConfigError: an argument is wrong.
+    """
+    done: Any = None
+
+    @functools.wraps(function)
+    def task(cfg: DictConfig) -> Any:
+        nonlocal done
+        try:
+            done = function(cfg)
+            return done
+        except Exception as error:
+            if one_line(error) is None and not isinstance(error, BrokenPipeError):
+                raise
+            raise Stop(error) from error
+
+    given, argv = os.environ.get("HYDRA_FULL_ERROR"), sys.argv
+    own = own_configs()
+    also = [] if own is None else ["--config-dir", str(own)]
+    if {"-m", "--multirun"} & {*arguments}:  # said where a launcher is stopped
+        os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
+    register_resolvers()
+    GlobalHydra.instance().clear()  # a command may start another
+    entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
+    sys.argv = [argv[0], *arguments, *also]
+    try:
+        entry(task)()
+    except Stop as stop:
+        raise stop.args[0] from None
+    except (HydraException, OmegaConfBaseException) as error:
+        if given == "1":
+            raise
+        raise ConfigError(explain(error, config_name)) from error
+    finally:
+        os.environ["HYDRA_FULL_ERROR"] = given or "0"
+        sys.argv = argv
+    return done
 
 
 class Stop(BaseException):

@@ -3,18 +3,17 @@
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.configs import CONFIGS
 from ltr.data.dataset import SPLITS
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.code_hash import code_hash
 from ltr.experiment.labels import with_levels
-from ltr.experiment.own_code import digests, own_code, tree_library
+from ltr.experiment.own_code import own_code, tree_library
 
 # Where and how fast a run is computed, not what; of monitor, all but vali counts all the same.
 PLACES = (
@@ -28,7 +27,6 @@ _CODE = (
     "experiment/run.py",
 )  # fmt: skip
 _OF_TREES = "trees"  # decides nothing of a run whose model is another
-_OF_SCRIPTS = ("tables", "search")  # folders of configs that no run is composed from
 _LTR = Path(__file__).resolve().parents[1]
 
 
@@ -89,21 +87,3 @@ def _code_files(*, trees: bool) -> Iterator[Path]:
         place = _LTR / part
         if trees or part != _OF_TREES:
             yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
-
-
-def sources() -> dict[Path, str]:
-    """The files that any run is computed from, code and configs, and a hash of each."""
-    configs = [
-        path
-        for path in sorted(CONFIGS.rglob("*.yaml"))
-        if path.relative_to(CONFIGS).parts[0] not in _OF_SCRIPTS
-    ]
-    return digests([*_code_files(trees=True), *configs])
-
-
-def changed(before: Mapping[Path, str]) -> bool:
-    """Whether a file of ``before`` is gone or holds something else now.
-
-    A file that is new since then does not count: no run that was planned before names it.
-    """
-    return digests(before) != before

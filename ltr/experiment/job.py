@@ -18,7 +18,8 @@ from ltr.experiment.build import PARTS, build
 from ltr.experiment.identity import identity
 from ltr.experiment.places import asked_place, elsewhere
 from ltr.experiment.run import run
-from ltr.experiment.standing import NOTE, Standing, note_resumed, take_up, value_of
+from ltr.experiment.run_folder import NOTE, RunFolder
+from ltr.experiment.standing import Standing, adopt, note_resumed, take_up
 from ltr.experiment.trust import MAY_CHANGE, OF_USER, kept_config, trusted
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted, stoppable
@@ -84,15 +85,25 @@ def _go_on(folder: Path, sweep: bool) -> str:
 def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
     """What is left of a sweep's run, and its value."""
     standing = take_up(folder, identity(cfg))
+    if standing is Standing.NEW and adopt(
+        folder, str(cfg.select), lambda select: identity(_selecting(cfg, select))
+    ):
+        standing = Standing.CUT_OFF
     if standing is Standing.DONE:
         log.info("%s is done already", folder)
         if note := elsewhere([folder], asked_place(cfg)):
             log.info("%s", note)
-        return value_of(folder, str(cfg.select_on))
+        return float(RunFolder(folder).results["vali"][str(cfg.select_on)])
     if standing is Standing.CUT_OFF:
         cfg = cfg.copy()
         cfg.resume = str(folder)
     return run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
+
+
+def _selecting(cfg: DictConfig, select: str) -> DictConfig:
+    cfg = cfg.copy()
+    cfg.select = select
+    return cfg
 
 
 def _leave_sweep(cfg: DictConfig, folder: Path) -> None:

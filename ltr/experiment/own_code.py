@@ -1,8 +1,7 @@
 """Code a run computes with that is not of this project: the user's own, a library of trees."""
 
-import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -37,11 +36,6 @@ def own_code(config: DictConfig) -> dict[str, str]:
     return found
 
 
-def own_sources(config: DictConfig) -> dict[Path, str]:
-    """The files behind ``own_code``, and a hash of each."""
-    return digests(file for target in _targets(config) for file in _files(target))
-
-
 def tree_library(config: DictConfig) -> dict[str, str]:
     """Name and version of the library of a model of ``ltr.trees``; empty for a network."""
     module, _, name = str(config.model._target_).rpartition(".")
@@ -54,14 +48,6 @@ def tree_library(config: DictConfig) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def digests(files: Iterable[Path]) -> dict[Path, str]:
-    """SHA-256 of each file, empty where it is gone."""
-    return {
-        file: hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-        for file in files
-    }
 
 
 def _targets(config: DictConfig) -> list[str]:

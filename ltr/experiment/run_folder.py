@@ -6,6 +6,7 @@ Importing this is cheap: pandas comes only where a file is read.
 import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-RESULTS = "results.json"
+RESULTS, NOTE = "results.json", "identity.txt"
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _NOT_METRICS = ("qid", "items", "empty")
+_IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # all of the note of a run that is as it began
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
@@ -61,6 +63,29 @@ class RunFolder:
     def last(self) -> Path:
         """The checkpoint from which the run goes on."""
         return self.folder / "last.pt"
+
+    @property
+    def identity(self) -> str | None:
+        """The identity that the run began and ended with; None where no note says one."""
+        note = self.folder / NOTE
+        found = _IDENTITY.fullmatch(note.read_bytes()) if note.is_file() else None
+        return None if found is None else found[1].decode()
+
+    @property
+    def was_resumed(self) -> bool:
+        """Whether it went on as another run than its sweep began, or may have."""
+        return (self.folder / NOTE).is_file() and self.identity is None
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed, in one line; None where it did not."""
+        kept = self.folder / "error.txt"
+        said = kept.read_text(errors="replace").split("\n") if kept.is_file() else []
+        return next(filter(None, said), None)
+
+    def is_done(self, identity: str) -> bool:
+        """Whether it is finished as the run ``identity``, and as it was left."""
+        return self.finished and self.identity == identity and self.damage() is None
 
     def checked_results(self) -> dict[str, Any]:
         """``results.json``, once it and all of ``FILES`` are known to be as the run left them."""
@@ -193,3 +218,13 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def by_identity(folder: Path) -> dict[str, Path]:
+    """The runs in ``folder`` by identity; of several that did the same, a finished one."""
+    found: dict[str, Path] = {}
+    for note in sorted(folder.glob(f"*/{NOTE}")):
+        run = RunFolder(note.parent)
+        if run.identity is not None and (run.finished or run.identity not in found):
+            found[run.identity] = run.folder
+    return found

@@ -3,19 +3,22 @@
 import hashlib
 import logging
 import re
+import shutil
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
-NOTE = "identity.txt"
 _RESUMED = " resumed"  # ends a note that is the identity of no run
-_IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # all of the note of a run that is as it began
 _SHOWN = 10  # characters of it in the name of a folder
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
+_OF_TEST = (RESULTS, "scores.csv", "queries.csv")
+_OTHER = {"best": "last", "last": "best"}
 
 
 class Standing(Enum):
@@ -37,7 +40,7 @@ def take_up(folder: Path, identity: str) -> Standing:
         identity: of the run that is asked for.
     """
     run = RunFolder(folder)
-    if _noted(folder) == identity:
+    if run.identity == identity:
         damage = run.damage() if run.finished else None
         if run.finished and damage is None:
             return Standing.DONE
@@ -55,6 +58,40 @@ def take_up(folder: Path, identity: str) -> Standing:
     return Standing.NEW
 
 
+def adopt(folder: Path, select: str, identity_of: Callable[[str], str]) -> bool:
+    """Take over the training of the run beside ``folder`` that differs in ``select`` alone, if any.
+
+    That run tested its best epoch and also kept its last one, or the other way round: there is
+    nothing left to train. Where it cannot be read or copied, nothing is taken over.
+
+    Args:
+        folder: of a run that is new; hold its lock when you call this.
+        select: which epoch this run tests, ``best`` or ``last``.
+        identity_of: the identity of the same run with another ``select``.
+    """
+    twin = by_identity(folder.parent).get(identity_of(_OTHER[select]))
+    if twin is None or not RunFolder(twin).finished or RunFolder(twin).damage() is not None:
+        return False
+    taken = []
+    try:
+        for path in sorted(twin.iterdir()):
+            own = folder / path.name
+            if path.is_file() and path.suffix != ".pt" and path.name not in _NOT_RESULTS + _OF_TEST:
+                taken.append(own)
+                shutil.copyfile(path, own)
+        for name in ("best.pt", "last.pt"):  # with the last one the copy is whole
+            taken.append(folder / name)
+            content = load_checkpoint(twin / name)
+            content["config"]["select"] = select
+            save_checkpoint(folder / name, content)
+    except Exception:  # whatever is wrong with that run, this one can be trained
+        for own in taken:
+            own.unlink(missing_ok=True)
+        return False
+    log.info("trained as %s, which tested another epoch", twin)
+    return True
+
+
 def note_resumed(folder: Path, identity: str) -> bool:
     """Before a sweep's run goes on by itself as ``identity``: if that is another, note it.
 
@@ -65,24 +102,12 @@ def note_resumed(folder: Path, identity: str) -> bool:
     Returns:
         Whether it is another.
     """
-    before = _noted(folder)
+    before = RunFolder(folder).identity
     if before == identity:
         return False
     mixed = hashlib.sha256(f"{before} {identity}".encode()).hexdigest()
     write_whole(folder / NOTE, f"{mixed}{_RESUMED}\n")
     return True
-
-
-def was_resumed(folder: Path) -> bool:
-    """Whether the run in ``folder`` went on as another than the sweep began, or may have."""
-    return (folder / NOTE).is_file() and _noted(folder) is None
-
-
-def _noted(folder: Path) -> str | None:
-    """The identity that the run began and ended with; None where the note does not say one."""
-    note = folder / NOTE
-    found = _IDENTITY.fullmatch(note.read_bytes()) if note.is_file() else None
-    return None if found is None else found[1].decode()
 
 
 def _shown(folder: Path) -> str:
@@ -93,8 +118,3 @@ def _shown(folder: Path) -> str:
     content = note.read_bytes()
     begins = re.match(rb"[0-9a-f]{64}", content)
     return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:_SHOWN]
-
-
-def value_of(folder: Path, select_on: str) -> float:
-    """What a finished run returned to its sweep."""
-    return float(RunFolder(folder).results["vali"][select_on])

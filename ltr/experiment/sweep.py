@@ -17,7 +17,6 @@ from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
 from ltr.errors import DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
-from ltr.experiment.standing import was_resumed
 from ltr.whole import write_csv, write_whole
 
 _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
@@ -25,6 +24,10 @@ _REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rath
 
 class SweepSummary(Callback):
     """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        """``quiet``: nothing is written and printed at the end."""
+        self._quiet = quiet
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Fix the folder of the sweep for a launcher's processes too.
@@ -56,7 +59,7 @@ class SweepSummary(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit with 1 if a run failed."""
         folder = Path(config.hydra.sweep.dir)
-        rows = read_runs(folder)
+        rows = [] if self._quiet else read_runs(folder)
         if not rows:
             return
         print(table_of(rows))
@@ -112,12 +115,10 @@ def _in_order(hydra: Path) -> list[tuple[int, str]]:
 
 
 def _outcome(run: RunFolder) -> dict[str, Any]:
-    if was_resumed(run.folder):  # its figures are not of what stands beside them
+    if run.was_resumed:  # its figures are not of what stands beside them
         return {"status": "resumed with other settings; its sweep, given again, does it anew"}
     if not run.finished:
-        error = run.folder / "error.txt"
-        said = error.read_text(errors="replace").split("\n") if error.is_file() else []
-        return {"status": next(filter(None, said), "not finished")}
+        return {"status": run.error or "not finished"}
     try:
         _, results = run.overrides, run.checked_results()
     except DataError as error:

@@ -1,1 +1,1 @@
-"""What experiments are drawn with: the paper's figures on paper, the figures of a page on its colours."""
+"""The figures of the papers, and what every plot is drawn with."""

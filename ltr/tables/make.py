@@ -13,7 +13,7 @@ from ltr.experiment.places import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
-from ltr.tables.execute import describe, execute
+from ltr.tables.execute import describe, execute, local_launcher
 from ltr.tables.formats import terminal
 from ltr.tables.measure import (
     Measured,
@@ -86,9 +86,18 @@ def _make_runs(table: Table, order: Order) -> bool:
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
-    given = {override.partition("=")[0] for override in order.overrides}
-    extra = [] if "threads" in given or device.type == "cuda" else [f"threads={threads}"]
-    failures = execute(todo, workers=workers, extra=extra)
+    data = str(runs[0].config.dataset.name)
+    folder = output_dir / "tables" / order.name(data)
+    failures: dict[Path, str] = {}
+    if todo:
+        given = {override.partition("=")[0] for override in order.overrides}
+        alone = "threads" in given or order.launcher or device.type == "cuda"
+        failures = execute(
+            todo,
+            folder / "jobs.yaml",
+            order.launcher or local_launcher(min(workers, len(todo))),
+            [] if alone else [f"threads={threads}"],
+        )
 
     measured = measure(table, runs)
     missing |= unfinished(runs)
@@ -97,7 +106,6 @@ def _make_runs(table: Table, order: Order) -> bool:
             there = missing.get(run.label, "")
             missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
     report = _report(table, order, runs, measured, conventions, missing)
-    folder = output_dir / "tables" / report.name
     print("\n" + terminal(report))
     for path, reason in failures.items():
         print(f"{path.name} failed: {reason}")

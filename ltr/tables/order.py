@@ -23,6 +23,7 @@ class Order:
         seeds: how many, from 1 on.
         output_dir: the folder of ``runs/`` and ``tables/``.
         workers: runs at a time; None: one on a GPU, else one per core.
+        launcher: overrides of Hydra's launcher, in place of ``workers``.
         dry_run: only say what would run, and for how long.
         baseline: the row that the others are compared with; None: the table's own.
         margin: differences smaller than this count as none; None: ``MARGIN``.
@@ -34,6 +35,7 @@ class Order:
     seeds: int = 1
     output_dir: str = "outputs"
     workers: int | None = None
+    launcher: tuple[str, ...] = ()
     dry_run: bool = False
     baseline: str | None = None
     margin: float | None = None
@@ -73,7 +75,9 @@ def table_order(cfg: DictConfig) -> Order:
         ConfigError: no table is named, or a value is wrong.
     """
     required(cfg, "table")
-    overrides = texts(cfg, "train")
+    overrides, launcher = texts(cfg, "train"), texts(cfg, "launcher")
+    if launcher and cfg.workers is not None:
+        raise ConfigError(f"workers={cfg.workers}: {launcher[0]} says how many; leave one out")
     for override in overrides:
         if override.lstrip("+").partition("=")[0] in ("seed", "dataset.fold"):
             raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
@@ -84,6 +88,7 @@ def table_order(cfg: DictConfig) -> Order:
         seeds=whole(cfg, "seeds", least=1),
         output_dir=str(cfg.output_dir),
         workers=None if cfg.workers is None else whole(cfg, "workers", least=1),
+        launcher=launcher,
         dry_run=flag(cfg, "dry_run"),
         baseline=text(cfg, "baseline"),
         margin=None if cfg.margin is None else _margin(cfg),

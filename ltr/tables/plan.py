@@ -1,8 +1,8 @@
 """Which runs a table needs; each is known by the hash of its config, its data and the code."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +11,12 @@ from omegaconf import DictConfig
 from ltr.console.mistakes import run_config
 from ltr.errors import DataError
 from ltr.experiment.build import make_dataset
-from ltr.experiment.identity import identity, identity_without_data, sources
+from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.labels import with_levels
-from ltr.experiment.own_code import own_sources
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.tables.spec import Table
 
-HASH = 10  # characters of a run's identity that end the name of its folder
+_SHOWN = 10  # characters of a run's identity that end the name of its folder
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,9 @@ class Run:
         seed: of the training.
         overrides: its command line for ``train.py``.
         config: the composed config.
-        folder: where it is kept; its name ends with the hash of what it computes. Rows of a table
-            that compute the same share it.
+        known: its identity, by which a finished one is found again whatever its folder.
+        folder: where it is kept. Rows of a table that compute the same share it.
         absent: why its data cannot be read, None where they are here.
-        sources: the files that it was planned from, and what they held then.
     """
 
     label: str
@@ -41,20 +39,20 @@ class Run:
     seed: int
     overrides: tuple[str, ...]
     config: DictConfig
+    known: str
     folder: Path
     absent: str | None = None
-    sources: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
         """Whether its results are there, and as they were left."""
-        left = RunFolder(self.folder)
-        return left.finished and left.damage() is None
+        return RunFolder(self.folder).is_done(self.known)
 
     @property
     def damaged(self) -> bool:
         """Whether its results are there, but not as they were left: it is to be tested again."""
-        return RunFolder(self.folder).finished and not self.done
+        left = RunFolder(self.folder)
+        return left.identity == self.known and left.finished and not self.done
 
 
 def plan(
@@ -79,20 +77,18 @@ def plan(
         DataError: the data are not there.
     """
     runs = []
-    of_all, shared = sources(), dict[str, Path]()
+    folders = by_identity(output_dir / "runs")
     for label, row in table.rows.items():
         overrides = merged(table.settings, given, row)
         config = run_config(overrides)[0]
-        before = of_all | own_sources(config)
         for fold in _folds(table, config):
             for seed in seeds:
                 own = [*overrides, f"seed={seed}"]
                 if fold is not None:
                     own.append(f"dataset.fold={fold}")
                 run = _run(label, fold, seed, own, config, output_dir, absent_ok)
-                known = run.folder.name[-HASH:]
-                folder = shared.setdefault(known, run.folder)
-                runs.append(replace(run, folder=folder, sources=before))
+                folder = folders.setdefault(run.known, run.folder)
+                runs.append(replace(run, folder=folder))
     return runs
 
 
@@ -145,8 +141,8 @@ def _run(
         if not absent_ok:
             raise
         known, absent = identity_without_data(config), str(error)
-    folder = folder.with_name(f"{folder.name}-{known[:HASH]}")
-    return Run(label, fold, seed, tuple(overrides), config, folder, absent)
+    folder = folder.with_name(f"{folder.name}-{known[:_SHOWN]}")
+    return Run(label, fold, seed, tuple(overrides), config, known, folder, absent)
 
 
 def folder_of(label: str, config: DictConfig, output_dir: Path) -> Path:
