@@ -12,8 +12,8 @@ from orders import table_of
 
 from ltr.experiment.run import run
 from ltr.experiment.standing import take_up
-from ltr.tables import make
-from ltr.tables.plan import Run
+from ltr.tables import table
+from ltr.tables.runs import Run
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def made(folder: Path, *more: str, captured: pytest.CaptureFixture[str] | None =
         *more,
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(make, "execute", train_here)
+        patch.setattr(table, "execute", train_here)
         patch.setitem(os.environ, "TQDM_DISABLE", "1")
-        assert make.make_table(table_of(arguments))
+        assert table.make_table(table_of(arguments))
     (tables,) = (folder / "out" / "tables").iterdir()
     return Made(arguments, tables, captured.readouterr().out if captured else "")

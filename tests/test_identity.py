@@ -11,7 +11,7 @@ from test_table import SYNTHETIC, runs_of
 from ltr.experiment import identity as identities
 from ltr.experiment import own_code
 from ltr.experiment.identity import identity_without_data
-from ltr.tables.plan import plan
+from ltr.tables.runs import plan
 from ltr.tables.spec import only
 
 

@@ -16,9 +16,9 @@ from ltr.console.configs import CONFIGS
 from ltr.console.mistakes import run_config
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.results import write_scores
-from ltr.tables.make import make_table
-from ltr.tables.plan import plan
+from ltr.tables.runs import plan
 from ltr.tables.spec import StatisticsTable, Table, parse_table, read_table, tables
+from ltr.tables.table import make_table
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 

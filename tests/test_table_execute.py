@@ -14,8 +14,7 @@ from orders import table_of
 from test_table import run, runs_of, table
 
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables.execute import execute
-from ltr.tables.plan import Run, plan
+from ltr.tables.runs import Run, execute, plan
 from ltr.tables.spec import only
 
 PARALLEL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]

@@ -11,14 +11,14 @@ from folders import finish
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
+from ltr.experiment.standing import take_up
 from ltr.metrics import Convention
-from ltr.tables import missing
-from ltr.tables.measure import Measured, stacked, whole
-from ltr.tables.missing import missing_libraries
+from ltr.tables import runs as runs_module
+from ltr.tables.measure import Measured, stacked, whole_rows
 from ltr.tables.numbers import numbers, over_repeats
-from ltr.tables.plan import Run
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Block
+from ltr.tables.runs import Run, missing_libraries
 from ltr.tables.spec import Published, Table, parse_table, read_table
 from ltr.tables.verdicts import Verdicts, judge
 
@@ -188,15 +188,15 @@ def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
     assert found.queries[0] == (1, "0")
     assert found.queries[300] == (2, "0")
     frame = frame_of(rows)
-    assert whole(frame, 2)["seed"].tolist() == [1, 1]
-    assert numbers(TABLE, whole(frame, 2), {}, None, "bad")["runs"].unique().tolist() == [2]
-    assert whole(frame, 3).empty
+    assert whole_rows(frame, 2)["seed"].tolist() == [1, 1]
+    assert numbers(TABLE, whole_rows(frame, 2), {}, None, "bad")["runs"].unique().tolist() == [2]
+    assert whole_rows(frame, 3).empty
     assert stacked(rows, "paper", "ndcg@5", [1, 2, 3]).values == {}
 
 
 def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None:
     runs = [
-        Run(label, fold, seed, (), CONFIG, "", tmp_path / f"{label}{fold}{seed}")
+        Run(label, fold, seed, (), CONFIG, "0" * 64, tmp_path / f"{label}{fold}{seed}")
         for label in ("some", "part", "all")
         for seed in (1, 2)
         for fold in (1, 2)
@@ -204,6 +204,7 @@ def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None
     for run in runs:
         if run.label == "all" or run.fold == 1 or (run.label, run.seed) == ("part", 1):
             run.folder.mkdir()
+            take_up(run.folder, run.known)
             finish(run.folder, {})
     assert unfinished(runs) == {"some": "2 of 4 runs", "part": "3 of 4 runs"}
     assert dict(facts(TABLE, runs, [], None, {}, "bad"))["incomplete"] == "part has 1 of 2 seeds"
@@ -249,12 +250,14 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
 def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     table = read_table("letor4_mq2008")
     assert isinstance(table, Table)
-    monkeypatch.setattr(missing, "find_spec", lambda name: None if name == "xgboost" else object())
+    monkeypatch.setattr(
+        runs_module, "find_spec", lambda name: None if name == "xgboost" else object()
+    )
     assert missing_libraries(table, []) == {
         "XGBoost rank:ndcg": "needs ltr-torch[gbdt]",
         "XGBoost rank:pairwise": "needs ltr-torch[gbdt]",
     }
-    monkeypatch.setattr(missing, "find_spec", lambda name: object())
+    monkeypatch.setattr(runs_module, "find_spec", lambda name: object())
     assert missing_libraries(table, []) == {}
 
 

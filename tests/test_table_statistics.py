@@ -9,8 +9,8 @@ from orders import table_of
 
 from ltr.errors import ConfigError, LTRError
 from ltr.tables.data_counts import beside, cells_of
-from ltr.tables.make import make_table
 from ltr.tables.spec import StatisticsTable, read_table
+from ltr.tables.table import make_table
 
 
 def test_any_data_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,8 @@ from tqdm import tqdm
 from ltr.data.dataset import SPLITS
 from ltr.errors import DataError, LTRError
 from ltr.experiment.run_folder import RunFolder
-from ltr.tables.plan import Run
-from ltr.tables.timing import measured
-from ltr.tables.workload import shape_of
+from ltr.tables.runs import Run
+from ltr.tables.timing import measured, shape_of
 from ltr.training.device import describe_device, pick_device
 
 

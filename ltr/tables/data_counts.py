@@ -11,11 +11,11 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.results import commit
 from ltr.tables.formats import terminal
-from ltr.tables.order import Order
 from ltr.tables.output import write_table
-from ltr.tables.plan import merged
 from ltr.tables.report import Block, Cell, Report
+from ltr.tables.runs import merged
 from ltr.tables.spec import StatisticsTable
+from ltr.tables.table import Order
 
 _HEAD = ("", "what", "counted", "published", "verdict")
 

@@ -16,7 +16,7 @@ from ltr.experiment.evaluate_scores import metrics_of_scores
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
-from ltr.tables.plan import Run
+from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.training.evaluation import means
 
@@ -148,7 +148,7 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def whole(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
+def whole_rows(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
     """The runs of ``by_run`` whose row and seed are done in all folds, so that means are fair."""
     if frame.empty:
         return frame
@@ -184,7 +184,7 @@ def stacked(
     """Put the runs of a row together, a seed for each line.
 
     A row takes part if at least one of its seeds is done in all of ``folds``; its other seeds are
-    left out, as ``whole`` leaves them out.
+    left out, as ``whole_rows`` leaves them out.
     """
     of_fold = {one.run.fold: one.qids for one in measured}
     found: dict[str, dict[int, dict[int | None, NDArray[np.float64]]]] = {}

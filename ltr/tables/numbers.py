@@ -35,7 +35,7 @@ def numbers(
 
     Args:
         table: which rows, metrics and conventions.
-        frame: of ``by_run``, those that are ``whole``.
+        frame: of ``by_run``, those that are ``whole_rows``.
         verdicts: by metric, under the first convention.
         published: of the data set, or None.
         baseline: the row that the others are compared with.

@@ -12,8 +12,8 @@ from ltr.metrics import Convention
 from ltr.statistics.verdict import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
 from ltr.tables.measure import Measured
 from ltr.tables.numbers import over_repeats
-from ltr.tables.plan import Run
 from ltr.tables.report import Block, Cell, plain
+from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.tables.verdicts import Verdicts, interval_covers
 

@@ -245,7 +245,7 @@ def warm() -> None:
     import ltr.experiment.evaluate_scores
     import ltr.experiment.job
     import ltr.search.make
-    import ltr.tables.make  # noqa: F401
+    import ltr.tables.table  # noqa: F401
     from ltr.console.configs import CONFIGS
     from ltr.console.resolvers import register_resolvers
 
