@@ -7,8 +7,8 @@ from ltr.compare.order import compare_order
 from ltr.console.mistakes import typed
 from ltr.search.order import Order as SearchOrder
 from ltr.search.order import search_order
-from ltr.tables.table import Order as TableOrder
-from ltr.tables.table import table_order
+from ltr.tables.spec import Order as TableOrder
+from ltr.tables.spec import table_order
 
 
 def table_of(arguments: Sequence[str]) -> TableOrder:

@@ -10,11 +10,11 @@ from orders import table_of
 
 from ltr.errors import DataError
 from ltr.tables import cost
-from ltr.tables.cost import Shape, drawn_lists, estimate, shape_of
+from ltr.tables.cost import estimate
 from ltr.tables.runs import plan
 from ltr.tables.spec import Table, only, read_table
 from ltr.tables.table import make_table
-from ltr.tables.timing import Cost, measured
+from ltr.tables.timing import Cost, Shape, drawn_lists, measured, shape_of
 
 COST = Cost(step=2.0, steps=10, epochs=3, evaluation=5.0, last=7.0)
 

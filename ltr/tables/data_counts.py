@@ -14,8 +14,7 @@ from ltr.tables.formats import terminal
 from ltr.tables.output import write_table
 from ltr.tables.report import Block, Cell, Report
 from ltr.tables.runs import merged
-from ltr.tables.spec import StatisticsTable
-from ltr.tables.table import Order
+from ltr.tables.spec import Order, StatisticsTable
 
 _HEAD = ("", "what", "counted", "published", "verdict")
 
