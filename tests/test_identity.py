@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import compose
+from omegaconf import DictConfig, OmegaConf
 from test_table import SYNTHETIC, runs_of
 
+from ltr.console.configs import CONFIGS
+from ltr.console.keys import KEYS
 from ltr.experiment import identity as identities
 from ltr.experiment import own_code
 from ltr.experiment.identity import identity_without_data
@@ -114,3 +117,14 @@ def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
     a, b, c = plan(replace(spec, rows=rows), given, [1], tmp_path)
     assert [run.label for run in (a, b, c)] == ["A", "B", "C"]
     assert a.folder == b.folder != c.folder
+
+
+def test_every_key_of_a_run_is_in_the_table_of_keys() -> None:
+    config = compose()
+    tops = {str(key) for key in config} | {"experiment"}
+    assert tops == {key for key in KEYS if "." not in key}
+    dataset = OmegaConf.load(CONFIGS / "dataset/letor.yaml")
+    assert isinstance(dataset, DictConfig)
+    inside = {key.partition(".")[2] for key in KEYS if key.startswith("dataset.")}
+    assert inside - {"seed"} <= set(map(str, dataset))  # the seed draws synthetic lists
+    assert "seed" in config.dataset

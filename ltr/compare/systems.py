@@ -8,17 +8,10 @@ from typing import Any
 import numpy as np
 
 from ltr.compare.naming import name_systems
+from ltr.console.keys import Kind, without
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import SystemValues
-
-# Repeats, places, what is measured on the way, and proposals that the keys themselves hold too.
-_NOT_THE_METHOD = (
-    "seed", "data_dir", "cache_dir", "output_dir", "resume", "trust", "device", "threads",
-    "evaluation_items", "checkpoint_minutes", "monitor", "metrics", "metrics_as", "convention",
-    "suggested",
-)  # fmt: skip
-_NOT_THE_DATA = ("data_dir", "cache_dir", "fold", "seed")
 
 
 @dataclass(frozen=True)
@@ -60,10 +53,8 @@ def group(runs: Sequence[RunFolder]) -> list[System]:
 
 def method(run: RunFolder) -> dict[str, Any]:
     """The config of a run without what may differ between two runs of one system."""
-    config = {key: v for key, v in run.results["protocol"].items() if key not in _NOT_THE_METHOD}
-    dataset = config.get("dataset", {})
-    config["dataset"] = {key: v for key, v in dataset.items() if key not in _NOT_THE_DATA}
-    return config
+    config = {"dataset": {}, **run.results["protocol"]}
+    return without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
 
 
 def values_of(system: System, metric: str) -> SystemValues:

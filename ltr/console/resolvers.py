@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import help_of
-from ltr.console.sweep_names import job_dir, sweep_dir
+from ltr.console.sweep_names import job_dir, sweep_dir, unshown_keys
 from ltr.errors import CheckpointError, ConfigError
 
 
@@ -28,6 +28,7 @@ def register_resolvers() -> None:
     )
     OmegaConf.register_new_resolver("sweep_dir", sweep_dir, replace=True)
     OmegaConf.register_new_resolver("job_dir", job_dir, replace=True)
+    OmegaConf.register_new_resolver("unshown_keys", unshown_keys, replace=True)
     OmegaConf.register_new_resolver("help_of", help_of, replace=True)
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
 

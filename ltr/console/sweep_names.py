@@ -10,13 +10,8 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
+from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
-
-# Keys that say where and how fast a run is computed, or by which launcher: not what.
-_NOT_ASKED = (
-    "data_dir", "cache_dir", "output_dir", "sweep", "device", "threads", "evaluation_items",
-    "checkpoint_minutes",
-)  # fmt: skip
 
 
 def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
@@ -60,11 +55,15 @@ def job_dir(overrides_shown: str, overrides: Sequence[str]) -> str:
     return f"{shown or 'run'}_{_hash(asked(overrides))}"
 
 
+def unshown_keys() -> list[str]:
+    """Keys that the name of a job's folder leaves out."""
+    return [*keys(Kind.PLACE), "epochs", "dataset.folder"]
+
+
 def asked(overrides: Iterable[str]) -> list[str]:
     """What decides the results of a run, in an order that typing does not change."""
-    return sorted(
-        item for item in overrides if item.lstrip("+~").partition("=")[0] not in _NOT_ASKED
-    )
+    places = keys(Kind.PLACE)
+    return sorted(item for item in overrides if item.lstrip("+~").partition("=")[0] not in places)
 
 
 def typed(overrides: Path) -> list[str]:

@@ -9,17 +9,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.keys import Kind, without
 from ltr.data.dataset import SPLITS
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.code_hash import code_hash
 from ltr.experiment.labels import with_levels
 from ltr.experiment.own_code import own_code, tree_library
 
-# Where and how fast a run is computed, not what; of monitor, all but vali counts all the same.
-PLACES = (
-    "data_dir", "cache_dir", "output_dir", "sweep", "resume", "trust", "device", "threads",
-    "evaluation_items", "checkpoint_minutes", "monitor",
-)  # fmt: skip
 # The code that decides what a run computes; what is not there is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
@@ -47,11 +43,9 @@ def identity_without_data(config: DictConfig) -> str:
 
 
 def _hash(config: DictConfig, data: dict[str, str]) -> str:
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    for key in PLACES:
-        plain.pop(key, None)
-    for key in ("data_dir", "cache_dir"):
-        plain["dataset"].pop(key, None)
+    whole: Any = OmegaConf.to_container(config, resolve=True)
+    plain = without(whole, Kind.PLACE)
+    del plain["monitor"]  # of it, all but vali counts all the same
     trees = str(config.model._target_).startswith("ltr.trees.")
     parts = {"config": plain, "data": data, "code": code_digest(trees=trees)}
     parts |= _more(config)

@@ -12,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.ending import is_full, one_line
+from ltr.console.keys import Resumed, keys
 from ltr.console.resolvers import run_folder
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import PARTS, build
@@ -20,7 +21,7 @@ from ltr.experiment.places import asked_place, elsewhere
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import NOTE, RunFolder
 from ltr.experiment.standing import Standing, adopt, note_resumed, take_up
-from ltr.experiment.trust import MAY_CHANGE, OF_USER, kept_config, trusted
+from ltr.experiment.trust import kept_config, trusted
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted, stoppable
 from ltr.whole import write_whole
@@ -143,14 +144,16 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
     """
     folder = run_folder(cfg.resume)
     kept = load_checkpoint(folder / "last.pt")
-    keys = [override.lstrip("+~").split("=")[0] for override in overrides]
-    other = [key for key in keys if key not in (*OF_USER[:2], *MAY_CHANGE)]
+    typed = [override.lstrip("+~").split("=")[0] for override in overrides]
+    may = keys(Resumed.TYPED, Resumed.OWN)
+    other = [key for key in typed if key not in may]
     if other:
         raise ConfigError(
             f"resume goes on with the run's own config, {other[0]} cannot change; leave it out "
-            f"(only {', '.join(MAY_CHANGE)} may differ) or start a new run"
+            f"(only {', '.join(may)} may differ) or start a new run"
         )
     given: Any = OmegaConf.to_container(cfg, resolve=True)
-    own = kept_config(kept, folder) | {key: given[key] for key in (*OF_USER, *keys)}
+    of_user = keys(Resumed.OWN, Resumed.FOLDER)
+    own = kept_config(kept, folder) | {key: given[key] for key in (*of_user, *typed)}
     choices = {str(group): str(choice) for group, choice in kept["choices"].items()}
     return trusted(own, list(PARTS), cfg.trust), choices

@@ -15,11 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
+from ltr.console.keys import Kind, keys
 from ltr.errors import DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.whole import write_csv, write_whole
-
-_REPEATS = ("seed", "dataset.fold", "dataset.seed")  # what a sweep repeats rather than compares
 
 
 class SweepSummary(Callback):
@@ -160,8 +159,9 @@ def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
     """Mean and standard deviation over what the sweep repeats, a row per thing it compares."""
     from tabulate import tabulate
 
-    repeated = [name for name in varied if name in _REPEATS]
-    compared = [name for name in varied if name not in _REPEATS]
+    repeats = keys(Kind.REPEAT)
+    repeated = [name for name in varied if name in repeats]
+    compared = [name for name in varied if name not in repeats]
     if not repeated or len(done) < 2:
         return ""
     metrics = [name for name in done[0] if name.startswith(("vali ", "test "))]

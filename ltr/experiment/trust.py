@@ -20,16 +20,11 @@ from omegaconf.errors import OmegaConfBaseException
 import ltr.losses
 import ltr.models
 import ltr.trees
+from ltr.console.keys import Resumed, keys
 from ltr.errors import CheckpointError, ConfigError
 from ltr.training.settings import Settings
 
-# What may differ when a run goes on: how long and where it runs, not what it computes.
-MAY_CHANGE = (
-    "epochs", "patience", "device", "threads", "data_dir", "cache_dir", "evaluation_items",
-    "checkpoint_minutes",
-)  # fmt: skip
-OF_USER = ("resume", "trust", "cache_dir", "output_dir", "sweep")
-_LINK = re.compile(r"\$\{(" + "|".join(MAY_CHANGE) + r")\}")
+_LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
 
 # What is read of every kept config, and of what type; ``object``: its reader checks that.
 _READ: dict[str, Any] = {
@@ -71,7 +66,8 @@ def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     """
     text: Any = OmegaConf.to_container(cfg)
     kept: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
-    kept = {key: value for key, value in kept.items() if key not in OF_USER}
+    of_user = keys(Resumed.OWN, Resumed.FOLDER)
+    kept = {key: value for key, value in kept.items() if key not in of_user}
     if not Path(kept["data_dir"]).is_absolute():
         kept["data_dir"] = os.path.relpath(kept["data_dir"], folder)
     return kept

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from ltr.console.configs import CONFIGS
+from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.identity import PLACES
 from ltr.search.claims import finished
 from ltr.search.order import Order
 from ltr.search.plan import Plan, parsed
@@ -82,7 +82,7 @@ def best_text(
 ) -> str:
     """The file: what was searched in comments, then groups and values."""
     overrides = [*plan.overrides, *best.user_attrs["overrides"]]
-    given = {key: value for key, value in parsed(overrides).items() if key not in PLACES}
+    given = {key: value for key, value in parsed(overrides).items() if key not in keys(Kind.PLACE)}
     _, choices = plan.trial(best.user_attrs["overrides"])
     base = given.pop("experiment", None)
     groups = ("dataset", "model", "loss", "optimizer", "schedule")
@@ -124,7 +124,7 @@ def _comments(order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial) 
     kept = [
         argument
         for argument in order.arguments
-        if argument.partition("=")[0] not in (*PLACES, "workers", "dry_run")
+        if argument.partition("=")[0] not in (*keys(Kind.PLACE), "workers", "dry_run")
     ]
     lines = [
         f"{plan.config.select_on} {best.value:.4f} on vali of {data_of(plan)}: "

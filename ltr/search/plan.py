@@ -7,9 +7,9 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.keys import Kind, without
 from ltr.console.mistakes import run_config
 from ltr.errors import ConfigError
-from ltr.experiment.identity import PLACES
 from ltr.search.order import Order
 from ltr.search.space import Range, Space, chosen_space
 
@@ -135,12 +135,9 @@ def _check_read(space: Space, config: DictConfig) -> None:
 
 def settings_of(plan: Plan) -> dict[str, Any]:
     """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat."""
-    plain: Any = OmegaConf.to_container(plan.config, resolve=True)
-    for key in PLACES:
-        plain.pop(key, None)
-    for key in ("data_dir", "cache_dir"):
-        plain["dataset"].pop(key, None)
-    flat = dict(_flat(plain))
+    whole: Any = OmegaConf.to_container(plan.config, resolve=True)
+    del whole["monitor"]  # it chooses nothing
+    flat = dict(_flat(without(whole, Kind.PLACE)))
     for key, distribution in plan.space.items():
         flat.pop(key, None)
         flat[f"space.{key}"] = str(distribution)

@@ -10,6 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
 from ltr.console.configs import CONFIGS, hint
+from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
 
 FORMS = (
@@ -18,8 +19,8 @@ FORMS = (
 )
 # What decides how good a trial is said to be, and where it runs, is no knob of it.
 _NO_KNOBS = (
-    "dataset", "data_dir", "cache_dir", "output_dir", "experiment", "metrics_as", "metrics",
-    "convention", "select_on", "select", "monitor", "seed", "resume", "trust", "device", "hydra",
+    "dataset", "experiment", "hydra",
+    *keys(Kind.SELECTION, Kind.REPEAT, Kind.MEASUREMENT, Kind.PLACE, Kind.PROPOSAL),
 )  # fmt: skip
 _FOLDER = CONFIGS / "search"
 

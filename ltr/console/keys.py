@@ -1,0 +1,94 @@
+"""What every key of ``configs/train.yaml`` is to a run: one table that all who ask read."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any
+
+
+class Kind(Enum):
+    """What a key decides."""
+
+    METHOD = auto()  # what is trained, and how
+    SELECTION = auto()  # which of its epochs stands for it
+    REPEAT = auto()  # seed and fold: two runs that differ in nothing else are of one system
+    MEASUREMENT = auto()  # what is reported of it
+    PLACE = auto()  # where and how fast it is computed
+    PROPOSAL = auto()  # values that other keys read
+
+
+class Resumed(Enum):
+    """What holds of a key when a run goes on."""
+
+    KEPT = auto()  # the checkpoint's value; typing another is refused
+    TYPED = auto()  # the checkpoint's value unless another is typed
+    OWN = auto()  # no checkpoint holds it: what the user has now
+    FOLDER = auto()  # no checkpoint holds it, and typing it is refused: the folder is there
+
+
+KEYS = {
+    "seed": (Kind.REPEAT, Resumed.KEPT),
+    "epochs": (Kind.METHOD, Resumed.TYPED),
+    "batch_size": (Kind.METHOD, Resumed.KEPT),
+    "list_size": (Kind.METHOD, Resumed.KEPT),
+    "metrics": (Kind.MEASUREMENT, Resumed.KEPT),
+    "select_on": (Kind.SELECTION, Resumed.KEPT),
+    "select": (Kind.SELECTION, Resumed.KEPT),
+    "patience": (Kind.METHOD, Resumed.TYPED),
+    "monitor": (Kind.MEASUREMENT, Resumed.KEPT),
+    "convention": (Kind.MEASUREMENT, Resumed.KEPT),
+    "metrics_as": (Kind.MEASUREMENT, Resumed.KEPT),
+    "empty_lists": (Kind.METHOD, Resumed.KEPT),
+    "warmup": (Kind.METHOD, Resumed.KEPT),
+    "clip": (Kind.METHOD, Resumed.KEPT),
+    "l1": (Kind.METHOD, Resumed.KEPT),
+    "l2": (Kind.METHOD, Resumed.KEPT),
+    "device": (Kind.PLACE, Resumed.TYPED),
+    "threads": (Kind.PLACE, Resumed.TYPED),
+    "precision": (Kind.METHOD, Resumed.KEPT),
+    "compile": (Kind.METHOD, Resumed.KEPT),
+    "evaluation_items": (Kind.PLACE, Resumed.TYPED),
+    "checkpoint_minutes": (Kind.PLACE, Resumed.TYPED),
+    "data_dir": (Kind.PLACE, Resumed.TYPED),
+    "cache_dir": (Kind.PLACE, Resumed.OWN),
+    "output_dir": (Kind.PLACE, Resumed.FOLDER),
+    "sweep": (Kind.PLACE, Resumed.FOLDER),
+    "resume": (Kind.PLACE, Resumed.OWN),
+    "trust": (Kind.PLACE, Resumed.OWN),
+    "suggested": (Kind.PROPOSAL, Resumed.KEPT),
+    "dataset": (Kind.METHOD, Resumed.KEPT),
+    "dataset.fold": (Kind.REPEAT, Resumed.KEPT),
+    "dataset.seed": (Kind.REPEAT, Resumed.KEPT),
+    "dataset.data_dir": (Kind.PLACE, Resumed.KEPT),  # follows data_dir
+    "dataset.cache_dir": (Kind.PLACE, Resumed.KEPT),
+    "transform": (Kind.METHOD, Resumed.KEPT),
+    "loss": (Kind.METHOD, Resumed.KEPT),
+    "model": (Kind.METHOD, Resumed.KEPT),
+    "optimizer": (Kind.METHOD, Resumed.KEPT),
+    "schedule": (Kind.METHOD, Resumed.KEPT),
+    "experiment": (Kind.METHOD, Resumed.KEPT),
+}
+
+
+def keys(*what: Kind | Resumed) -> tuple[str, ...]:
+    """The keys that are one of ``what``.
+
+    >>> keys(Kind.REPEAT)
+    ('seed', 'dataset.fold', 'dataset.seed')
+    """
+    return tuple(key for key, entry in KEYS.items() if {*entry} & {*what})
+
+
+def without(config: Mapping[str, Any], *what: Kind) -> dict[str, Any]:
+    """``config`` without the keys that are one of ``what``.
+
+    >>> without({"seed": 1, "l2": 0.0, "dataset": {"fold": 2, "name": "mq2008"}}, Kind.REPEAT)
+    {'l2': 0.0, 'dataset': {'name': 'mq2008'}}
+    """
+    gone = keys(*what)
+    return {
+        key: {name: one for name, one in value.items() if f"{key}.{name}" not in gone}
+        if isinstance(value, Mapping)
+        else value
+        for key, value in config.items()
+        if key not in gone
+    }
