@@ -17,7 +17,7 @@ from tqdm import tqdm
 from ltr.console.arguments import quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.mistakes import run_config
-from ltr.errors import ConfigError, DataError, LTRError
+from ltr.errors import DataError, LTRError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.job import train_job
@@ -192,17 +192,9 @@ def describe(run: Run) -> str:
 
 
 def local_launcher(workers: int) -> list[str]:
-    """Overrides that run ``workers`` at a time on this machine.
-
-    Raises:
-        ConfigError: what that takes is not installed.
-    """
+    """Overrides that run ``workers`` at a time on this machine."""
     if workers == 1:
-        return []
-    if find_spec("hydra_plugins.hydra_joblib_launcher") is None:
-        raise ConfigError(
-            f"workers={workers}: needs pip install 'ltr-torch[parallel]'; workers=1 does without"
-        )
+        return []  # in this process
     return [
         "hydra/launcher=joblib",
         f"hydra.launcher.n_jobs={workers}",
