@@ -24,7 +24,7 @@ from ltr.experiment.trust import trusted
 from ltr.experiment.values import required
 from ltr.metrics import parse_metric
 from ltr.training.device import pick_device
-from ltr.training.evaluation import evaluate, predict
+from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.whole import write_frame, write_whole
 
 
@@ -62,15 +62,9 @@ def evaluate_kept(cfg: DictConfig) -> str:
     for convention in conventions.values():
         check_metrics(cfg.split, lists, metrics, convention, dataset)
     data = ItemTensors(lists, kept.transform, device)
+    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
     values = {
-        name: evaluate(
-            kept.model,
-            data,
-            metrics,
-            convention,
-            items=cfg.evaluation_items,
-            precision=own.precision,
-        )
+        name: metrics_of_scores(data, scores, metrics, convention, items=cfg.evaluation_items)
         for name, convention in conventions.items()
     }
     fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
@@ -117,7 +111,7 @@ def predict_kept(cfg: DictConfig) -> str:
         {
             "qid": np.repeat(lists.qids, lists.lengths),
             "row": rows + 1,
-            "score": scores,
+            "score": scores.cpu().numpy(),
         }
     )
     place = table.groupby(np.repeat(np.arange(len(lists)), lists.lengths))["score"]

@@ -1,6 +1,5 @@
 """Metrics of scores that any tool made, under several conventions side by side."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,9 @@ from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.scores_file import read_scores
 from ltr.experiment.side_by_side import report
-from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics import parse_metric
 from ltr.metrics.checks import levels_for
-from ltr.metrics.ordering import sorted_once
+from ltr.training.evaluation import metrics_of_scores
 
 DEFAULT_METRICS = (
     "ndcg@1",
@@ -72,43 +71,6 @@ def evaluate_scores(cfg: DictConfig) -> str:
     title = f"{cfg.scores} on {cfg.data}"
     (first, *_) = conventions
     return report(title, lists, values, conventions, alone=first, output=cfg.output)
-
-
-def metrics_of_scores(
-    lists: Lists,
-    scores: NDArray[np.float64],
-    metrics: Sequence[Metric],
-    convention: Convention,
-    *,
-    items: int,
-) -> dict[str, NDArray[np.float64]]:
-    """Every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
-
-    Args:
-        lists: the labels.
-        scores: ``[items]``, in the order of ``lists``.
-        metrics: what to compute.
-        convention: how; a list that it skips is NaN.
-        items: bounds the padded items of a batch; it changes memory, not values.
-    """
-    out = {str(metric): np.full(len(lists), np.nan) for metric in metrics}
-    by_length = np.argsort(-lists.lengths, kind="stable")
-    start = 0
-    while start < len(lists):
-        width = int(lists.lengths[by_length[start]])
-        batch = by_length[start : start + max(1, items // width)]
-        mask = np.arange(width) < lists.lengths[batch][:, None]
-        rows = np.where(mask, lists.offsets[batch][:, None] + np.arange(width), 0)
-        data = (
-            torch.from_numpy(scores[rows]),
-            torch.from_numpy(lists.labels[rows].astype(np.float64)),
-            torch.from_numpy(mask),
-        )
-        with sorted_once():
-            for metric in metrics:
-                out[str(metric)][batch] = metric(*data, convention).numpy()
-        start += len(batch)
-    return out
 
 
 def _read_data(path: Path, regroup: bool) -> tuple[Lists, NDArray[np.int64]]:

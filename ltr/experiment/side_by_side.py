@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ltr.data.lists import Lists
-from ltr.experiment.results import PerQuery, metric_table, write_queries
+from ltr.experiment.results import metric_table, write_queries
 from ltr.metrics import Convention
-from ltr.training.evaluation import means
+from ltr.training.evaluation import PerQuery, means
 
 
 def report(
@@ -39,7 +39,7 @@ def report(
         write_queries(Path(output), lists, columns)
     table = metric_table(
         {
-            alone if single else name: means(dict(values[name]), convention)
+            alone if single else name: means(values[name], convention)
             for name, convention in conventions.items()
         }
     )

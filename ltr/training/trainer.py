@@ -22,7 +22,7 @@ from ltr.training.checkpoint import (
     restore_random_states,
     save_checkpoint,
 )
-from ltr.training.evaluation import evaluate, means
+from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.schedules import warm_up
@@ -187,13 +187,10 @@ class Trainer:
         if done.epoch:
             row["loss"] = done.loss / max(1, done.lists)
         for split in dict.fromkeys((*settings.monitor, "vali")):
-            values = evaluate(
-                self.model,
-                data[split],
-                self.metrics,
-                self.convention,
-                items=settings.evaluation_items,
-                precision=settings.precision,
+            items = settings.evaluation_items
+            scores = predict(self.model, data[split], items=items, precision=settings.precision)
+            values = metrics_of_scores(
+                data[split], scores, self.metrics, self.convention, items=items
             )
             row |= {
                 f"{split}_{name}": mean for name, mean in means(values, self.convention).items()

@@ -13,14 +13,14 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ltr.data.batches import ItemTensors
 from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import fitting, save_checkpoint
+from ltr.training.evaluation import check_finite, means, metrics_of_scores
 from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.settings import Settings
 from ltr.training.step import Loss
 from ltr.training.trainer import AfterEpoch, Progress, selection_of, sentence
-from ltr.trees.model import WRONG_TYPE, BoostedTrees, Boosting, Order
+from ltr.trees.model import NOT_FINITE, WRONG_TYPE, BoostedTrees, Boosting, Order
 from ltr.trees.objective import LossObjective
-from ltr.trees.padded import Watched
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class TreeTrainer:
         self._clock = time.perf_counter()
         self._best_trees = self._last_trees = 0
         self._there = 0  # rounds of the checkpoint that is taken over
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, ItemTensors] = {}
         self._objective: LossObjective | None = None
 
     @property
@@ -94,12 +94,7 @@ class TreeTrainer:
         self._there = self.progress.epoch
         self.progress = Progress(wall_seconds=self.progress.wall_seconds)
         self._clock = started = time.perf_counter()
-        self._watched = {
-            split: Watched(
-                data[split], self.metrics, self.convention, items=settings.evaluation_items
-            )
-            for split in dict.fromkeys((*settings.monitor, "vali"))
-        }
+        self._watched = {split: data[split] for split in dict.fromkeys((*settings.monitor, "vali"))}
         if self.loss is not None:
             self._objective = LossObjective(
                 self.loss,
@@ -180,8 +175,18 @@ class TreeTrainer:
         if self._objective is not None and self.progress.epoch:
             row["loss"] = self._objective.value
         for split, lists in self._watched.items():
-            values = lists.means(boosting.scores(split))
-            row |= {f"{split}_{name}": mean for name, mean in values.items()}
+            scores = torch.tensor(boosting.scores(split))
+            check_finite(scores, lists, whose="trees'", remedy=NOT_FINITE)
+            values = metrics_of_scores(
+                lists,
+                scores,
+                self.metrics,
+                self.convention,
+                items=self.settings.evaluation_items,
+            )
+            row |= {
+                f"{split}_{name}": mean for name, mean in means(values, self.convention).items()
+            }
         row["trees"] = boosting.trees
         row["seconds"] = seconds
         return row
