@@ -16,7 +16,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
 from ltr.experiment.standing import NOTE, Standing, take_up, value_of, was_resumed
 from ltr.experiment.sweep import read_runs
-from ltr.training.history import write_history
+from ltr.training.record import write_history
 
 
 def left(folder: Path) -> RunFolder:
