@@ -14,7 +14,8 @@ from ltr.training.evaluation import check_finite
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.record import Progress, Record, sentence
 from ltr.training.step import Loss
-from ltr.trees.model import NOT_FINITE, WRONG_TYPE, BoostedTrees, Boosting, Order
+from ltr.trees.boosting import Boosting, Order
+from ltr.trees.model import NOT_FINITE, WRONG_TYPE, BoostedTrees
 from ltr.trees.objective import LossObjective
 
 log = logging.getLogger(__name__)

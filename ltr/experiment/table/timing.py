@@ -16,7 +16,7 @@ from ltr.experiment.table.workload import Shape, drawn_lists, shape_of
 from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.step import Stepper
 from ltr.trees import BoostedTrees, LossObjective
-from ltr.trees.model import Order
+from ltr.trees.boosting import Order
 
 _STEPS, _SECONDS = 8, 6.0  # measured of a row: so many steps, or as many as go into the seconds
 _LISTS = 200  # evaluated
