@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ltr.data.batches import (
     Batch,
     ItemTensors,
-    full_batches,
+    batches_by_length,
     steps_in_epoch,
     subsample,
     train_batches,
@@ -93,12 +93,14 @@ def test_subsample_keeps_a_relevant_item(relevant: list[bool], draw: st.DataObje
 
 
 @pytest.mark.parametrize("items", [1, 20, 64, 10_000])
-def test_full_batches_cut_nothing(data, items) -> None:
+def test_batches_by_length_cut_nothing(data, items) -> None:
     seen = []
-    for batch in full_batches(data, items=items):
+    for lists in batches_by_length(data.lengths, items=items):
+        batch = data.batch(lists)
         assert batch.mask.numel() <= max(items, 30)
-        assert batch.mask.sum(1).tolist() == [LENGTHS[i] for i in batch.lists]
-        seen += batch.lists.tolist()
+        assert batch.mask.sum(1).tolist() == [LENGTHS[i] for i in lists]
+        assert torch.equal(data.labels[batch.rows][batch.mask], batch.labels[batch.mask])
+        seen += lists.tolist()
     assert sorted(seen) == list(range(7))
 
 

@@ -13,7 +13,7 @@ from ltr.data.transforms import no_transform
 from ltr.metrics import Convention, ordering, parse_metric
 from ltr.metrics.ordering import order_by_score, sorted_once
 from ltr.metrics.spec import METRICS
-from ltr.training.evaluation import evaluate
+from ltr.training.evaluation import metrics_of_scores, predict
 
 LENGTHS = [1, 30, 3, 17, 9, 9, 2]
 
@@ -28,7 +28,13 @@ class Rounded(nn.Module):
 def evaluated(names: list[str], convention: Convention) -> dict[str, np.ndarray]:
     lists = make_lists(LENGTHS, empty=(4,))
     data = ItemTensors(lists, no_transform(lists))
-    return evaluate(Rounded(), data, [parse_metric(name) for name in names], convention, items=40)
+    metrics = [parse_metric(name) for name in names]
+    scores = predict(Rounded(), data, items=40)
+    together = metrics_of_scores(data, scores, metrics, convention, items=40)
+    foreign = metrics_of_scores(lists, scores.numpy(), metrics, convention, items=40)
+    for name, values in together.items():
+        np.testing.assert_array_equal(values, foreign[name])
+    return together
 
 
 @pytest.mark.parametrize("ties", ["file", "averaged"])

@@ -15,8 +15,8 @@ from test_cli import ROOT
 from ltr.console.ending import ending, is_full, one_line
 from ltr.console.log_file import LogFile
 from ltr.errors import OutputError
-from ltr.training import history
-from ltr.training.history import Scalars
+from ltr.training import record
+from ltr.training.record import Scalars
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -48,7 +48,7 @@ def test_scalars_are_no_loss_and_what_is_there_can_be_read(tmp_path, monkeypatch
         raise FULL
 
     with monkeypatch.context() as patch:
-        patch.setattr(history, "_write_all", partly)
+        patch.setattr(record, "_write_all", partly)
         for epoch in (1, 2):
             scalars.add({"epoch": epoch, "vali_ndcg@5": 0.5})
     scalars.close()

@@ -16,7 +16,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder
 from ltr.experiment.standing import Standing, take_up
 from ltr.experiment.sweep import read_runs
-from ltr.training.history import write_history
+from ltr.training.record import write_history
 
 
 def left(folder: Path) -> RunFolder:

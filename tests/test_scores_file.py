@@ -13,11 +13,11 @@ import pytest
 from conftest import compose, make_lists, write_letor
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.evaluate_scores import evaluate_scores, metrics_of_scores
+from ltr.experiment.evaluate_scores import evaluate_scores, read_scores
 from ltr.experiment.results import write_scores
 from ltr.experiment.run_folder import FILES, write_results
-from ltr.experiment.scores_file import read_scores
 from ltr.metrics import Convention, parse_metric
+from ltr.training.evaluation import metrics_of_scores
 
 QIDS = ["a", "a", "b"]
 

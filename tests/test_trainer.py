@@ -21,7 +21,7 @@ from ltr.experiment.run import run
 from ltr.metrics import Convention, parse_metric
 from ltr.models import MLP
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.evaluation import evaluate, means, predict
+from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.training.interruption import Interrupted
 
 CHOICES = {"loss": "listnet", "model": "transformer"}
@@ -232,14 +232,15 @@ def test_metrics_do_not_depend_on_the_batch() -> None:
     lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
     data, model = ItemTensors(lists, no_transform(lists)), MLP(5).eval()
     metrics, convention = [parse_metric("ndcg@5"), parse_metric("ndcg")], Convention()
-    whole = evaluate(model, data, metrics, convention, items=10**6)
+    whole = metrics_of_scores(data, predict(model, data, items=10**6), metrics, convention)
     for items in (1, 20, 50):
-        parts = evaluate(model, data, metrics, convention, items=items)
+        scores = predict(model, data, items=items)
+        parts = metrics_of_scores(data, scores, metrics, convention, items=items)
         for name in whole:
             np.testing.assert_array_equal(parts[name], whole[name])
     assert whole["ndcg"][4] == 1, "an empty list counts 1"
     skipping = Convention(empty="skip")
-    left = evaluate(model, data, metrics, skipping)
+    left = metrics_of_scores(data, predict(model, data), metrics, skipping)
     assert np.isnan(left["ndcg"][4])
     assert means(left, skipping)["ndcg"] == pytest.approx(np.nanmean(left["ndcg"]))
 
@@ -255,14 +256,27 @@ def test_predictions_are_in_the_order_of_the_items() -> None:
         np.testing.assert_allclose(got[rows], alone[0].detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_split_is_scored_once_for_its_metrics_and_its_scores(tiny, tmp_path, monkeypatch) -> None:
+    scored = []
+
+    def counted(model, data, **how):
+        scored.append(len(data))
+        return predict(model, data, **how)
+
+    monkeypatch.setattr("ltr.experiment.run.predict", counted)
+    train(tmp_path / "run", *tiny, "epochs=0")
+    queries = pd.read_csv(tmp_path / "run" / "queries.csv")
+    assert len(scored) == 2, "vali and test"
+    assert scored[1] == len(queries)
+
+
 def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
     lists = make_lists([3, 4, 2])
     model = MLP(5)
     data = ItemTensors(lists, no_transform(lists))
     data.features[4, 2] = torch.nan
-    skip = Convention(empty="skip")
     with pytest.raises(TrainingError, match=r"not finite on lists with query id q1: train with"):
-        evaluate(model, data, [parse_metric("ndcg")], skip)
+        predict(model, data)
 
 
 @pytest.mark.parametrize("key", ["metrics=ndcg@5", "monitor=train"])

@@ -193,7 +193,7 @@ def test_crafted_trees_harm_a_process_of_their_own(
 def test_only_trees_from_elsewhere_are_tried_out(data, tmp_path, monkeypatch) -> None:
     text = grown(tmp_path, data)
     commands = []
-    monkeypatch.setattr(trial, "_CHILD", tmp_path / "no child")
+    monkeypatch.setattr(trial, "__file__", tmp_path / "no child")
     run_child = subprocess.run
     monkeypatch.setattr(
         subprocess,

@@ -9,8 +9,8 @@ from made_trees import a_loss, needed, order_of, tensors
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError, TrainingError
 from ltr.experiment.loss_configs import loss_names
+from ltr.training.evaluation import padded_batches
 from ltr.trees import LightGBM, LossObjective, XGBoost
-from ltr.trees.padded import padded_batches
 
 
 @pytest.mark.parametrize("loss", loss_names())
@@ -43,7 +43,7 @@ def test_the_gradient_is_autograd_s_of_the_sum_over_lists(loss) -> None:
     expected, total = [], 0.0
     # the longest list first, as the batches are made: a loss that draws must draw the same
     places = {}
-    for i in np.argsort(-lists.lengths, kind="stable"):
+    for i in np.argsort(lists.lengths, kind="stable")[::-1]:
         rows = slice(lists.offsets[i], lists.offsets[i + 1])
         given = torch.from_numpy(scores[None, rows]).requires_grad_()
         labels = torch.from_numpy(lists.labels[None, rows]).double()

@@ -15,10 +15,9 @@ from made_trees import booster_of, order_of, reading, scores_of, tensors, train
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, parse_metric
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.evaluation import evaluate, means
+from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
 from ltr.training.interruption import Interrupted
 from ltr.trees import LightGBM, LossObjective
-from ltr.trees.padded import Watched
 
 
 @pytest.fixture
@@ -28,14 +27,14 @@ def data(letor_folder: Path) -> list[str]:
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Send this process SIGTERM when vali is evaluated for the ``count``-th time."""
-    original, calls = Watched.means, iter(range(1, 10**6))
+    calls = iter(range(1, 10**6))
 
-    def means_then_stop(self, scores):
+    def stop_then_check(*args, **kwargs):
         if next(calls) == count:
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, scores)
+        check_finite(*args, **kwargs)
 
-    monkeypatch.setattr(Watched, "means", means_then_stop)
+    monkeypatch.setattr("ltr.trees.fit.check_finite", stop_then_check)
 
 
 @pytest.mark.parametrize("loss", [[], ["loss=listmle"]])
@@ -95,10 +94,10 @@ def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
     model = LightGBM(5)
     model.take(boosting.content(1))
     metrics = [parse_metric("ndcg@5"), parse_metric("map")]
-    expected = means(evaluate(model, data, metrics, convention), convention)
+    expected = metrics_of_scores(data, predict(model, data), metrics, convention)
     for items in (1, 50, 9999):
-        watched = Watched(data, metrics, convention, items=items)
-        assert watched.means(boosting.scores("train")) == expected
+        found = metrics_of_scores(data, boosting.scores("train"), metrics, convention, items=items)
+        assert means(found, convention) == means(expected, convention)
 
 
 def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
@@ -157,14 +156,13 @@ def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path, monkey
         train(out, *args, "model.learning_rate=1e300")
     assert not (out / "best.pt").exists()
 
-    original = Watched.means
     rounds = iter(range(99))
 
-    def worse(self, scores):
-        return original(self, scores * np.float32(np.inf if next(rounds) == 4 else 1))
+    def worse(scores, *args, **kwargs):
+        check_finite(scores * (np.inf if next(rounds) == 4 else 1), *args, **kwargs)
 
-    monkeypatch.setattr(Watched, "means", worse)
-    with np.errstate(invalid="ignore"), pytest.raises(TrainingError, match="not finite on lists"):
+    monkeypatch.setattr("ltr.trees.fit.check_finite", worse)
+    with pytest.raises(TrainingError, match="not finite on lists"):
         train(out, *args)
     assert load_checkpoint(out / "last.pt")["progress"]["epoch"] == 3
     assert booster_of(out / "last.pt").count(b"\nTree=") == 3
@@ -173,13 +171,12 @@ def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path, monkey
 
 def test_lists_with_scores_that_are_not_finite_are_named() -> None:
     data = tensors(make_lists([2] * 14))
-    watched = Watched(data, [parse_metric("map")], Convention(), items=99)
-    scores = np.zeros(28, np.float32)
-    scores[[5, 6]] = np.nan, -np.inf
-    with pytest.raises(TrainingError, match=r"on lists with query id q2, q3: train with a lower"):
-        watched.means(scores)
-    with pytest.raises(TrainingError, match=r"q0, q1, .*, q9 and 4 more: train"):
-        watched.means(np.full(28, np.nan, np.float32))
+    scores = torch.zeros(28)
+    scores[[5, 6]] = torch.tensor([torch.nan, -torch.inf])
+    with pytest.raises(TrainingError, match=r"on lists with query id q2, q3: look at them"):
+        check_finite(scores, data, whose="model's", remedy="look at them")
+    with pytest.raises(TrainingError, match=r"q0, q1, .*, q9 and 4 more: look"):
+        check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
     boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300).boost(
         order_of(data)
     )
@@ -187,4 +184,4 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
     model = LightGBM(5)
     model.take(boosting.content(1))
     with pytest.raises(TrainingError, match=r"the trees' scores are not finite: train with a low"):
-        evaluate(model, data, [parse_metric("map")], Convention())
+        predict(model, data)

@@ -17,7 +17,7 @@ from ltr.data.synthetic import SyntheticLists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import build
 from ltr.metrics import Convention, Metric
-from ltr.training.evaluation import evaluate
+from ltr.training.evaluation import metrics_of_scores, predict
 
 CUTOFFS = (*range(1, 11), 30)
 CHECKED = 64  # lists whose metrics are compared, at scores that both sides are given
@@ -44,15 +44,15 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     if side == OURS:
         metrics = [Metric("ndcg", k) for k in CUTOFFS]
         model = experiment.model(lists.width).to(experiment.device)
-        call = partial(
-            evaluate,
-            model,
-            ItemTensors(lists, transform, experiment.device),
-            metrics,
-            experiment.convention,
-            items=experiment.settings.evaluation_items,
-        )
-        note = f"batches of {experiment.settings.evaluation_items:,} padded items"
+        data = ItemTensors(lists, transform, experiment.device)
+        items = experiment.settings.evaluation_items
+
+        def call() -> None:
+            """Score the lists, and compute every metric of every list."""
+            scores = predict(model, data, items=items)
+            metrics_of_scores(data, scores, metrics, experiment.convention, items=items)
+
+        note = f"batches of {items:,} padded items"
         return Work(
             call,
             partial(_our_metrics, checked, metrics, experiment.convention),

@@ -20,6 +20,7 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import Experiment, build
+from ltr.training.record import Record
 from ltr.training.trainer import Trainer
 
 LIGHTGBM = "lightgbm"
@@ -108,17 +109,15 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, fol
     device = experiment.device
     assert experiment.loss is not None  # the settings timed choose one
     model = experiment.model(lists.width).to(device)
-    trainer = Trainer(
-        model,
-        experiment.loss,
-        experiment.optimizer(model.parameters()),
-        experiment.schedule,
+    record = Record(
         experiment.settings,
         metrics=experiment.metrics,
         convention=experiment.convention,
         folder=folder,
         kept={},
     )
+    optimizer = experiment.optimizer(model.parameters())
+    trainer = Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
     vali = first_lists(lists, min(VALI, len(lists)))
     data = {
         "train": ItemTensors(lists, transform, device),
@@ -127,7 +126,7 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, fol
 
     def epoch() -> None:
         """The next epoch of one run."""
-        trainer.settings = replace(trainer.settings, epochs=trainer.progress.epoch + 1)
+        record.settings = replace(record.settings, epochs=record.progress.epoch + 1)
         trainer.fit(data)
 
     note = f"with its checkpoint, history and {len(vali)} validation lists"

@@ -27,6 +27,7 @@ class Batch:
         labels: ``[batch, list]``, 0 where padded.
         mask: ``[batch, list]``, True where an item exists; nothing else marks padding.
         ranks: ``[batch, list]``, 1-based place of the item in its list as the data has it.
+        rows: ``[batch, list]``, the item of the data at each place, 0 where padded.
         lists: ``[lists]``, which lists these are; rows beyond have no items.
     """
 
@@ -34,6 +35,7 @@ class Batch:
     labels: Labels
     mask: Mask
     ranks: Ranks
+    rows: Tensor
     lists: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -88,6 +90,7 @@ class ItemTensors:
             labels=self.labels[rows].masked_fill_(~mask, 0.0),
             mask=mask,
             ranks=ranks + 1,
+            rows=rows,
             lists=lists,
         )
 
@@ -155,14 +158,22 @@ def subsample(
     return np.sort(np.concatenate(parts))
 
 
-def full_batches(data: ItemTensors, *, items: int) -> Iterator[Batch]:
-    """Every list whole and once, like lengths together, at most ``items`` padded items each.
+def batches_by_length(
+    lengths: NDArray[np.int64], *, items: int, pairs: int | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """Which lists a batch holds: every list whole and once, the longest first.
 
-    A list longer than ``items`` comes alone: it is never cut.
+    Args:
+        lengths: ``[lists]``, the items of each list.
+        items: bounds the padded items of a batch.
+        pairs: bounds its padded pairs of items, where it is given.
+
+    A list longer than either comes alone: it is never cut.
     """
-    order = np.argsort(data.lengths, kind="stable")[::-1]
+    order = np.ascontiguousarray(np.argsort(lengths, kind="stable")[::-1])
     first = 0
     while first < len(order):
-        count = max(1, items // int(data.lengths[order[first]]))
-        yield data.batch(np.ascontiguousarray(order[first : first + count]))
-        first += count
+        width = int(lengths[order[first]])
+        fit = items // width if pairs is None else min(items // width, pairs // width**2)
+        yield order[first : first + max(1, fit)]
+        first += max(1, fit)

@@ -1,5 +1,6 @@
 """A kept model at work: metrics on any split, scores for new lists."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.conventions import chosen_conventions
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.side_by_side import report
+from ltr.experiment.results import metric_table, write_queries
 from ltr.experiment.trust import trusted
-from ltr.metrics import parse_metric
+from ltr.metrics import Convention, parse_metric
 from ltr.training.device import pick_device
-from ltr.training.evaluation import evaluate, predict
+from ltr.training.evaluation import PerQuery, means, metrics_of_scores, predict
 from ltr.whole import write_frame, write_whole
 
 
@@ -62,15 +63,9 @@ def evaluate_kept(cfg: DictConfig) -> str:
     for convention in conventions.values():
         check_metrics(cfg.split, lists, metrics, convention, dataset)
     data = ItemTensors(lists, kept.transform, device)
+    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
     values = {
-        name: evaluate(
-            kept.model,
-            data,
-            metrics,
-            convention,
-            items=cfg.evaluation_items,
-            precision=own.precision,
-        )
+        name: metrics_of_scores(data, scores, metrics, convention, items=cfg.evaluation_items)
         for name, convention in conventions.items()
     }
     fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
@@ -108,7 +103,9 @@ def predict_kept(cfg: DictConfig) -> str:
     check_not_input(output, input=cfg.input)
     device = _prepare(cfg)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
-    lists, rows = _read_input(Path(cfg.input), kept.transform.width, cfg.regroup)
+    lists, rows = read_file(
+        Path(cfg.input), cfg.regroup, width=kept.transform.width, labelled=False
+    )
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(
         kept.model, data, items=cfg.evaluation_items, precision=kept.config["precision"]
@@ -117,7 +114,7 @@ def predict_kept(cfg: DictConfig) -> str:
         {
             "qid": np.repeat(lists.qids, lists.lengths),
             "row": rows + 1,
-            "score": scores,
+            "score": scores.cpu().numpy(),
         }
     )
     place = table.groupby(np.repeat(np.arange(len(lists)), lists.lengths))["score"]
@@ -130,16 +127,69 @@ def predict_kept(cfg: DictConfig) -> str:
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
 
 
-def _read_input(path: Path, width: int, regroup: bool) -> tuple[Lists, NDArray[np.int64]]:
-    """The lists of a file that may lack labels, and the 0-based row of the file of each item."""
+def read_file(
+    path: Path, regroup: bool, *, width: int | None = None, labelled: bool = True
+) -> tuple[Lists, NDArray[np.int64]]:
+    """The lists of a LETOR file, and the 0-based row of the file of each item.
+
+    Args:
+        path: the file.
+        regroup: whether the rows of a query may stand apart.
+        width: the number of features, None as the file has it.
+        labelled: whether every row must have a label.
+
+    Raises:
+        DataError: a line is malformed.
+    """
     sink = MemorySink()
-    rules = Rules(width=width, labels="real", labelled=False)
+    rules = Rules(width=width, labels="real", labelled=labelled)
     try:
         parse_letor(path, sink, rules=rules, regroup=regroup)
     except DataError as error:  # its remedies name keys of a data set; here they are the command's
         text = str(error).replace("dataset.regroup", "regroup")
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
     return sink.lists, np.arange(sink.lists.items) if sink.order is None else sink.order
+
+
+def report(
+    title: str,
+    lists: Lists,
+    values: Mapping[str, PerQuery],
+    conventions: Mapping[str, Convention],
+    *,
+    alone: str,
+    output: str | None,
+) -> str:
+    """The table of the means, and the conventions in words.
+
+    Args:
+        title: what was evaluated.
+        lists: the lists that ``values`` belong to.
+        values: for each convention every metric of every list.
+        conventions: by name, the same names.
+        alone: the head of the column where there is one convention only.
+        output: a CSV file for the metrics of every query, or None; a column is ``letor4 ndcg@5``
+            where there are several conventions.
+    """
+    single = len(conventions) == 1
+    if output is not None:
+        columns = {
+            name if single else f"{convention} {name}": of_list
+            for convention, of_metric in values.items()
+            for name, of_list in of_metric.items()
+        }
+        write_queries(Path(output), lists, columns)
+    table = metric_table(
+        {
+            alone if single else name: means(values[name], convention)
+            for name, convention in conventions.items()
+        }
+    )
+    described = "\n".join(
+        convention.describe() if single else f"{name}: {convention.describe()}"
+        for name, convention in conventions.items()
+    )
+    return f"{title}, {len(lists):,} lists\n\n{table}\n\n{described}"
 
 
 def check_not_input(output: Path, **inputs: str | Path) -> None:

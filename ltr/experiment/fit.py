@@ -20,7 +20,8 @@ from ltr.experiment.places import place_of
 from ltr.experiment.trust import config_to_keep, trusts_trees
 from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
-from ltr.training.trainer import AfterEpoch, Progress, Trainer
+from ltr.training.record import AfterEpoch, Progress, Record
+from ltr.training.trainer import Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def fit(
         cfg, folder, choices: As for ``run``.
         experiment: Built from ``cfg``.
         lists: The splits that the record of the run names.
-        after_epoch: As for ``Trainer``.
+        after_epoch: As for ``Record``.
 
     Raises:
         TrainingError, Interrupted: see ``Trainer.fit``.
@@ -85,11 +86,19 @@ def fit(
     if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
         longest = min(int(lists["train"].lengths.max()), settings.list_size)
         check_memory(model, longest, device, training=True)
-    trainer = _trainer(experiment, model, folder, kept, after_epoch)
+    record = Record(
+        settings,
+        metrics=experiment.metrics,
+        convention=experiment.convention,
+        folder=folder,
+        kept=kept,
+        after_epoch=after_epoch,
+    )
+    trainer = _trainer(experiment, model, record)
     log.info("%s", _introduction(experiment, choices, lists, model))
     if last is not None:
         trainer.resume(last)
-        log.info("resumed at epoch %d, step %d", trainer.progress.epoch + 1, trainer.progress.step)
+        log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
     return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
@@ -106,28 +115,13 @@ def library_of(model: nn.Module) -> dict[str, str]:
     return {model.library: model.version} if isinstance(model, BoostedTrees) else {}
 
 
-def _trainer(
-    experiment: Experiment,
-    model: nn.Module,
-    folder: Path,
-    kept: Mapping[str, Any],
-    after_epoch: AfterEpoch | None,
-) -> Trainer | TreeTrainer:
+def _trainer(experiment: Experiment, model: nn.Module, record: Record) -> Trainer | TreeTrainer:
     """What fits ``model``; everything before and after is the same for every model."""
-    common: Any = {
-        "metrics": experiment.metrics,
-        "convention": experiment.convention,
-        "folder": folder,
-        "kept": kept,
-        "after_epoch": after_epoch,
-    }
     if isinstance(model, BoostedTrees):
-        return TreeTrainer(model, experiment.loss, experiment.settings, **common)
+        return TreeTrainer(model, experiment.loss, record)
     assert experiment.loss is not None
     optimizer = experiment.optimizer(model.parameters())
-    return Trainer(
-        model, experiment.loss, optimizer, experiment.schedule, experiment.settings, **common
-    )
+    return Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
 
 
 def _introduction(

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,11 @@ from tabulate import tabulate
 from ltr.data.lists import Lists
 from ltr.whole import write_frame
 
-PerQuery = Mapping[str, NDArray[np.float64]]
+if TYPE_CHECKING:  # it imports torch
+    from ltr.training.evaluation import PerQuery
 
 
-def write_queries(path: Path, lists: Lists, values: PerQuery) -> None:
+def write_queries(path: Path, lists: Lists, values: "PerQuery") -> None:
     """Write one row per query: id, number of items, whether it is empty, every metric."""
     table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
     write_frame(path, pd.DataFrame(table))

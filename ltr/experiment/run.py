@@ -27,7 +27,7 @@ from ltr.experiment.results import (
 from ltr.experiment.run_folder import write_results
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
-from ltr.training.evaluation import evaluate, means, predict
+from ltr.training.evaluation import means, metrics_of_scores, predict
 
 log = logging.getLogger(__name__)
 
@@ -59,24 +59,26 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     chosen = "best.pt" if settings.select == "best" else "last.pt"
     model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
     data["test"] = ItemTensors(lists["test"], fitted.transform, device)
-    values = {
-        split: evaluate(
-            model,
-            data[split],
-            experiment.metrics,
-            experiment.convention,
-            items=settings.evaluation_items,
-            precision=settings.precision,
+    scores = {
+        split: predict(
+            model, data[split], items=settings.evaluation_items, precision=settings.precision
         )
         for split in ("vali", "test")
     }
+    values = {
+        split: metrics_of_scores(
+            data[split],
+            scores[split],
+            experiment.metrics,
+            experiment.convention,
+            items=settings.evaluation_items,
+        )
+        for split in scores
+    }
     table = {split: means(values[split], experiment.convention) for split in values}
     tested = done.best_epoch if settings.select == "best" else done.epoch
-    scores = predict(
-        model, data["test"], items=settings.evaluation_items, precision=settings.precision
-    )
     write_queries(folder / "queries.csv", lists["test"], values["test"])
-    write_scores(folder / "scores.csv", lists["test"], scores)
+    write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
     write_results(
         folder,
         {

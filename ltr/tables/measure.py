@@ -12,17 +12,14 @@ from ltr.console.configs import CONFIGS
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
-from ltr.experiment.evaluate_scores import metrics_of_scores
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
-from ltr.training.evaluation import means
+from ltr.training.evaluation import PerQuery, means, metrics_of_scores
 
 CUTOFFS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of the plot of NDCG against k
-
-PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [queries], NaN where left out
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from ltr.data.transforms import no_transform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build, make_dataset
 from ltr.tables.runs import Run
-from ltr.training.evaluation import evaluate
+from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.step import Stepper
 from ltr.trees import BoostedTrees, LossObjective
-from ltr.trees.model import Order
-from ltr.trees.padded import Watched
+from ltr.trees.boosting import Order
 
 _SPREAD = 0.75  # standard deviation of the log of a list's length, about Web30K's
 _RELEVANT = 0.3  # share of the items that are relevant, by chance one of the grades
@@ -197,14 +196,9 @@ def _of_network(experiment: Experiment, shape: Shape, width: int) -> Cost:
 
     def evaluation() -> None:
         """Evaluate the drawn lists once."""
-        evaluate(
-            model,
-            data,
-            experiment.metrics,
-            experiment.convention,
-            items=settings.evaluation_items,
-            precision=settings.precision,
-        )
+        items = settings.evaluation_items
+        scores = predict(model, data, items=items, precision=settings.precision)
+        metrics_of_scores(data, scores, experiment.metrics, experiment.convention, items=items)
 
     of_item = _timed(evaluation, experiment.device, 1) / len(data.labels)
     return Cost(
@@ -237,9 +231,6 @@ def _round(trees: BoostedTrees, experiment: Experiment, data: ItemTensors) -> tu
     """Seconds of a round on ``data``, and of an evaluation, by item."""
     settings, loss = experiment.settings, experiment.loss
     derivatives = None if loss is None else LossObjective(loss, data)
-    watched = Watched(
-        data, experiment.metrics, experiment.convention, items=settings.evaluation_items
-    )
     took, looked = [], 0.0
     for rounds in _ROUNDS:
         started = time.perf_counter()
@@ -257,7 +248,13 @@ def _round(trees: BoostedTrees, experiment: Experiment, data: ItemTensors) -> tu
             one = _timed(boosting.round, experiment.device, 1, times=rounds)
         took.append(time.perf_counter() - started)
         started = time.perf_counter()
-        watched.means(boosting.scores("vali"))
+        metrics_of_scores(
+            data,
+            boosting.scores("vali"),
+            experiment.metrics,
+            experiment.convention,
+            items=settings.evaluation_items,
+        )
         looked = time.perf_counter() - started
     # The difference is for a library that does its rounds in one go, before the first is asked for.
     return max(one, (took[1] - took[0]) / (_ROUNDS[1] - _ROUNDS[0])), looked / len(data.labels)
@@ -274,7 +271,7 @@ def _evaluations(of_item: float, experiment: Experiment, shape: Shape) -> _Evalu
     monitored = dict.fromkeys((*experiment.settings.monitor, "vali"))
     return {
         "evaluation": sum(of_split[split] for split in monitored),
-        "last": of_split["vali"] + 2 * of_split["test"],  # metrics, then the scores that are kept
+        "last": of_split["vali"] + of_split["test"],
     }
 
 

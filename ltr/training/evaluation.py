@@ -1,6 +1,7 @@
-"""Metrics of a model on full lists, one value per list."""
+"""From a model to scores, and from scores to metrics: the only path from one to the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,12 +9,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ltr.data.batches import Batch, ItemTensors, full_batches
+from ltr.data.batches import Batch, ItemTensors, batches_by_length
+from ltr.data.lists import Lists
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
 from ltr.training.device import check_memory
-from ltr.typing import Scores
+from ltr.typing import Labels, Mask, Scores
+
+PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [lists], NaN where left out
+
+_NAMED = 10  # lists that an error names
 
 
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
@@ -26,75 +32,126 @@ def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32"
 
 
 @torch.inference_mode()
-def evaluate(
-    model: nn.Module,
-    data: ItemTensors,
-    metrics: Sequence[Metric],
-    convention: Convention,
-    *,
-    items: int = 32768,
-    precision: str = "float32",
-) -> dict[str, NDArray[np.float64]]:
-    """Every metric of every list, in the order of ``data``: ``{"ndcg@5": [lists], ...}``.
+def predict(
+    model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
+) -> Tensor:
+    """The score of every item, ``[items]`` float32 in the order of ``data`` and on its device.
 
-    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch and changes
-    memory, not values. A list that the convention skips is NaN.
+    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch.
 
     Raises:
         TrainingError: the score of an item is not finite.
         DataError: the longest list takes the model more memory than is free.
     """
     check_memory(model, int(data.lengths.max()), data.device, training=False)
-    out = {str(metric): np.full(len(data), np.nan) for metric in metrics}
+    count = len(data.labels)
+    out = torch.empty(count + 1, device=data.device)  # padding is written to the last place
     model.eval()
-    with tqdm(total=len(data), desc="evaluate", unit="list", leave=False, disable=None) as bar:
-        for batch in full_batches(data, items=items):
-            scores = score(model, batch, precision).double()
-            _check_finite(scores, batch, data)
-            labels = batch.labels.double()
-            with sorted_once():
-                values = [metric(scores, labels, batch.mask, convention) for metric in metrics]
-            for metric, row in zip(metrics, torch.stack(values).cpu().numpy(), strict=True):
-                out[str(metric)][batch.lists] = row
+    with tqdm(total=len(data), desc="predict", unit="list", leave=False, disable=None) as bar:
+        for lists in batches_by_length(data.lengths, items=items):
+            batch = data.batch(lists)
+            out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)
             bar.update(len(batch))
-    return out
+    check_finite(
+        out[:-1],
+        data,
+        whose="model's",
+        remedy="train with a lower optimizer.lr or clip=1, or look at the features of these lists",
+    )
+    return out[:-1]
 
 
-def _check_finite(scores: Scores, batch: Batch, data: ItemTensors) -> None:
-    """A list that the model breaks down on must not look like one that the convention skips."""
-    broken = (~scores.isfinite() & batch.mask).any(-1).cpu().numpy()
-    if broken.any():
-        qids = ", ".join(data.qids[batch.lists[broken]])
-        raise TrainingError(
-            f"the model's scores are not finite on lists with query id {qids}: train with a lower "
-            "optimizer.lr or clip=1, or look at the features of these lists"
+def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
+    """Raise ``TrainingError`` where one of ``scores``, ``[items]``, is not finite.
+
+    A list that the model breaks down on must not look like one that the convention skips.
+    """
+    finite = scores.isfinite()
+    if finite.all():
+        return
+    items = np.flatnonzero(~finite.cpu().numpy())
+    broken = np.unique(np.searchsorted(lists.offsets, items, side="right") - 1)
+    qids = ", ".join(lists.qids[broken[:_NAMED]])
+    more = f" and {len(broken) - _NAMED:,} more" if len(broken) > _NAMED else ""
+    raise TrainingError(
+        f"the {whose} scores are not finite on lists with query id {qids}{more}: {remedy}"
+    )
+
+
+class Padded(NamedTuple):
+    """A batch without features, where the labels lie.
+
+    Attributes:
+        rows: ``[batch, list]``, the item of the lists at each place, 0 where padded.
+        labels: ``[batch, list]`` float64, 0 where padded.
+        mask: ``[batch, list]``, True where an item exists.
+        lists: ``[batch]``, which lists these are.
+    """
+
+    rows: Tensor
+    labels: Labels
+    mask: Mask
+    lists: NDArray[np.int64]
+
+
+def padded_batches(
+    lists: Lists | ItemTensors, *, items: int, pairs: int | None = None
+) -> Iterator[Padded]:
+    """Every list whole and once; ``items`` and ``pairs`` as for ``batches_by_length``."""
+    labels = _double(lists.labels)
+    for which in batches_by_length(lists.lengths, items=items, pairs=pairs):
+        starts, lengths = (
+            torch.from_numpy(numbers[which])[:, None].to(labels.device)
+            for numbers in (lists.offsets, lists.lengths)
         )
+        places = torch.arange(int(lists.lengths[which[0]]), device=labels.device)
+        mask = places < lengths
+        rows = (starts + places).masked_fill_(~mask, 0)
+        yield Padded(rows, labels[rows].masked_fill_(~mask, 0.0), mask, which)
 
 
 @torch.inference_mode()
-def predict(
-    model: nn.Module, data: ItemTensors, *, items: int = 32768, precision: str = "float32"
-) -> NDArray[np.float32]:
-    """The score of every item, ``[items]``, in the order of ``data``.
+def metrics_of_scores(
+    lists: Lists | ItemTensors,
+    scores: Tensor | NDArray[np.floating],
+    metrics: Sequence[Metric],
+    convention: Convention,
+    *,
+    items: int = 32768,
+) -> dict[str, NDArray[np.float64]]:
+    """Every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
 
-    Raises:
-        DataError: the longest list takes the model more memory than is free.
+    Computed in float64 where the labels lie; lists are never cut.
+
+    Args:
+        lists: the labels.
+        scores: ``[items]``, in the order of ``lists``.
+        metrics: what to compute.
+        convention: how; a list that it skips is NaN.
+        items: bounds the padded items of a batch; it changes memory, not values.
     """
-    check_memory(model, int(data.lengths.max()), data.device, training=False)
-    out = np.full(int(data.offsets[-1]), np.nan, np.float32)
-    model.eval()
-    with tqdm(total=len(data), desc="predict", unit="list", leave=False, disable=None) as bar:
-        for batch in full_batches(data, items=items):
-            rows = data.offsets[batch.lists][:, None] + batch.ranks.cpu().numpy() - 1
-            mask = batch.mask.cpu().numpy()
-            out[rows[mask]] = score(model, batch, precision).cpu().numpy()[mask]
-            bar.update(len(batch))
-    return out
+    flat = _double(scores).to(lists.labels.device)
+    values, order = [], []
+    for batch in padded_batches(lists, items=items):
+        given = flat[batch.rows], batch.labels, batch.mask
+        with sorted_once():
+            values.append(torch.stack([metric(*given, convention) for metric in metrics]))
+        order.append(batch.lists)
+    out = np.empty((len(metrics), len(lists)))
+    out[:, np.concatenate(order)] = torch.cat(values, dim=-1).cpu().numpy()  # a GPU waits once
+    return dict(zip(map(str, metrics), out, strict=True))
 
 
-def means(values: dict[str, NDArray[np.float64]], convention: Convention) -> dict[str, float]:
+def means(values: PerQuery, convention: Convention) -> dict[str, float]:
     """The mean over lists of each metric; lists that the convention skips are left out."""
     return {
         name: mean_over_lists(torch.from_numpy(per_list), empty=convention.empty)
         for name, per_list in values.items()
     }
+
+
+def _double(values: Tensor | NDArray[np.floating]) -> Tensor:
+    """``values`` in float64; those of an array, which may be read-only, are copied."""
+    if isinstance(values, Tensor):
+        return values.double()
+    return torch.from_numpy(values.astype(np.float64))

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.arrays import items_of, labels_of, single
-from ltr.trees.model import BoostedTrees, Boosting, Importances, Order
+from ltr.trees.boosting import Boosting, Importances, Order, items_of, labels_of, single
+from ltr.trees.model import BoostedTrees
 
 _STOPPING = ("od_type", "od_wait", "od_pval", "early_stopping_rounds")
 _CHOOSING = ("use_best_model", "best_model_min_trees")

@@ -1,5 +1,6 @@
 """What is wrong with a tree model's settings, found before any data is read."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.training.settings import Settings
 from ltr.training.step import Loss
-from ltr.trees.model import WRONG_TYPE, BoostedTrees, Order
+from ltr.trees.boosting import Order
+from ltr.trees.model import WRONG_TYPE, BoostedTrees, values_in
 from ltr.trees.objective import LossObjective
-from ltr.trees.options import columns
 
 # Settings of the neural trainer that trees cannot obey, as they are when left alone.
 _UNUSED: dict[str, Any] = {
@@ -49,7 +50,7 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
             f"empty_lists={settings.empty_lists}: {model.title}'s own {model.own_objective()} "
             "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
         )
-    model.width = columns(model.options)
+    model.width = _columns(model.options)
     two = np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32)
     lists = Lists(
         features=np.tile(two, (1, model.width))[:, : model.width],
@@ -86,3 +87,12 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
             f"{model.title} does not read the trees again that it grows with these settings: leave "
             "out some of model.options"
         ) from error
+
+
+def _columns(options: Mapping[str, Any]) -> int:
+    """Features that tiny lists need so that ``options`` can be tried on them, at least two.
+
+    >>> _columns({"feature_contri": [1, 1, 0.5]}), _columns({"path_smooth": 1})
+    (3, 2)
+    """
+    return max([2, *map(values_in, options.values())])

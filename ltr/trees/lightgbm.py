@@ -9,8 +9,16 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.trees.arrays import check_whole_labels, items_of, labels_of, single
-from ltr.trees.model import BoostedTrees, Boosting, Importances, Order
+from ltr.trees.boosting import (
+    Boosting,
+    Importances,
+    Order,
+    check_whole_labels,
+    items_of,
+    labels_of,
+    single,
+)
+from ltr.trees.model import BoostedTrees
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1023  # 2^1023 is the largest power of two in float64

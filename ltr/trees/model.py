@@ -1,29 +1,24 @@
-"""What the tree models share: scoring, their state, and the interface of a fit under way."""
+"""What the tree models share: scoring, their options and their state."""
 
 import importlib
 import inspect
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, LTRError, TrainingError
 from ltr.models.checks import positive_int
-from ltr.trees.arrays import single
-from ltr.trees.options import values_in
+from ltr.trees.boosting import Boosting, Importances, Order, single
 from ltr.trees.trial import know, try_out
 from ltr.typing import Features, Mask, Ranks, Scores
-
-# Scores of all items of train, float64 -> gradient and curvature of each, float32.
-Derivatives = Callable[[NDArray[np.float64]], tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 # What to do where scores are not finite.
 NOT_FINITE = (
@@ -33,65 +28,8 @@ NOT_FINITE = (
 # What a library raises, besides its own error, where a setting has the wrong type.
 WRONG_TYPE = (TypeError, ValueError, AttributeError)
 
-
-class Importances(NamedTuple):
-    """What each feature did in all trees together.
-
-    Attributes:
-        gain: ``[width]``, in the library's unit.
-        splits: ``[width]``, how many splits use it; NaN where the library does not say.
-    """
-
-    gain: NDArray[np.float64]
-    splits: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a fit is asked for, whatever the library.
-
-    Attributes:
-        data: ``train`` and every split whose scores will be wanted.
-        derivatives: of the loss to boost with; None: the library's own objective.
-        rounds: the most rounds that will be asked for.
-        seed: of what the library draws.
-        threads: of the library.
-        device: ``cpu`` or ``cuda``.
-        stop: whether the user asked to stop, for a library that does its rounds in one go.
-    """
-
-    data: Mapping[str, ItemTensors]
-    derivatives: Derivatives | None
-    rounds: int
-    seed: int
-    threads: int
-    device: str
-    stop: Callable[[], bool]
-
-
-class Boosting(ABC):
-    """A fit under way, a round at a time."""
-
-    @abstractmethod
-    def round(self) -> None:
-        """Boost once more."""
-
-    @abstractmethod
-    def scores(self, split: str) -> NDArray[np.float32]:
-        """The scores of the items of ``split`` after the rounds so far, ``[items]``."""
-
-    @property
-    @abstractmethod
-    def trees(self) -> int:
-        """Trees so far; a round in which nothing could be split may add none."""
-
-    @abstractmethod
-    def content(self, trees: int) -> bytes:
-        """The booster of the first ``trees`` trees, >= 1, as the library writes it."""
-
-    @abstractmethod
-    def parameters(self) -> set[str] | None:
-        """What the library calls its parameters; None where it complains of unknown ones itself."""
+_NUMBER = r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*"
+_LIST = re.compile(rf"[(\[]?{_NUMBER}(?:,{_NUMBER})*,?\s*[)\]]?")
 
 
 class BoostedTrees(nn.Module, ABC):
@@ -296,3 +234,18 @@ def imported(library: str) -> ModuleType:
             f"model={library} needs {library}, which does not load here "
             f"({' '.join(str(error).split())}): pip install 'ltr-torch[gbdt]'"
         ) from error
+
+
+def values_in(value: Any) -> int:
+    """How many values an option has that is a list of numbers or a text of one; 0 for any other.
+
+    >>> values_in([1, 0, -1]), values_in("(1,0,-1)"), values_in("1,0"), values_in(0.5)
+    (3, 3, 2, 0)
+    >>> values_in([[0, 1], [2]]), values_in("depthwise"), values_in("5")
+    (0, 0, 0)
+    """
+    if isinstance(value, str) and "," in value and _LIST.fullmatch(value.strip()):
+        return len(value.strip("()[] ,").split(","))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return 0 if any(isinstance(one, Sequence) for one in value) else len(value)
+    return 0

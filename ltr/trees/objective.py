@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
 from ltr.losses.reduction import counted_lists
+from ltr.training.evaluation import padded_batches
 from ltr.training.step import Loss
-from ltr.trees.padded import padded_batches
 
 _STEP = 1.0  # how far the scores move for the curvature, in units of the scores
 _PAIRS = 240  # of items in a batch, for an item that the batch may have
@@ -63,7 +63,7 @@ class LossObjective:
         """
         self._loss, self._qids, self._items = loss, data.qids, len(data.labels)
         self._device = data.device
-        self._batches = padded_batches(data, items=items, pairs=items * _PAIRS)
+        self._batches = list(padded_batches(data, items=items, pairs=items * _PAIRS))
         self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
         self._random = np.random.default_rng(seed)
         self.lists = int(sum(counted.sum() for counted in self._counted))

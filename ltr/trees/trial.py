@@ -3,19 +3,30 @@
 The libraries read their files in C++ and believe them: a crafted one crashes the process, or never
 returns. In the child it does that to nobody. The child runs with the user's rights: it keeps a
 crash away, not code that a flaw of the library would let such a file run.
+
+The child runs this file, with a library, a number of features and seconds of CPU; the booster comes
+on stdin. It imports the library alone, no PyTorch and nothing of this project: a fraction of a
+second.
 """
 
 import hashlib
+import importlib
 import os
+import resource
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
-
-from ltr.errors import CheckpointError
+from typing import Any
 
 CPU_SECONDS = 20  # for the first megabyte; a sound booster of that size takes a fraction of one
 _WALL_SECONDS = 1800  # however busy the machine is
-_CHILD = Path(__file__).with_name("child.py")
+# What a library would import if it is there; CatBoost needs its own.
+_NOT_NEEDED = ("dask", "distributed", "matplotlib", "pandas", "pyarrow", "sklearn", "torch")
+_SPARE = 1 << 30  # bytes of memory beside what the library itself takes
+_TIMES = 40  # and so many times the booster's own
+_TRIES, _SECONDS_OF_TRIES = 40, 0.3
 
 _known: set[bytes] = set()  # digests of what this process grew, or tried out before
 
@@ -34,8 +45,8 @@ def try_out(content: bytes, library: str, width: int) -> None:
     if not content or hashlib.sha256(content).digest() in _known:
         return
     seconds = CPU_SECONDS + len(content) // 1_000_000
-    # -P: or the folder of the child, in which files are named as the libraries, comes first
-    command = [sys.executable, "-P", str(_CHILD), library, str(width), str(seconds)]
+    # -P: or the folder of this file, in which files are named as the libraries, comes first
+    command = [sys.executable, "-P", __file__, library, str(width), str(seconds)]
     try:
         done = subprocess.run(
             command,
@@ -56,8 +67,74 @@ def try_out(content: bytes, library: str, width: int) -> None:
     know(content)
 
 
-def _refusal(library: str, what: str) -> CheckpointError:
+def _refusal(library: str, what: str) -> Exception:
+    from ltr.errors import CheckpointError  # not at the top: the child may not find ltr
+
     return CheckpointError(
         f"the trees kept are not a model that {library} reads: in a process of their own they "
         f"{what}; use another checkpoint, or the version of {library} that wrote it"
     )
+
+
+def child(library: str, width: int, seconds: int) -> None:
+    """Use the booster in every way that ``ltr.trees`` does; die of what it does wrong."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if library != "catboost":
+        sys.modules.update(dict.fromkeys(_NOT_NEEDED))  # type: ignore[arg-type]
+    module = importlib.import_module(library)
+    content = sys.stdin.buffer.read()
+    _limit(len(content), seconds)
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    sizes = np.array([0, 1e-6, 1e-3, 0.1, 1, 1, 1, 10, 1e3, 1e6, 1e30])
+    items = (rng.normal(size=(20, len(sizes), width)) * sizes[:, None]).astype(np.float32)
+    started, tries = time.process_time(), 0
+    # What is written beside its place shows late, or not at all: the more tries the likelier.
+    while tries < _TRIES and (tries < 2 or time.process_time() - started < _SECONDS_OF_TRIES):
+        globals()[f"_use_{library}"](module, content, items.reshape(-1, width))
+        tries += 1
+
+
+def _limit(size: int, seconds: int) -> None:
+    """From here on: so much memory and CPU, then this process dies."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end = int(used.ru_utime + used.ru_stime) + seconds + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (end, end))
+    with suppress(OSError, ValueError):  # no /proc, or a system that limits no memory
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + _SPARE + _TIMES * size
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _use_lightgbm(module: Any, content: bytes, items: Any) -> None:
+    booster = module.Booster(model_str=content.decode())
+    if booster.num_feature() == items.shape[1]:  # else the parent says so
+        booster.predict(items, raw_score=True, num_threads=1)
+        booster.model_to_string()
+        for kind in ("gain", "split"):
+            booster.feature_importance(kind)
+
+
+def _use_xgboost(module: Any, content: bytes, items: Any) -> None:
+    booster = module.Booster({"verbosity": 0, "nthread": 1})
+    booster.load_model(bytearray(content))
+    booster.set_param({"device": "cpu"})
+    if booster.num_features() == items.shape[1]:
+        booster.inplace_predict(items, predict_type="margin")
+        booster.get_dump()
+        for kind in ("total_gain", "weight"):
+            booster.get_score(importance_type=kind)
+
+
+def _use_catboost(module: Any, content: bytes, items: Any) -> None:
+    booster = module.CatBoost()
+    booster.load_model(blob=content)
+    if len(booster.feature_names_) == items.shape[1]:
+        booster.predict(items, prediction_type="RawFormulaVal", thread_count=1)
+        booster.get_tree_leaf_counts()
+        booster.get_feature_importance(type="PredictionValuesChange")
+
+
+if __name__ == "__main__":
+    child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

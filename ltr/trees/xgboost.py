@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.arrays import check_whole_labels, items_of, labels_of
-from ltr.trees.model import BoostedTrees, Boosting, Importances, Order
-from ltr.trees.options import as_text
+from ltr.trees.boosting import Boosting, Importances, Order, check_whole_labels, items_of, labels_of
+from ltr.trees.model import BoostedTrees
 
 
 class XGBoost(BoostedTrees):
@@ -85,7 +84,7 @@ class XGBoost(BoostedTrees):
             "colsample_bytree": colsample_bytree,
             "subsample": subsample,
             "max_bin": max_bin,
-            **{name: as_text(value) for name, value in self.options.items()},
+            **{name: _as_text(value) for name, value in self.options.items()},
         }
         self.pairs: dict[str, Any] = {
             "lambdarank_pair_method": lambdarank_pair_method,
@@ -143,6 +142,19 @@ class XGBoost(BoostedTrees):
         """See the base class."""
         booster.set_param({"nthread": torch.get_num_threads()})
         return booster.inplace_predict(items, predict_type="margin")
+
+
+def _as_text(value: Any) -> Any:
+    """A list as XGBoost reads it; anything else as it is.
+
+    >>> _as_text([1, 0]), _as_text([[0, 1], [2]]), _as_text([1]), _as_text(0.5)
+    ('(1,0)', '[[0, 1], [2]]', '(1)', 0.5)
+    """
+    if not isinstance(value, list):
+        return value
+    if any(isinstance(one, list) for one in value):
+        return json.dumps(value)
+    return f"({','.join(map(str, value))})"
 
 
 def _parameters(config: Any) -> Iterator[str]:

@@ -1,0 +1,258 @@
+"""What a run records while it trains: where it stands, its history, its best and last weights."""
+
+import io
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from ltr.data.batches import ItemTensors
+from ltr.data.dataset import SPLITS
+from ltr.errors import TrainingError
+from ltr.metrics import Convention, Metric
+from ltr.training.checkpoint import save_checkpoint
+from ltr.training.evaluation import means, metrics_of_scores
+from ltr.training.interruption import Interruption
+from ltr.training.settings import Settings
+from ltr.whole import write_csv
+
+log = logging.getLogger(__name__)
+
+Row = Mapping[str, float]
+AfterEpoch = Callable[[int, Row], None]
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved whole with every checkpoint. An epoch of trees is a round.
+
+    ``loss``, ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the epoch under
+    way, so that an epoch cut in two is recorded like any other.
+    """
+
+    epoch: int = 0  # epochs finished
+    step: int = 0  # steps done in the epoch under way
+    best_epoch: int | None = None
+    best_value: float = -math.inf
+    wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
+    loss: float = 0.0
+    lists: int = 0  # lists that counted in the loss
+    grad_norm: float = 0.0
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class Record:
+    """Keeps ``best.pt``, ``last.pt``, ``history.csv`` and TensorBoard's events in ``folder``.
+
+    Attributes:
+        settings: of the run.
+        progress: where it stands.
+        best: the checkpoint of the epoch with the best ``select_on`` on vali.
+        last: the checkpoint from which a run is resumed.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        metrics: Sequence[Metric],
+        convention: Convention,
+        folder: Path,
+        kept: Mapping[str, Any],
+        after_epoch: AfterEpoch | None = None,
+    ) -> None:
+        """Nothing is trained yet.
+
+        Args:
+            settings, metrics, convention: how the run trains and what it measures.
+            folder: of the checkpoints and the history.
+            kept: goes into every checkpoint as it is: the config and the transform.
+            after_epoch: called with each epoch, 0 for the untrained model, and its row of the
+                history, when all of it is saved; what it raises ends ``fit``. Epochs done before a
+                resume come first.
+        """
+        self.settings, self.progress = settings, Progress()
+        self.best, self.last = folder / "best.pt", folder / "last.pt"
+        self._metrics, self._convention = metrics, convention
+        self._folder, self._kept, self._after_epoch = folder, kept, after_epoch
+
+    @contextmanager
+    def open(self) -> Iterator[Interruption]:
+        """Within, the clock runs, rows can be published and a stop waits until it is looked for."""
+        done = self.progress
+        self._clock = time.perf_counter()
+        self._scalars = Scalars(self._folder, after_epoch=done.epoch if done.history else -1)
+        with logging_redirect_tqdm(), Interruption() as interruption:
+            try:
+                yield interruption
+            finally:
+                self._scalars.close()
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that are measured after every epoch."""
+        return tuple(dict.fromkeys((*self.settings.monitor, "vali")))
+
+    @property
+    def over(self) -> bool:
+        """Whether no epoch is left to do."""
+        patience, done = self.settings.patience, self.progress
+        stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
+        return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
+
+    def measured(
+        self, split: str, data: ItemTensors, scores: Tensor | NDArray[np.floating]
+    ) -> dict[str, float]:
+        """The part of a row that ``split`` has: the mean of every metric over its lists."""
+        items = self.settings.evaluation_items
+        values = metrics_of_scores(data, scores, self._metrics, self._convention, items=items)
+        return {f"{split}_{name}": mean for name, mean in means(values, self._convention).items()}
+
+    def add(self, row: dict[str, float]) -> bool:
+        """Put ``row`` into the history; whether it is the best so far.
+
+        Raises:
+            TrainingError: no list of vali counts.
+        """
+        done, select_on = self.progress, self.settings.select_on
+        selected = row[f"vali_{select_on}"]
+        if math.isnan(selected):
+            raise TrainingError(
+                f"{select_on} of vali is not a number: no list of vali counts under this "
+                "convention; set convention.empty to a number"
+            )
+        done.history.append(row)
+        # The untrained model counts as the best only where it is all there is.
+        better = selected > done.best_value and (done.epoch > 0 or self.settings.epochs == 0)
+        if better:
+            done.best_value, done.best_epoch = selected, done.epoch
+        return better
+
+    def save(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Write the checkpoint ``path``: ``state``, the progress and what every checkpoint has."""
+        now = time.perf_counter()
+        self.progress.wall_seconds += now - self._clock
+        self._clock = now
+        save_checkpoint(path, {**state, "progress": vars(self.progress), **self._kept})
+
+    def write(self) -> None:
+        """Write ``history.csv``."""
+        write_history(self._folder / "history.csv", self.progress.history)
+
+    def publish(self, row: Row, line: str | None) -> None:
+        """Show a row that is saved: to TensorBoard, as ``line`` of the log, to ``after_epoch``."""
+        self._scalars.add(row)
+        if line is not None:
+            log.info("%s", line)
+        self._tell(row)
+
+    def tell_again(self) -> None:
+        """Write and tell what was done before a resume; a kill may have left the file behind."""
+        if self.progress.history:
+            self.write()
+        for row in self.progress.history:
+            self._tell(row)
+
+    def _tell(self, row: Row) -> None:
+        if self._after_epoch is not None:
+            self._after_epoch(int(row["epoch"]), row)
+
+
+def sentence(row: Row, epochs: int, *, unit: str = "epoch") -> str:
+    """One line of the log for an epoch, or for another ``unit`` that the epochs of a model are."""
+    parts = [f"{unit} {int(row['epoch'])}/{epochs}"]
+    if "loss" in row:
+        parts.append(f"loss {row['loss']:.4f}")
+    parts += [f"{k.replace('_', ' ')} {v:.4f}" for k, v in row.items() if "@" in k or "dcg" in k]
+    if "lists_per_second" in row:
+        parts.append(f"{row['lists_per_second']:,.0f} lists/s")
+    return "  ".join(parts)
+
+
+def write_history(path: Path, rows: Sequence[Row]) -> None:
+    """Write all ``rows`` as CSV, atomically, so that the file is whole whenever it is read."""
+    names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
+    write_csv(path, rows, names)
+
+
+class Scalars:
+    """TensorBoard scalars of a run, by epoch; ``tensorboard --logdir outputs`` shows them.
+
+    They are a copy of the history: where they cannot be written, training goes on without them.
+    """
+
+    def __init__(self, folder: Path, *, after_epoch: int) -> None:
+        """Write events to ``folder``; what a run that is resumed wrote beyond is purged."""
+        self._folder, self._after = folder, after_epoch
+        self._file: BinaryIO | None = None
+        self._lost = False
+
+    def add(self, row: Row) -> None:
+        """Write one row of the history."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # slow to import
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        epoch, events, now = int(row["epoch"]), [], time.time()
+        if self._file is None:
+            events = [
+                Event(wall_time=now, file_version="brain.Event:2"),
+                Event(
+                    wall_time=now,
+                    step=self._after + 1,
+                    session_log=SessionLog(status=SessionLog.START),
+                ),
+            ]
+        for name, value in row.items():
+            if name != "epoch":
+                split, _, metric = name.partition("_")
+                tag = f"{split}/{metric}" if split in SPLITS else name
+                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+                events.append(Event(wall_time=now, step=epoch, summary=summary))
+        if not self._lost:
+            try:
+                self._write([event.SerializeToString() for event in events])
+            except OSError as error:
+                self._lost = True
+                log.warning(
+                    "TensorBoard's scalars cannot be written (%s): training goes on without them, "
+                    "history.csv has them too",
+                    error.strerror,
+                )
+
+    def _write(self, events: Sequence[bytes]) -> None:
+        """Append all of ``events``, or nothing."""
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        if self._file is None:
+            name = f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
+            self._file = (self._folder / name).open("xb", buffering=0)
+        before, records = self._file.tell(), io.BytesIO()
+        for event in events:
+            RecordWriter(records).write(event)
+        try:
+            _write_all(self._file, records.getbuffer())
+        except BaseException:
+            self._file.truncate(before)
+            raise
+
+    def close(self) -> None:
+        """Close the event file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _write_all(file: BinaryIO, content: memoryview) -> None:
+    """A write to a disk that is nearly full may take a part only."""
+    while content:
+        content = content[file.write(content) :]
