@@ -101,5 +101,5 @@ def test_too_little_memory_is_one_line(tmp_path, read, monkeypatch) -> None:
         raise MemoryError
 
     path = write(tmp_path, ["1:1"])
-    monkeypatch.setattr(letor_blocks, "parse_fast", full)
+    monkeypatch.setattr(letor_blocks, "parse_rows", full)
     assert refused(lambda: read(tmp_path)).startswith(f"{path}: not enough memory; free some")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from ltr.data.letor_fast import parse_fast
 from ltr.data.letor_rows import Block, Rules, parse_rows
 from ltr.data.processors import processors
 from ltr.data.room import Free, Room, available_memory, widths_of
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
-COMPILED_BYTES = 64 << 20  # a smaller file is parsed before Numba is there
+COMPILED_BYTES = 4 << 20  # a smaller file is parsed row by row before Numba is there
 _LF, _NEWLINE = b"\n", 10
 
 Parse = Callable[[bytes], Block | None]
@@ -59,8 +58,7 @@ def read_blocks(
             if block is not None and room.needs_a_look(width := block.features.shape[1]):
                 block = None if refusal(widths_of(block.features), width) else block
             if block is None:
-                block = parse_fast(text, line, rules, refusal)
-                block = block or parse_rows(text, line, rules, path, refusal)
+                block = parse_rows(text, line, rules, path, refusal)
                 if parse is not None:
                     parse.width = max(parse.width, block.features.shape[1])
             else:
