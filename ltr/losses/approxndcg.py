@@ -3,8 +3,7 @@
 from ltr.losses.approxndcg_fused import approximate_ranks
 from ltr.losses.inputs import kernels_apply, without_padding
 from ltr.metrics.checks import check_positive
-from ltr.metrics.cumulative_gain import dcg
-from ltr.metrics.gains import gains
+from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

@@ -6,8 +6,7 @@ from ltr.losses.inputs import kernels_apply, without_padding
 from ltr.losses.pairs_fused import sum_over_pairs
 from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive
-from ltr.metrics.cumulative_gain import dcg
-from ltr.metrics.gains import discounts, gains
+from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
 

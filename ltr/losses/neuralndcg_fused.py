@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from ltr.kernels.threads import over_lists
 from ltr.losses.inputs import to_array
-from ltr.metrics.gains import discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.typing import Labels, Mask, PerList, Scores
 
 KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass

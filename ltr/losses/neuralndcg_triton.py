@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.losses.soft_ndcg_value import soft_dcg_of
-from ltr.metrics.gains import discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.neuralsort import logit_parts

@@ -1,7 +1,6 @@
 """NDCG of a soft permutation: the one composition of NeuralNDCG, OT-NDCG and SoftSort-NDCG."""
 
-from ltr.metrics.cumulative_gain import dcg
-from ltr.metrics.gains import discounts, gains
+from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.typing import Labels, Mask, Matrix, PerList
 
 

@@ -7,16 +7,12 @@ The names that need torch are looked up when they are first used, so that a conf
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ltr.metrics.convention import Convention
-from ltr.metrics.spec import METRICS, Metric, parse_metric
+from ltr.metrics.spec import METRICS, Convention, Metric, parse_metric
 
 if TYPE_CHECKING:
-    from ltr.metrics.cascade import err
-    from ltr.metrics.cumulative_gain import dcg, ndcg
-    from ltr.metrics.mean import mean_over_lists
-    from ltr.metrics.other_gains import mean_ndcg, ndcg_beta
-    from ltr.metrics.relevant_items import precision, recall
-    from ltr.metrics.relevant_ranks import map, mrr
+    from ltr.metrics.cumulative_gain import dcg, mean_ndcg, ndcg, ndcg_beta
+    from ltr.metrics.per_list import mean_over_lists
+    from ltr.metrics.relevance import err, map, mrr, precision, recall
 
 __all__ = [
     "Convention",
@@ -34,7 +30,7 @@ __all__ = [
     "recall",
 ]
 
-_WITH_TORCH = {"mean_over_lists": "ltr.metrics.mean:mean_over_lists"} | {
+_WITH_TORCH = {"mean_over_lists": "ltr.metrics.per_list:mean_over_lists"} | {
     name: where for name, (where, _) in METRICS.items()
 }
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ltr.experiment.table.spec import Published, Table
 from ltr.experiment.table.verdicts import Verdicts
-from ltr.statistics.published import covers
+from ltr.statistics.intervals import covers
 
 
 def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

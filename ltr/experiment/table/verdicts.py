@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from ltr.errors import DataError
 from ltr.experiment.table.measure import Measured, Stacked, stacked
 from ltr.statistics.compare import compare_systems
-from ltr.statistics.comparison import Comparison
-from ltr.statistics.published import SystemInterval, interval_of
+from ltr.statistics.intervals import SystemInterval, interval_of
 from ltr.statistics.values import SystemValues
-from ltr.statistics.verdict import rule
+from ltr.statistics.verdict import Comparison, rule
 
 ALPHA = 0.05
 _OTHERS = {
