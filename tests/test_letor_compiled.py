@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from letor_texts import RULES, assert_same, corrupted, plain_block, texts
 
-from ltr.data import letor_blocks, letor_compiled
+from ltr.data import letor_blocks, letor_kernel
 from ltr.data.letor import read_letor
-from ltr.data.letor_compiled import CompiledParser
+from ltr.data.letor_blocks import CompiledParser
 from ltr.data.letor_rows import Block, Rules
 from ltr.errors import DataError
 
@@ -154,8 +154,8 @@ def test_file_in_many_threads(tmp_path, monkeypatch) -> None:
     plain = read_letor(path)
     monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
     called = []
-    real = letor_compiled.parse
-    monkeypatch.setattr(letor_compiled, "parse", lambda *args: called.append(1) or real(*args))
+    real = letor_kernel.parse
+    monkeypatch.setattr(letor_kernel, "parse", lambda *args: called.append(1) or real(*args))
     for threads in (1, 2, 5):
         lists = read_letor(path, threads=threads)
         for name in ("features", "labels", "offsets", "qids"):
@@ -194,7 +194,7 @@ def test_without_numba_the_file_is_read_all_the_same(tmp_path, monkeypatch) -> N
     path = tmp_path / "train.txt"
     path.write_text("0 qid:1 1:1\n")
     monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
-    monkeypatch.setitem(sys.modules, "ltr.data.letor_compiled", None)
+    monkeypatch.setitem(sys.modules, "ltr.data.letor_blocks", None)
     assert read_letor(path).features.tolist() == [[1.0]]
 
 

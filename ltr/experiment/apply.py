@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
-from ltr.data.dataset import SPLITS
 from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.conventions import chosen_conventions

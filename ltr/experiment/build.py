@@ -13,8 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
-from ltr.data.dataset import Dataset
-from ltr.data.lists import Lists
+from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.mistakes import user_error

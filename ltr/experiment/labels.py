@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from ltr.data.dataset import Dataset
-from ltr.data.lists import Lists
+from ltr.data.lists import Dataset, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment, bind, make_convention
 from ltr.metrics import Convention, Metric

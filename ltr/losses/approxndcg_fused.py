@@ -40,7 +40,7 @@ class _ApproximateRanks(torch.autograd.Function):
 
 
 def _over_lists(scores: Tensor, mask: Tensor, temperature: float, *rest: Any) -> None:
-    from ltr.kernels.approx_ranks import approx_rank_lists  # Numba takes half a second
+    from ltr.kernels.ranks import approx_rank_lists  # Numba takes half a second
 
     given = to_array(scores), to_array(mask)
     over_lists(

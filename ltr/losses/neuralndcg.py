@@ -11,8 +11,8 @@ from ltr.losses.neuralndcg_fused import soft_dcg
 from ltr.losses.soft_ndcg_value import minus_normalised, minus_soft_ndcg
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import neural_sort, sinkhorn
-from ltr.relaxations.neuralsort_stochastic import drawn_scores
-from ltr.relaxations.sinkhorn_scaling import check_iterations
+from ltr.relaxations.neuralsort import drawn_scores
+from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

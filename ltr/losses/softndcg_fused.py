@@ -35,7 +35,7 @@ def expected_dcg(
 class _ExpectedDCG(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, constants: list[Tensor], sigma: float, k: int) -> Tensor:
-        from ltr.kernels.soft_ranks import soft_dcg_lists  # Numba takes half a second
+        from ltr.kernels.ranks import soft_dcg_lists  # Numba takes half a second
 
         value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
         given = [to_array(x) for x in (scores, *constants)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from ltr.data.dataset import SPLITS
+from ltr.data.lists import SPLITS
 from ltr.whole import write_csv
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, LTRError, TrainingError
-from ltr.models.checks import positive_int
+from ltr.models.layers import positive_int
 from ltr.trees.arrays import single
 from ltr.trees.options import values_in
 from ltr.trees.trial import know, try_out

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ltr.data.dataset import SPLITS, Dataset
+from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.mistakes import run_config

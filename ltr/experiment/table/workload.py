@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.dataset import SPLITS
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.data.published.archives import SETS, Known
 from ltr.errors import DataError
 from ltr.experiment.build import make_dataset
