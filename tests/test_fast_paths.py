@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.kernels.compile import exp, log1p
-from ltr.kernels.threads import over_lists
-from ltr.losses.inputs import kernels_apply
+from ltr.losses.batch import kernels_apply
+from ltr.losses.fused import over_lists
 from ltr.relaxations.noise import uniform_noise
 
 CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]

@@ -26,7 +26,7 @@ from ltr.losses import (
     neural_ndcg_loss,
     rmse_loss,
 )
-from ltr.losses.reduction import counted_lists
+from ltr.losses.batch import counted_lists
 
 CHOICES = {
     "variant": ["ndcg1", "ndcg2"],

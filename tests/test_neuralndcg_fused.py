@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.neuralndcg_fused import soft_dcg
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.fused import soft_dcg
+from ltr.losses.soft_permutation import minus_soft_ndcg
 from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
 

@@ -17,7 +17,7 @@ INTERPRETED = """
 import torch
 from functools import partial
 from ragged import random_lists, value_and_gradient
-from ltr.losses.neuralndcg_fused import soft_dcg
+from ltr.losses.fused import soft_dcg
 from ltr.losses import neuralndcg_triton
 from ltr.losses.neuralndcg_triton import right_on, soft_dcg_on_gpu
 torch.set_num_threads(1)

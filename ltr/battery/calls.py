@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr.battery.lists import ragged
 from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close, expect_finite
-from ltr.losses.reduction import mean_over_lists
+from ltr.losses.batch import mean_over_lists
 
 
 def there_is_one_value_per_list(loss: Subject) -> None:

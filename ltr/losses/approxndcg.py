@@ -1,7 +1,7 @@
 """ApproxNDCG: NDCG with each rank counted by sigmoids."""
 
-from ltr.losses.approxndcg_fused import approximate_ranks
-from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.batch import kernels_apply, without_padding
+from ltr.losses.fused import approximate_ranks
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.typing import Labels, Mask, PerList, Scores

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.pairs_fused import sum_over_pairs
-from ltr.losses.pairwise import all_pairs, ordered_pairs, pairs_at_cutoff, pairwise_logistic
+from ltr.losses.batch import kernels_apply, without_padding
+from ltr.losses.fused import sum_over_pairs
+from ltr.losses.pairs import all_pairs, ordered_pairs, pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import rank_of_item

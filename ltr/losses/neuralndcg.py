@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.neuralndcg_fused import soft_dcg
-from ltr.losses.soft_ndcg_value import minus_normalised, minus_soft_ndcg
+from ltr.losses.batch import kernels_apply, without_padding
+from ltr.losses.fused import soft_dcg
+from ltr.losses.soft_permutation import minus_normalised, minus_soft_ndcg
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.neuralsort import drawn_scores

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ltr.losses.soft_ndcg_value import soft_dcg_of
+from ltr.losses.soft_permutation import soft_dcg_of
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
 from ltr.relaxations import neural_sort, sinkhorn

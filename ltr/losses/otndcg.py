@@ -1,7 +1,7 @@
 """OT-NDCG: NDCG with optimal-transport sorting in the place of sorting."""
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.batch import without_padding
+from ltr.losses.soft_permutation import minus_soft_ndcg
 from ltr.relaxations import ot_sort
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.pairs_fused import sum_over_pairs
-from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
+from ltr.losses.batch import kernels_apply, without_padding
+from ltr.losses.fused import sum_over_pairs
+from ltr.losses.pairs import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_k, check_positive
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores

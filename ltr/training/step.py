@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ltr.data.batches import Batch
 from ltr.errors import TrainingError
-from ltr.losses.reduction import counted_lists, mean_over_lists
+from ltr.losses.batch import counted_lists, mean_over_lists
 from ltr.training.evaluation import score
 from ltr.training.settings import Settings
 

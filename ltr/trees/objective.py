@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
-from ltr.losses.reduction import counted_lists
+from ltr.losses.batch import counted_lists
 from ltr.training.step import Loss
 from ltr.trees.padded import padded_batches
 

@@ -22,7 +22,7 @@ from ltr.experiment.figures.page import (
     written,
 )
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.soft_permutation import minus_soft_ndcg
 from ltr.metrics import ndcg
 from ltr.relaxations import neural_sort
 
