@@ -19,7 +19,7 @@ from ltr.losses import (
     neural_ndcg_loss,
     ranknet_loss,
 )
-from ltr.losses.fused import soft_dcg
+from ltr.losses.fused import neural_dcg
 from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item
@@ -38,8 +38,8 @@ def padding_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
 def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """NeuralNDCG that drops k on the way to the metric."""
     monkeypatch.setattr(
-        "ltr.losses.neuralndcg.soft_dcg",
-        lambda *lists, **knobs: soft_dcg(*lists, **knobs | {"k": None}),
+        "ltr.losses.neuralndcg.neural_dcg",
+        lambda *lists, **knobs: neural_dcg(*lists, **knobs | {"k": None}),
     )
     monkeypatch.setattr(
         "ltr.losses.neuralndcg.minus_normalised",

@@ -5,8 +5,7 @@ from pkgutil import resolve_name
 
 import torch
 
-from ltr.battery.lists import padded, ragged
-from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close
+from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close, padded, ragged
 from ltr.errors import ConfigError
 from ltr.metrics.spec import METRICS
 

@@ -20,10 +20,10 @@ from ltr.experiment.mistakes import user_error
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
-from ltr.training.step import Loss
 from ltr.training.trainer import Schedule
 from ltr.trees import BoostedTrees
 from ltr.trees.check import check_trees
+from ltr.typing import Loss
 
 # The arguments that the framework passes to each part of a config.
 PARTS: dict[str, tuple[str, ...]] = {

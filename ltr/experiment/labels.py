@@ -17,7 +17,7 @@ from ltr.experiment.build import Experiment, bind, make_convention
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
-from ltr.training.step import Loss
+from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 

@@ -79,7 +79,7 @@ def _slopes(s: Vector, weights: Vector) -> Vector:
 
 
 @kernel
-def soft_dcg_lists(
+def expected_dcg_lists(
     lists: Rows,
     scores: Vector,
     mask: Flags,

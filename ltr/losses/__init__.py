@@ -18,7 +18,7 @@ checkpoints, so that a resumed run draws what it would have drawn.
 """
 
 from ltr.losses.approxndcg import approx_ndcg_loss
-from ltr.losses.batch import mean_over_lists
+from ltr.losses.batch import mean_over_batch
 from ltr.losses.bce import bce_loss
 from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
@@ -48,7 +48,7 @@ __all__ = [
     "lambdarank_loss",
     "listmle_loss",
     "listnet_loss",
-    "mean_over_lists",
+    "mean_over_batch",
     "mse_loss",
     "neural_err_loss",
     "neural_map_loss",

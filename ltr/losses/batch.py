@@ -1,8 +1,5 @@
 """What a loss does to its lists first, and how their values become the one that is minimised."""
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,21 +16,7 @@ def without_padding(scores: Scores, labels: Labels, mask: Mask) -> tuple[Scores,
     return scores.to(dtype).masked_fill(~mask, 0), labels.to(dtype).masked_fill(~mask, 0)
 
 
-def kernels_apply(scores: Scores) -> bool:
-    """Whether the compiled loops of ``ltr.kernels`` can take these scores: on the CPU, not traced.
-
-    Everywhere else a loss takes its plain path, the same formula on whole tensors.
-    """
-    return scores.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def to_array(values: Tensor) -> Any:
-    """A contiguous NumPy array for the kernels: float64, or bool or int64 if it is that."""
-    values = values.detach()
-    return np.ascontiguousarray((values.double() if values.is_floating_point() else values).numpy())
-
-
-def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
+def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
     """Mean of the lists' losses, a scalar; every list counts the same, however long it is.
 
     A row without items is padding of the batch and never counts. If no list counts, the result is 0
@@ -53,7 +36,7 @@ def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str =
     >>> import torch
     >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
     >>> labels = torch.tensor([[1.0], [0.0], [1.0]])
-    >>> mean_over_lists(values, labels, mask), mean_over_lists(values, labels, mask, empty="skip")
+    >>> mean_over_batch(values, labels, mask), mean_over_batch(values, labels, mask, empty="skip")
     (tensor(3.), tensor(4.))
     """
     counted = counted_lists(labels, mask, empty=empty)
@@ -61,6 +44,6 @@ def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str =
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
-    """Which lists ``mean_over_lists`` counts, ``[batch]``; its arguments mean the same."""
+    """Which lists ``mean_over_batch`` counts, ``[batch]``; its arguments mean the same."""
     check_choice("empty", empty, ["keep", "skip"])
     return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)

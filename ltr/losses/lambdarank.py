@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.losses.batch import kernels_apply, without_padding
-from ltr.losses.fused import sum_over_pairs
-from ltr.losses.pairs import pairs_at_cutoff, pairwise_logistic
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, sum_over_pairs
+from ltr.losses.pairs import normalised_gains, pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive
-from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -55,8 +55,6 @@ def lambdarank_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     if kernels_apply(scores):
-        check_positive("sigma", sigma)
-        check_choice("pairs", pairs, ["any", "both"])
         gain, discount = ndcg_parts(scores, labels, mask, k=k)
         return sum_over_pairs(
             scores, labels, mask, cost="logistic", sigma=sigma, gain=gain, discount=discount,
@@ -83,8 +81,7 @@ def ndcg_parts(
 ) -> tuple[Scores, Scores]:
     """g_j / maxDCG@k and d(r_j) of each item: NDCG@k is the sum of their products, ``[batch]``."""
     discount = discounts(scores.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
-    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
-    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1), discount
+    return normalised_gains(labels, mask, k=k), discount
 
 
 @torch.no_grad()

@@ -3,16 +3,14 @@
 from typing import Any
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.metrics.ordering import rank_of_item
-from ltr.typing import Labels, Mask, PerList, Scores
-
-Pairs = Bool[Tensor, "batch list list"]
+from ltr.typing import Labels, Mask, Pairs, PerList, Scores
 
 
 def pairwise_logistic(
@@ -76,6 +74,12 @@ def pairs_at_cutoff(scores: Scores, mask: Mask, *, k: int | None, pairs: str) ->
     top = rank_of_item(scores, mask) <= k
     first, second = top.unsqueeze(-1), top.unsqueeze(-2)
     return first | second if pairs == "any" else first & second
+
+
+def normalised_gains(labels: Labels, mask: Mask, *, k: int | None) -> Scores:
+    """g_j / maxDCG@k of each item, g = 2^y - 1, ``[batch, list]``; 0 in a list without gain."""
+    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
+    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
 
 
 def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:

@@ -1,7 +1,7 @@
 """RankBoost: the pairwise exponential loss."""
 
-from ltr.losses.batch import kernels_apply, without_padding
-from ltr.losses.fused import sum_over_pairs
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import pair_factors, pair_weights
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -9,7 +9,7 @@ from ltr.relaxations import neural_sort, sinkhorn
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
-def minus_soft_ndcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+def minus_ndcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
     """Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k of each list, ``[batch]``.
 
     g = 2^y - 1, d(r) = 1/log2(1 + r). A list without a relevant item gives 0 without gradient.
@@ -23,10 +23,10 @@ def minus_soft_ndcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) 
     Raises:
         ConfigError: ``k`` is out of range.
     """
-    return minus_normalised(soft_dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
+    return minus_normalised(dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
 
 
-def soft_dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+def dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
     """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``."""
     sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
     return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)

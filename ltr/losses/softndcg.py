@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ltr.losses.batch import kernels_apply, without_padding
-from ltr.losses.fused import expected_dcg
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import expected_dcg, kernels_apply
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.relaxations import rank_distribution, sinkhorn

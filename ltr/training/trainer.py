@@ -27,7 +27,8 @@ from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.schedules import warm_up
 from ltr.training.settings import Settings
-from ltr.training.step import Loss, Stepper
+from ltr.training.step import Stepper
+from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from ltr.training.checkpoint import fitting, save_checkpoint
 from ltr.training.history import Scalars, write_history
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.settings import Settings
-from ltr.training.step import Loss
 from ltr.training.trainer import AfterEpoch, Progress, selection_of, sentence
 from ltr.trees.model import WRONG_TYPE, BoostedTrees, Boosting, Order
 from ltr.trees.objective import LossObjective
 from ltr.trees.padded import Watched
+from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
