@@ -142,4 +142,4 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
     given: Any = OmegaConf.to_container(cfg, resolve=True)
     own = kept_config(kept, folder) | {key: given[key] for key in (*OF_USER, *keys)}
     choices = {str(group): str(choice) for group, choice in kept["choices"].items()}
-    return trusted(own, list(PARTS), cfg.trust), choices
+    return trusted(own, [*PARTS, "metrics"], cfg.trust), choices

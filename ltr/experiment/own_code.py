@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ _LIBRARIES = {
 
 
 def own_code(config: DictConfig) -> dict[str, str]:
-    """A hash for each ``_target_`` outside ``ltr`` and ``torch``; none where its file is not found.
+    """A hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is found.
 
     A module counts with its file, a module of a package with all files of its folder. Nothing is
     imported.
@@ -40,6 +40,18 @@ def own_code(config: DictConfig) -> dict[str, str]:
 def own_sources(config: DictConfig) -> dict[Path, str]:
     """The files behind ``own_code``, and a hash of each."""
     return digests(file for target in _targets(config) for file in _files(target))
+
+
+def own_metrics(config: Mapping[str, Any]) -> list[str]:
+    """The functions of the user's own among ``metrics`` and ``select_on``, without their cutoffs.
+
+    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
+    ['mine.hits']
+    """
+    metrics, chosen = config.get("metrics") or [], config.get("select_on")
+    texts = [metrics] if isinstance(metrics, str) else [*metrics]
+    names = (str(text).partition("@")[0] for text in [*texts, chosen] if text is not None)
+    return sorted({name for name in names if "." in name})
 
 
 def tree_library(config: DictConfig) -> dict[str, str]:
@@ -65,8 +77,9 @@ def digests(files: Iterable[Path]) -> dict[Path, str]:
 
 
 def _targets(config: DictConfig) -> list[str]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    return sorted({name for name in _named(plain) if name.partition(".")[0] not in _NOT_OWN})
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    named = {*_named(plain), *own_metrics(plain)}
+    return sorted(name for name in named if name.partition(".")[0] not in _NOT_OWN)
 
 
 def _named(value: Any) -> Iterator[str]:

@@ -8,9 +8,9 @@ number is ``ltr.losses.batch``.
 On the CPU the losses that compare items with items, RankNet to NeuralNDCG, run in compiled loops
 (``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, float64 inside whatever
 the dtype, value and gradient together, memory in proportion to the items. Numba compiles them at
-their first use, for some seconds, and keeps them on the disk. On a GPU, and where torch.compile
-traces, the same formulas run on whole tensors, without waiting for the GPU. Of both, tests hold
-that they agree. The compiled loops have first derivatives only.
+their first use, for some seconds, and keeps them on the disk. On a GPU, where torch.compile traces,
+and where Numba is not there, the same formulas run on whole tensors, without waiting for the GPU.
+Of both, tests hold that they agree. The compiled loops have first derivatives only.
 
 A loss that draws has a ``generator``. None is torch's own generator of the device, which
 ``torch.manual_seed`` seeds: the trainer seeds it from ``seed`` and keeps its state in the

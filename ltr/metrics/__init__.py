@@ -30,13 +30,11 @@ __all__ = [
     "recall",
 ]
 
-_WITH_TORCH = {"mean_over_lists": "ltr.metrics.per_list:mean_over_lists"} | {
-    name: where for name, (where, _) in METRICS.items()
-}
+_WITH_TORCH = {"mean_over_lists": "per_list"} | METRICS  # and the module of each
 
 
 def __getattr__(name: str) -> Any:
     """Import the module behind a name of ``_WITH_TORCH`` (PEP 562)."""
     if name not in _WITH_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return resolve_name(_WITH_TORCH[name])
+    return resolve_name(f"{__name__}.{_WITH_TORCH[name]}:{name}")

@@ -286,7 +286,8 @@ def sentence(row: Mapping[str, float], epochs: int, *, unit: str = "epoch") -> s
     parts = [f"{unit} {int(row['epoch'])}/{epochs}"]
     if "loss" in row:
         parts.append(f"loss {row['loss']:.4f}")
-    parts += [f"{k.replace('_', ' ')} {v:.4f}" for k, v in row.items() if "@" in k or "dcg" in k]
+    of_splits = {k: v for k, v in row.items() if k.partition("_")[0] in ("train", "vali", "test")}
+    parts += [f"{k.replace('_', ' ', 1)} {v:.4f}" for k, v in of_splits.items()]
     if "lists_per_second" in row:
         parts.append(f"{row['lists_per_second']:,.0f} lists/s")
     return "  ".join(parts)
