@@ -1,3 +1,35 @@
-"""Learning to rank in PyTorch: configs, losses and results that can be trusted."""
+"""Learning to rank in PyTorch: configs, losses and results that can be trusted.
+
+``ltr.losses``, ``ltr.metrics``, ``ltr.relaxations`` and ``ltr.models`` are what other code needs;
+each is imported when it is first used:
+
+>>> import torch, ltr
+>>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[0.0, 1.0]])
+>>> mask = torch.tensor([[True, True]])  # an item is there
+>>> ltr.losses.listnet_loss(scores, labels, mask).shape  # one value per list
+torch.Size([1])
+>>> ltr.metrics.ndcg(scores, labels, mask, k=1)
+tensor([0.])
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ltr import losses, metrics, models, relaxations
 
 __version__ = "0.1.0"
+
+__all__ = ["losses", "metrics", "models", "relaxations"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a package of ``__all__`` when it is first asked for (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return import_module(f"ltr.{name}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -6,8 +6,23 @@ relevant; ``mask`` is True where an item exists. What stands where ``mask`` is F
 and may be anything, NaN included.
 """
 
-from jaxtyping import Bool, Float, Int
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+else:
+    try:
+        from jaxtyping import Bool, Float, Int
+    except ImportError:  # a shape is then a word of documentation
+
+        class Float:
+            def __class_getitem__(cls, _: Any) -> type[Tensor]:
+                return Tensor
+
+        Bool = Int = Float
 
 Features = Float[Tensor, "batch list feature"]
 Scores = Float[Tensor, "batch list"]
@@ -15,7 +30,10 @@ SampledScores = Float[Tensor, "sample batch list"]
 Labels = Float[Tensor, "batch list"]
 Mask = Bool[Tensor, "batch list"]
 Ranks = Int[Tensor, "batch list"]
+Pairs = Bool[Tensor, "batch list list"]
 PerList = Float[Tensor, "batch"]
 PerListMask = Bool[Tensor, "batch"]
 Matrix = Float[Tensor, "batch rank item"]
 Matrices = Float[Tensor, "sample batch rank item"]
+
+Loss = Callable[..., Tensor]  # a loss with knobs bound, or to be given

@@ -19,8 +19,8 @@ from ltr.losses import (
     neural_ndcg_loss,
     ranknet_loss,
 )
-from ltr.losses.neuralndcg_fused import soft_dcg
-from ltr.losses.soft_ndcg_value import minus_normalised
+from ltr.losses.fused import neural_dcg
+from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.noise import uniform_noise
@@ -38,8 +38,8 @@ def padding_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
 def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """NeuralNDCG that drops k on the way to the metric."""
     monkeypatch.setattr(
-        "ltr.losses.neuralndcg.soft_dcg",
-        lambda *lists, **knobs: soft_dcg(*lists, **knobs | {"k": None}),
+        "ltr.losses.neuralndcg.neural_dcg",
+        lambda *lists, **knobs: neural_dcg(*lists, **knobs | {"k": None}),
     )
     monkeypatch.setattr(
         "ltr.losses.neuralndcg.minus_normalised",
@@ -51,7 +51,7 @@ def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
 def ideal_not_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """NeuralNDCG@k over the ideal DCG of the whole list."""
     monkeypatch.setattr(
-        "ltr.losses.soft_ndcg_value.dcg",
+        "ltr.losses.soft_permutation.dcg",
         lambda scores, labels, mask, k: dcg(scores, labels, mask, k=None),
     )
     return neural_ndcg_loss

@@ -1,16 +1,12 @@
 """The battery's lists, and the value and slope of a loss on lists."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from ltr.battery.lists import ragged
-from ltr.battery.subject import Subject
+from ltr.battery.subject import Subject, ragged
+from ltr.typing import Loss
 
 __all__ = ["ragged", "random_lists", "value_and_gradient"]
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def random_lists(seed: int, dtype: torch.dtype, size: int = 40) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from ltr.models.attention import attend
-from ltr.models.dropout import Dropout, keep_factors
+from ltr.models.encoder import attend
+from ltr.models.layers import Dropout, keep_factors
 from ltr.models.packing import Packing
 
 LENGTHS = (5, 0, 1, 7)

@@ -17,10 +17,9 @@ import pytest
 from filelock import FileLock
 from folders import refused, write_folder
 
-from ltr.data import cache, checksums, digests, lists_writer
+from ltr.data import cache, checksums, lists_writer
 from ltr.data.cache import ListsWriter, cached_lists
-from ltr.data.checksums import BlockSums, sealed, unsealed
-from ltr.data.digests import file_digest
+from ltr.data.checksums import BlockSums, file_digest, sealed, unsealed
 from ltr.data.lists import Lists
 from ltr.errors import DataError
 
@@ -429,19 +428,19 @@ def test_what_others_put_in_the_place_of_an_entry_stays(tmp_path, suffix) -> Non
 
 
 def settle(path: Path, monkeypatch) -> None:
-    """Let the file's times be long past, as far as ``digests`` can tell."""
-    monkeypatch.setattr(digests.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
+    """Let the file's times be long past, as far as ``checksums`` can tell."""
+    monkeypatch.setattr(checksums.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
 
 
 def count_hashes(monkeypatch) -> list[int]:
     hashed = []
-    plain = digests.hashlib.file_digest
+    plain = checksums.hashlib.file_digest
 
     def counted(file, name):
         hashed.append(1)
         return plain(file, name)
 
-    monkeypatch.setattr(digests.hashlib, "file_digest", counted)
+    monkeypatch.setattr(checksums.hashlib, "file_digest", counted)
     return hashed
 
 
@@ -507,7 +506,7 @@ def test_digest_of_what_cannot_be_read(tmp_path) -> None:
 def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:
     path = tmp_path / "train.txt"
     path.write_text("abc")
-    plain = digests.hashlib.file_digest
+    plain = checksums.hashlib.file_digest
 
     def slow(file, name):
         found = plain(file, name)
@@ -515,7 +514,7 @@ def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:
             other.write("d")
         return found
 
-    monkeypatch.setattr(digests.hashlib, "file_digest", slow)
+    monkeypatch.setattr(checksums.hashlib, "file_digest", slow)
     with pytest.raises(DataError) as error:
         file_digest(path, tmp_path)
     assert str(error.value) == f"{path}: changed while it was read; run again when it is complete"

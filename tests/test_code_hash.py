@@ -12,7 +12,7 @@ from ltr.experiment.identity import _code_files
 DCG = '''
 """DCG."""
 import logging
-from ltr.metrics.gains import gains, log2 as lb
+from ltr.metrics.cumulative_gain import gains, log2 as lb
 from ltr.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,10 @@ SAME = {
     "layout": ("gains(labels, base=BASE)", "gains(\n        labels,\n        base=BASE,\n    )"),
     "error": ("give 1 or more", "write 1 or more"),
     "log": ("computing %s", "now %s"),
-    "moved import": ("from ltr.metrics.gains import", "from ltr.metrics.all_gains import"),
+    "moved import": (
+        "from ltr.metrics.cumulative_gain import",
+        "from ltr.metrics.all_gains import",
+    ),
     "order": ("BASE = 2  # of the logarithm\n", ""),
 }
 OTHER = {
@@ -80,7 +83,7 @@ def test_every_number_in_the_code_of_runs_counts() -> None:
     """The whole code, reworded and one file merged into another; then with one constant changed."""
     texts = {path: path.read_text() for path in _code_files(trees=True)}
     before = code_hash(texts.values())
-    gains = Path(ltr.__path__[0], "metrics", "gains.py")
+    gains = Path(ltr.__path__[0], "metrics", "cumulative_gain.py")
     moved = {path: text for path, text in texts.items() if path != gains}
     first = next(iter(moved))
     moved[first] += "\n" + texts[gains]

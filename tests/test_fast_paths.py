@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.kernels.compile import exp, log1p
-from ltr.kernels.threads import over_lists
-from ltr.losses.inputs import kernels_apply
+from ltr.losses.fused import kernels_apply, over_lists
 from ltr.relaxations.noise import uniform_noise
 
 CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]
@@ -64,7 +63,7 @@ def test_both_paths_agree(
             torch.testing.assert_close(one, other, atol=near * size, rtol=near)
 
 
-ALL = [(name, {}) for name in losses.__all__ if name != "mean_over_lists"]
+ALL = [(name, {}) for name in losses.__all__ if name != "mean_over_batch"]
 SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"normalise": True})]
 
 
@@ -79,7 +78,7 @@ def test_nothing_waits_for_a_number(name: str, knobs: dict[str, Any]) -> None:
     scores.requires_grad_()
     values = getattr(losses, name)(scores, labels, mask, **knobs)
     if name != "lambdarank_lambdas":
-        losses.mean_over_lists(values, labels, mask).backward()
+        losses.mean_over_batch(values, labels, mask).backward()
         assert scores.grad is not None
         assert scores.grad.shape == scores.shape
 
@@ -141,13 +140,14 @@ def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.equal(one[1], several[1])
 
 
-def test_an_error_in_a_thread_is_raised() -> None:
+def test_an_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(lists: Any) -> None:
         raise ZeroDivisionError
 
     costs = torch.full((4,), 1 << 20).numpy()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     with pytest.raises(ZeroDivisionError):
-        over_lists(broken, costs, threads=2)
+        over_lists(broken, costs)
 
 
 def test_a_list_of_10000_items_needs_no_matrix() -> None:

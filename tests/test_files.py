@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ltr.data import files
-from ltr.data.dataset import SPLITS, Dataset
 from ltr.data.files import LetorFiles
+from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 
 DATA = os.environ.get("LTR_DATA_DIR")

@@ -11,7 +11,7 @@ BEGIN = """
 import os, random, resource, signal, sys
 from pathlib import Path
 import numba
-from ltr.kernels.kept import keep
+from ltr.kernels.compile import keep
 from own import triple
 
 folder = Path(os.environ["NUMBA_CACHE_DIR"])

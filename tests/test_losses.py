@@ -22,11 +22,11 @@ from ltr.experiment.loss_configs import loss_config
 from ltr.losses import (
     lambdarank_loss,
     listnet_loss,
-    mean_over_lists,
+    mean_over_batch,
     neural_ndcg_loss,
     rmse_loss,
 )
-from ltr.losses.reduction import counted_lists
+from ltr.losses.batch import counted_lists
 
 CHOICES = {
     "variant": ["ndcg1", "ndcg2"],
@@ -313,7 +313,7 @@ def test_bad_knobs_end_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match=r"^levels=0 is out of range: write a finite number"):
         rmse_loss(*data, levels=0)
     with pytest.raises(ConfigError, match=r"^empty=drop is not known: choose one of keep, skip$"):
-        mean_over_lists(data[0][:, 0], data[1], data[2], empty="drop")
+        mean_over_batch(data[0][:, 0], data[1], data[2], empty="drop")
 
 
 def test_reduction_counts_lists() -> None:
@@ -324,7 +324,7 @@ def test_reduction_counts_lists() -> None:
         ("keep", (3 + 1) / 2, [1 / 2, 1 / 2, 0]),
         ("skip", 3, [1, 0, 0]),
     ):
-        mean = mean_over_lists(values, labels, mask, empty=empty)
+        mean = mean_over_batch(values, labels, mask, empty=empty)
         (gradient,) = torch.autograd.grad(mean, values)
         assert mean.item() == expected
         assert gradient.tolist() == slopes

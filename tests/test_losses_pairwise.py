@@ -16,7 +16,7 @@ from ltr.losses import (
     ranknet_loss,
     ranksvm_loss,
 )
-from ltr.losses.pair_weight import pair_weights
+from ltr.losses.pairs import pair_weights
 from ltr.metrics import dcg
 
 

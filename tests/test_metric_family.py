@@ -7,7 +7,6 @@ all orders of the tied items.
 import itertools
 import math
 from collections.abc import Sequence
-from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -177,7 +176,7 @@ def test_err_refuses_averaged_ties() -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_another_tie_rule_is_refused(name: str) -> None:
-    function = resolve_name(METRICS[name][0])
+    function = parse_metric(name).function
     with pytest.raises(ConfigError, match=r"^ties=random is not known: choose one of file, ave"):
         function(row(1), row(1), all_items(row(1)), ties="random")
 

@@ -196,7 +196,9 @@ def test_bad_knobs_end_with_the_remedy() -> None:
             ndcg(*data, empty=empty)
 
 
-@pytest.mark.parametrize("text", ["ndcg", "ndcg@5", "dcg@100", "mean_ndcg", "map@3", "ndcg_beta"])
+@pytest.mark.parametrize(
+    "text", ["ndcg", "ndcg@5", "dcg@100", "mean_ndcg", "map@3", "ndcg_beta", "a.b2.C@7"]
+)
 def test_metric_names_round_trip(text: str) -> None:
     assert str(parse_metric(text)) == text
     assert parse_metric(str(parse_metric(text))) == parse_metric(text)
@@ -212,7 +214,8 @@ MISSPELT = [
 def test_misspelt_metric_says_how_to_write_it(text: str) -> None:
     expected = (
         f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of dcg, "
-        "ndcg, mean_ndcg, ndcg_beta, map, mrr, precision, recall, err"
+        "ndcg, mean_ndcg, ndcg_beta, map, mrr, precision, recall, err, or <module>.<function> of "
+        "your own"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         parse_metric(text)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ltr.errors import ConfigError
 from ltr.models import MLP, ContextAwareTransformer, Linear
-from ltr.models.activation import ACTIVATIONS, activation_module
+from ltr.models.layers import ACTIVATIONS, activation_module
 from ltr.models.packing import Packing
 
 WIDTH = 5

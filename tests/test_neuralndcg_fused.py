@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.neuralndcg_fused import soft_dcg
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.fused import neural_dcg
+from ltr.losses.soft_permutation import minus_ndcg_of
 from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
 
@@ -33,7 +33,7 @@ def composed(
     scores, labels = scores.masked_fill(~mask, 0), labels.masked_fill(~mask, 0)
     soft = neural_sort(scores, mask, temperature=temperature)
     soft = sinkhorn(soft, mask, first="rows" if transposed else "columns", **stops)
-    return minus_soft_ndcg(soft, labels, mask, k=k)
+    return minus_ndcg_of(soft, labels, mask, k=k)
 
 
 KNOBS: list[dict[str, Any]] = [
@@ -99,7 +99,7 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
     def plain(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         scores = scores.masked_fill(~mask, 0)
         drawn = stochastic_neural_sort(scores, mask, temperature=0.5, n_samples=3)
-        values = [minus_soft_ndcg(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn]
+        values = [minus_ndcg_of(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn]
         return torch.stack(values).mean(0)
 
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
@@ -118,8 +118,8 @@ def test_a_band_that_is_computed_again_changes_nothing(
 ) -> None:
     data = random_lists(4, dtype)
     knobs = {"k": 7, "temperature": 0.5, "transposed": transposed, "max_iter": 9, "tol": 1e-6}
-    found = value_and_gradient(partial(soft_dcg, **knobs, kept=0), *data)
-    expected = value_and_gradient(partial(soft_dcg, **knobs), *data)
+    found = value_and_gradient(partial(neural_dcg, **knobs, kept=0), *data)
+    expected = value_and_gradient(partial(neural_dcg, **knobs), *data)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-13, rtol=1e-13)
 
@@ -130,7 +130,7 @@ def test_a_list_of_several_hundred_items_is_the_plain_formula(temperature: float
     knobs: dict[str, Any] = {"k": 10, "temperature": temperature, "max_iter": 30, "tol": 1e-6}
     expected, slopes = value_and_gradient(partial(composed, **knobs), scores, labels, mask)
     for kept in (0, 1 << 22):
-        loss = partial(soft_dcg, **knobs, transposed=False, kept=kept)
+        loss = partial(neural_dcg, **knobs, transposed=False, kept=kept)
         value, gradient = value_and_gradient(loss, scores, labels, mask)
         ideal = dcg(labels, labels, mask, k=10)
         torch.testing.assert_close(-value / ideal, expected, atol=1e-11, rtol=0)

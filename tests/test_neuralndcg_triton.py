@@ -17,9 +17,9 @@ INTERPRETED = """
 import torch
 from functools import partial
 from ragged import random_lists, value_and_gradient
-from ltr.losses.neuralndcg_fused import soft_dcg
+from ltr.losses.fused import neural_dcg
 from ltr.losses import neuralndcg_triton
-from ltr.losses.neuralndcg_triton import right_on, soft_dcg_on_gpu
+from ltr.losses.neuralndcg_triton import right_on, neural_dcg_on_gpu
 torch.set_num_threads(1)
 for dtype, near in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
     scores, labels, mask = random_lists(0, dtype, size=20)
@@ -28,14 +28,14 @@ for dtype, near in ((torch.float64, 1e-9), (torch.float32, 1e-3)):
         for knobs in ({}, {"k": 3, "temperature": 0.1}, {"max_iter": 1}, {"tol": 0.1}):
             usual = {"k": None, "temperature": 1.0, "max_iter": 4, "tol": 1e-6}
             knobs = {**usual, "transposed": transposed, **knobs}
-            found = value_and_gradient(partial(soft_dcg_on_gpu, **knobs), *data)
-            expected = value_and_gradient(partial(soft_dcg, **knobs), *data)
+            found = value_and_gradient(partial(neural_dcg_on_gpu, **knobs), *data)
+            expected = value_and_gradient(partial(neural_dcg, **knobs), *data)
             torch.testing.assert_close(found, expected, atol=near, rtol=near)
             print("agrees")
-neuralndcg_triton.soft_dcg_on_gpu = soft_dcg
+neuralndcg_triton.neural_dcg_on_gpu = neural_dcg
 assert right_on(torch.device("cpu"))
 right_on.cache_clear()
-neuralndcg_triton.soft_dcg_on_gpu = lambda *data, **knobs: 1.01 * soft_dcg(*data, **knobs)
+neuralndcg_triton.neural_dcg_on_gpu = lambda *data, **knobs: 1.01 * neural_dcg(*data, **knobs)
 assert not right_on(torch.device("cpu"))
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from folders import refused
 
-from ltr.data import letor, letor_blocks, letor_compiled, lists_writer, room
+from ltr.data import letor, letor_blocks, lists_writer
 from ltr.data.files import LetorFiles
 from ltr.data.letor import read_letor
 
@@ -60,8 +60,7 @@ def test_a_mistyped_index_is_named_before_it_costs_memory(tmp_path, read, at) ->
 
 @pytest.mark.usefixtures("kernel")
 def test_what_is_wide_on_purpose_is_read(tmp_path, read, monkeypatch) -> None:
-    for module in (room, letor_compiled):
-        monkeypatch.setattr(module, "CHEAP_BYTES", 1000)
+    monkeypatch.setattr(letor_blocks, "CHEAP_BYTES", 1000)
     rng = np.random.default_rng(0)
     indices = [np.sort(rng.choice(3000, 5, replace=False)) + 1 for _ in range(300)]
     write(tmp_path, [" ".join(f"{i}:1" for i in row) for row in indices])
@@ -73,7 +72,7 @@ def test_what_is_wide_on_purpose_is_read(tmp_path, read, monkeypatch) -> None:
 
 
 def test_a_given_width_allows_an_odd_index(tmp_path, read, monkeypatch) -> None:
-    monkeypatch.setattr(room, "CHEAP_BYTES", 1000)
+    monkeypatch.setattr(letor_blocks, "CHEAP_BYTES", 1000)
     write(tmp_path, ["1:1"] * 99 + ["900:1"])
     assert "set dataset.width=900" in refused(lambda: read(tmp_path))
     assert read(tmp_path, width=900).shape == (100, 900)
@@ -101,5 +100,5 @@ def test_too_little_memory_is_one_line(tmp_path, read, monkeypatch) -> None:
         raise MemoryError
 
     path = write(tmp_path, ["1:1"])
-    monkeypatch.setattr(letor_blocks, "parse_fast", full)
+    monkeypatch.setattr(letor_blocks, "parse_rows", full)
     assert refused(lambda: read(tmp_path)).startswith(f"{path}: not enough memory; free some")

@@ -23,20 +23,19 @@ from ltr.statistics import (
     compare_seeds,
     compare_systems,
     covers,
-    difference_spread,
-    draw,
+    interval_of,
+    rule,
+)
+from ltr.statistics.intervals import draw, interval
+from ltr.statistics.significance import (
     effect_size,
     equivalence_p,
-    interval,
-    interval_of,
     paired_t_p,
     resolvable_difference,
-    rule,
     sign_flip_exact,
     sign_flip_p,
-    system_spread,
 )
-from ltr.statistics.spread import seed_variance
+from ltr.statistics.values import difference_spread, seed_variance, system_spread
 
 ONE_PAIR = np.array([[0, 1]])
 
@@ -111,7 +110,7 @@ def test_p_is_never_zero_and_memory_stays_bounded(monkeypatch) -> None:
     both = np.stack([d, np.zeros(100)])
     assert sign_flip_p(both, ONE_PAIR, samples=999)[0] == 1 / 1000
     whole = sign_flip_p(both / d.max() - 0.7, ONE_PAIR, samples=999)
-    monkeypatch.setattr("ltr.statistics.randomisation._BLOCK", 700)  # 7 patterns at a time
+    monkeypatch.setattr("ltr.statistics.significance._BLOCK", 700)  # 7 patterns at a time
     assert sign_flip_p(both, ONE_PAIR, samples=999)[0] == 1 / 1000
     assert sign_flip_p(both / d.max() - 0.7, ONE_PAIR, samples=999) == whole
 

@@ -21,10 +21,9 @@ from ltr.statistics import (
     SystemValues,
     compare_seeds,
     compare_systems,
-    effect_size,
     interval_of,
-    sign_flip_p,
 )
+from ltr.statistics.significance import effect_size, sign_flip_p
 
 ALPHA = 0.05
 QUERIES = 60

@@ -8,11 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ltr.data import synthetic
-from ltr.data.dataset import SPLITS
-from ltr.data.lists import Lists
-from ltr.data.synthetic import SyntheticLists
-from ltr.data.synthetic_columns import CONSTANT
-from ltr.data.synthetic_relevance import EMPTY, RATES, draw_lengths, grade
+from ltr.data.lists import SPLITS, Lists
+from ltr.data.synthetic import CONSTANT, EMPTY, RATES, SyntheticLists, draw_lengths, grade
 from ltr.errors import ConfigError
 
 WEB30K = OmegaConf.load(Path(__file__).parents[1] / "configs/transform/web30k.yaml")

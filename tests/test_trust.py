@@ -73,7 +73,7 @@ def evaluated(folder: Path, *overrides: str) -> str:
         ("optimizer", {"_target_": "torch.optim.optimizer.torch.hub.load"}),
         ("optimizer", {"_target_": "torch.optim.Adam", "lr": {"_target_": "os.getcwd"}}),
         ("loss", {"_target_": "ltr.losses.listnet_loss", "knob": [{"_target_": "os.getcwd"}]}),
-        ("loss", {"_target_": "ltr.losses.reduction.mean_over_lists"}),
+        ("loss", {"_target_": "ltr.losses.batch.mean_over_batch"}),
         ("schedule", {"_target_": "ltr.training.schedules.math.floor"}),
         ("transform", {"_target_": "ltr.data.transforms.nothing"}),
     ],

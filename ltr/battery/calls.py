@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from ltr.battery.lists import ragged
-from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close, expect_finite
-from ltr.losses.reduction import mean_over_lists
+from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close, expect_finite, ragged
+from ltr.losses.batch import mean_over_batch
 
 
 def there_is_one_value_per_list(loss: Subject) -> None:
@@ -139,7 +138,7 @@ def a_batch_without_lists_to_count_can_be_trained_on(loss: Subject) -> None:
         mask = torch.full((2, 3), empty == "skip")
         with torch.random.fork_rng(devices=[]):
             values = loss.value(scores, labels, mask)
-            mean = mean_over_lists(values, labels, mask, empty=empty)
+            mean = mean_over_batch(values, labels, mask, empty=empty)
             if not mean.requires_grad:
                 raise Broken("the values have no graph, so backward fails")
             (gradient,) = torch.autograd.grad(mean, scores)

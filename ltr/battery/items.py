@@ -4,8 +4,16 @@ import math
 
 import torch
 
-from ltr.battery.lists import DEGENERATE, ragged
-from ltr.battery.subject import Broken, DoesNotApply, Measured, Subject, expect_close, expect_finite
+from ltr.battery.subject import (
+    DEGENERATE,
+    Broken,
+    DoesNotApply,
+    Measured,
+    Subject,
+    expect_close,
+    expect_finite,
+    ragged,
+)
 
 
 def padding_is_never_read(loss: Subject) -> None:

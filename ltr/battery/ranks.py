@@ -1,14 +1,12 @@
 """Properties of ranks: the tie rule, the cutoff ``k``, and the metric that a soft loss goes to."""
 
 import inspect
-from pkgutil import resolve_name
 
 import torch
 
-from ltr.battery.lists import padded, ragged
-from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close
+from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close, padded, ragged
 from ltr.errors import ConfigError
-from ltr.metrics.spec import METRICS
+from ltr.metrics import Metric
 
 
 def tied_scores_stand_in_file_order_or_share_ranks(loss: Subject) -> None:
@@ -110,7 +108,7 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
     """
     if loss.metric is None:
         raise DoesNotApply("no metric is named that it goes to")
-    metric = resolve_name(METRICS[loss.metric][0])
+    metric = Metric(loss.metric).function
     shared = set(inspect.signature(metric).parameters) & set(loss.knobs) - {"k"}
     knobs = {name: loss.knobs[name] for name in sorted(shared)} | {"empty": 0.0}
     scores, labels, mask = ragged()

@@ -14,7 +14,7 @@ from ltr.benchmark.work import OURS, Answer, Case, Work
 from ltr.console.compose import composed
 from ltr.console.configs import CONFIGS
 from ltr.experiment.build import bind
-from ltr.training.trainer import Loss
+from ltr.typing import Loss
 
 GRADES = 5  # labels are 0 to 4
 PADDED = -1.0  # how allRank marks padding, in the labels

@@ -27,8 +27,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from ltr.data.checksums import file_sums, unsealed
-from ltr.data.digests import file_identity, settled
+from ltr.data.checksums import file_identity, file_sums, settled, unsealed
 from ltr.data.lists import Lists
 from ltr.data.lists_writer import ARRAYS, FILES, FORMAT_VERSION, META, ListsWriter, writing
 from ltr.errors import DataError

@@ -9,11 +9,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ltr.data.cache import ListsWriter, cached_lists
-from ltr.data.dataset import SPLITS
-from ltr.data.digests import file_digest
+from ltr.data.checksums import file_digest
 from ltr.data.letor import READER_VERSION, parse_letor
 from ltr.data.letor_rows import Rules
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ltr.data.letor_blocks import read_blocks
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
-from ltr.data.room import available_memory
+from ltr.data.machine import available_memory
 from ltr.errors import DataError
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays

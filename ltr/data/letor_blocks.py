@@ -7,22 +7,171 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ltr.data.letor_fast import parse_fast
-from ltr.data.letor_rows import Block, Rules, parse_rows
-from ltr.data.processors import processors
-from ltr.data.room import Free, Room, available_memory, widths_of
+from ltr.data.letor_rows import Block, Malformed, Rules, parse_label, parse_rows, to_float32
+from ltr.data.machine import available_memory, processors
 
-if TYPE_CHECKING:
-    from ltr.data.letor_compiled import CompiledParser
+CHEAP_BYTES = 64 << 20  # what a slip in an index may cost without a question
+_ODD = 8  # times the width of other rows: an index beyond it is taken for a slip
+
+Free = Callable[[], tuple[int, str]]  # bytes that the arrays may take, and of what
+
+
+class Room:
+    """What reading one file may take, block by block.
+
+    Where the width is not given, it is the largest index of all rows, and one mistyped index makes
+    every row as wide. So an index is refused that stands far beyond those of the other rows, 49 of
+    50 in its block and all before it, and costs more than ``CHEAP_BYTES``. Data that are wide on
+    purpose have many wide rows; they are refused only where they do not fit.
+    """
+
+    def __init__(self, rules: Rules, size: int, free: Free) -> None:
+        """Begin a file of ``size`` bytes, 0 if not known."""
+        self._given = rules.width is not None
+        self._size, self._free = size, free
+        self._width = self._rows = self._read = 0  # of the blocks so far
+
+    def add(self, block: Block, length: int) -> None:
+        """Count a block, made from ``length`` bytes of text."""
+        self._width = max(self._width, block.features.shape[1])
+        self._rows += len(block.labels)
+        self._read += length
+
+    def needs_a_look(self, width: int) -> bool:
+        """Whether a block of this width may be refused at all."""
+        return width > self._width
+
+    def refusal(self, widths: NDArray[np.int64], width: int, length: int) -> tuple[int, str] | None:
+        """Judge a block that is not yet made.
+
+        Args:
+            widths: ``[rows]``, the largest index of each row.
+            width: that the block would have.
+            length: the bytes of its text.
+
+        Returns:
+            The row (0-based in the block) that asks for too much, and why; None: there is room.
+        """
+        if not len(widths) or not self.needs_a_look(width):
+            return None
+        rows = self._rows + len(widths)
+        rows = max(rows, rows * self._size // (self._read + length))
+        cost, row = rows * width * 4, int(widths.argmax())
+        slips = max(3, len(widths) // 50)  # so many rows may be wrong
+        usual = max(int(np.sort(widths)[: -min(slips, len(widths))].max(initial=0)), self._width)
+        about = f"about {rows:,} rows of {width:,} features take {_in_words(cost)}"
+        odd = usual and width > _ODD * usual and rows * (width - usual) * 4 > CHEAP_BYTES
+        if odd and not self._given:
+            return row, (
+                f"index {width}, but the other rows end at index {usual}, and {about}; mend the "
+                f"line, or set dataset.width={width} if it is meant"
+            )
+        free, where = self._free()
+        if cost > free:
+            return row, (
+                f"index {widths[row]}: {about}, and {where} has {_in_words(free)} free; mend the "
+                "line, use fewer features, or make room there"
+            )
+        return None
+
+
+def widths_of(features: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The last column of each row that is not 0, 1-based; 0 where all are, ``[rows]``."""
+    filled = features != 0
+    last = features.shape[1] - filled[:, ::-1].argmax(1)
+    return np.where(filled.any(1), last, 0)
+
+
+def _in_words(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
+
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_MOST_DOUBTS = 256  # about one value in 100 million is one; more are not worth the code
+
+
+class CompiledParser:
+    """Parses pieces of one file, in any order and in several threads at once.
+
+    Attributes:
+        width: that of the rules, else the largest index so far.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        """Begin a file.
+
+        Raises:
+            ImportError: Numba is not there, or late for a new NumPy.
+        """
+        import ltr.data.letor_kernel as kernel  # half a second
+
+        self._rules, self._kernel = rules, kernel
+        self.width = rules.width or 0
+
+    def __call__(self, text: bytes) -> Block | None:
+        """Parse whole lines of text.
+
+        Gives what ``letor_rows.parse_rows`` gives from line 0 on, or None where that is not
+        certain: the text is malformed, or written in a way too rare to be worth the code.
+        Where the width is not given, the block may be as wide as one before it; one that is wider
+        and takes more than ``CHEAP_BYTES`` is left to those who can say which row is to blame.
+        """
+        if b"\0" in text:
+            return None
+        if not text.endswith(b"\n"):
+            text += b"\n"
+        rules, kernel, lines = self._rules, self._kernel, text.count(b"\n")
+        runs = np.empty((lines, 4), np.int64)
+        doubts = np.empty((_MOST_DOUBTS, 4), np.int64)
+        state, width = kernel.NARROW, self.width
+        while state == kernel.NARROW:
+            features = np.zeros((lines, width), np.float32)
+            labels = np.zeros(lines, np.float32)
+            state, row, run, doubt, missing, largest = kernel.parse(
+                np.frombuffer(text, np.uint8),
+                rules.labelled,
+                rules.labels == "real",
+                min(float(rules.largest_label), _FLOAT32_MAX),
+                rules.largest_index,
+                features,
+                labels,
+                np.zeros(width, np.int32),
+                runs,
+                doubts,
+            )
+            width = max(width, largest)
+            if state == kernel.NARROW and 4 * lines * width > CHEAP_BYTES:
+                return None
+        if state != kernel.SURE:
+            return None
+        self.width = max(self.width, width)
+        try:
+            ids = [
+                (text[begin:end].decode(), line, rows)
+                for begin, end, line, rows in runs[:run].tolist()
+            ]
+            for begin, end, at, column in doubts[:doubt].tolist():
+                token = text[begin:end]
+                if column == kernel.LABEL:
+                    labels[at] = parse_label(token, rules)
+                else:
+                    value, unfit = to_float32(np.array([float(token)]))
+                    features[at, column] = value[0]
+                    missing += unfit
+        except (UnicodeDecodeError, Malformed):
+            return None
+        return Block(features[:row], labels[:row], ids, missing)
+
 
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
-COMPILED_BYTES = 64 << 20  # a smaller file is parsed before Numba is there
+COMPILED_BYTES = 4 << 20  # a smaller file is parsed row by row before Numba is there
 _LF, _NEWLINE = b"\n", 10
 
 Parse = Callable[[bytes], Block | None]
@@ -51,7 +200,7 @@ def read_blocks(
             one that makes all rows so wide that they do not fit.
     """
     _keep_freed_memory()
-    parse = _compiled(rules) if size >= COMPILED_BYTES else None
+    parse = _parser(rules) if size >= COMPILED_BYTES else None
     room, line, before = Room(rules, size, free), 1, b""
     with closing(_early(_chunks(file), parse, threads or processors() + 1)) as pieces:
         for text, block in pieces:
@@ -59,8 +208,7 @@ def read_blocks(
             if block is not None and room.needs_a_look(width := block.features.shape[1]):
                 block = None if refusal(widths_of(block.features), width) else block
             if block is None:
-                block = parse_fast(text, line, rules, refusal)
-                block = block or parse_rows(text, line, rules, path, refusal)
+                block = parse_rows(text, line, rules, path, refusal)
                 if parse is not None:
                     parse.width = max(parse.width, block.features.shape[1])
             else:
@@ -88,12 +236,11 @@ def _warn_if_cut(place: str, text: bytes) -> None:
         )
 
 
-def _compiled(rules: Rules) -> "CompiledParser | None":
+def _parser(rules: Rules) -> CompiledParser | None:
     try:
-        from ltr.data.letor_compiled import CompiledParser  # half a second
-    except ImportError:  # Numba is late for a new NumPy, as a rule
+        return CompiledParser(rules)
+    except ImportError:
         return None
-    return CompiledParser(rules)
 
 
 def _early(

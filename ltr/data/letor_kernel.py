@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ltr.kernels.kept import keep
+from ltr.kernels.compile import keep
 
 SURE, UNSURE, NARROW = 0, 1, 2  # what ``parse`` ends with
 LABEL = -1  # the column of a doubtful label

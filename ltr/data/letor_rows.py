@@ -1,7 +1,7 @@
 """The meaning of LETOR/LibSVM text, row by row: the authority on values and on errors.
 
-A row is ``label qid:ID index:value index:value ... # comment``. ``letor_fast`` reads most text
-faster and must give exactly what this module gives.
+A row is ``label qid:ID index:value index:value ... # comment``. ``CompiledParser`` reads large
+files faster and must give exactly what this module gives.
 """
 
 import re

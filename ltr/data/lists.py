@@ -1,8 +1,9 @@
-"""``Lists``: the ragged arrays every data set becomes, whatever it was read from."""
+"""``Lists``, the ragged arrays that every data set becomes, and what is asked of a data set."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,3 +60,33 @@ class Lists:
     def empty(self) -> NDArray[np.bool_]:
         """True where a list has no relevant item, ``[lists]``."""
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0
+
+
+SPLITS = ("train", "vali", "test")
+
+
+class Dataset(Protocol):
+    """A named set of lists in three splits; ``configs/dataset/*.yaml`` builds one."""
+
+    @property
+    def name(self) -> str:
+        """The name of its config file, such as ``web30k``."""
+        ...
+
+    @property
+    def fold(self) -> int | None:
+        """The fold, 1-based; None for a set without folds."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Number of features of an item, the same in every split."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``DataError`` with the remedy if a split is not there; reads no data."""
+        ...
+
+    def split(self, split: str) -> Lists:
+        """The lists of ``train``, ``vali`` or ``test``; parsed or made once, then mapped."""
+        ...

@@ -1,19 +1,226 @@
-"""Seeded lists shaped like Web30K, in which relevance depends partly on the rest of the list."""
+"""Seeded lists shaped like Web30K, in which relevance depends partly on the rest of the list.
+
+An item has a text match, a quality and a popularity, which a pointwise model can read off the
+columns, and a deviation from what its list as a whole says. The columns show the deviation only as
+``centre + deviation``, with a centre drawn for each list, so that only a model that sees the whole
+list can tell it. Relevance is ::
+
+    r = level + 0.45 match + 0.25 quality + 0.2 popular - 1.0 |deviation| + 0.5 noise
+
+where the level is the list's own. About one item in ten is a near copy of a better one: nearly the
+same columns, and ``COPY_LOSS`` less relevance, about one grade. Only sums and products of float64
+stand here, so that lengths, hidden properties and grades are the same on every machine.
+
+The 136 columns follow Web30K's column list (0-based here): most come in groups of five, one for
+each stream of a page (body, anchor, title, URL, whole page), that share what the stream adds. The
+columns that the published Web30K preparation negates are negative, those it only standardises are
+bounded or of either sign, and all others are at least 0.
+"""
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ltr.data.cache import cached_lists
-from ltr.data.dataset import SPLITS
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.data.lists_writer import ListsWriter
-from ltr.data.synthetic_columns import WIDTH, draw_features
-from ltr.data.synthetic_relevance import Latents, draw_latents, draw_lengths, grade
 from ltr.errors import ConfigError
+
+LONGEST = 1251  # Web30K's longest list
+MEAN_LENGTH = 120
+LONG = 1000  # every split of at least MANY lists has a longer one, and one of a single item
+MANY = 50
+RATES = (0.514, 0.325, 0.134, 0.019, 0.008)  # Web30K's share of each grade, 0 first
+EMPTY = 0.03  # share of the lists without a relevant item
+
+MATCH, QUALITY, POPULAR, DEVIATION, NOISE, LEVEL = 0.45, 0.25, 0.2, 1.0, 0.5, 0.5
+CENTRE = 1.5  # standard deviation of a list's centre; that of the deviation is 1
+COPIES, COPY_LOSS = 0.1, 0.8
+
+LATENTS = ("match", "quality", "popular", "shifted", "length", "query", "cover")
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Hidden properties of the items of some lists.
+
+    Attributes:
+        relevance: ``[items]`` float64, from which grades are made.
+        table: ``[items, len(LATENTS)]`` float32, each of variance about 1.
+        copy_of: ``[items]`` the item that this one nearly repeats; itself where it is no copy.
+    """
+
+    relevance: NDArray[np.float64]
+    table: NDArray[np.float32]
+    copy_of: NDArray[np.int64]
+
+
+def draw_lengths(rng: np.random.Generator, lists: int) -> NDArray[np.int64]:
+    """Items of each list, ``[lists]``: 1 to ``LONGEST``, skewed, ``MEAN_LENGTH`` in the mean.
+
+    With ``MANY`` lists or more both ends are there: one in a thousand, at least one, has a single
+    item, and as many have more than ``LONG``.
+    """
+    ends = 0 if lists < MANY else 1 + lists // 1000
+    long = rng.integers(LONG + 1, LONGEST + 1, ends)
+    rest = rng.lognormal(4.5, 0.75, lists - 2 * ends)
+    if ends:
+        rest *= (MEAN_LENGTH * lists - long.sum() - ends) / rest.sum()
+    rest = np.clip(np.rint(rest), 1, LONGEST).astype(np.int64)
+    return rng.permutation(np.concatenate([np.ones(ends, np.int64), long, rest]))
+
+
+def draw_latents(rng: np.random.Generator, lengths: NDArray[np.int64]) -> Latents:
+    """Hidden properties of the items of lists of these ``lengths``, list after list."""
+    lists, items = len(lengths), int(lengths.sum())
+    of = np.repeat(np.arange(lists), lengths)
+    level, centre, query = (values[of] for values in rng.standard_normal((3, lists)))
+    match, quality, popular, deviation, length, cover, noise = rng.standard_normal((7, items))
+    relevance = (
+        LEVEL * level
+        + MATCH * match
+        + QUALITY * quality
+        + POPULAR * popular
+        - DEVIATION * np.abs(deviation)
+        + NOISE * noise
+    )
+    shifted = (CENTRE * centre + deviation) * (1 + CENTRE**2) ** -0.5
+    cover = 0.5 * match + 0.8 * cover
+    columns = (match, quality, popular, shifted, length, query, cover)
+    first = (np.cumsum(lengths) - lengths)[of]
+    other = first + np.floor(rng.random(items) * lengths[of]).astype(np.int64)
+    copy = (rng.random(items) < COPIES) & (other != np.arange(items))
+    copy &= ~copy[other]  # no copies of copies
+    copy_of = np.where(copy, other, np.arange(items))
+    return Latents(
+        relevance=relevance[copy_of] - COPY_LOSS * copy,
+        table=np.stack(columns, axis=1).astype(np.float32),
+        copy_of=copy_of,
+    )
+
+
+def grade(relevance: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Grades 0 to 4 of all items of a split, ``[items]``, at the shares ``RATES``.
+
+    The share ``EMPTY`` of the lists, rounded, has no relevant item: those whose best item is worst.
+    In every other list the best item has at least grade 1. Grades order as ``relevance`` does.
+    """
+    items, lists = len(relevance), len(offsets) - 1
+    labels = np.zeros(items, np.float32)
+    best = np.maximum.reduceat(relevance, offsets[:-1])
+    empty = np.zeros(lists, bool)
+    empty[np.argsort(best, kind="stable")[: round(EMPTY * lists)]] = True
+    alive = np.flatnonzero(~np.repeat(empty, np.diff(offsets)))
+    order = alive[np.argsort(-relevance[alive], kind="stable")]
+    start = 0
+    for value in (4, 3, 2, 1):
+        end = start + round(RATES[value] * items)
+        labels[order[start:end]] = value
+        start = end
+    top = np.flatnonzero(relevance == np.repeat(np.where(empty, np.inf, best), np.diff(offsets)))
+    labels[top] = np.maximum(labels[top], 1)
+    return labels
+
+
+WIDTH = 136
+STREAMS = 5
+NOISE_OF_A_COPY = 0.1  # share of a column's own noise that a near copy draws anew
+WORSE_COPY = 0.3  # how much lower a near copy's quality shows in QUALITY_COLUMNS
+QUALITY_COLUMNS = (129, 130, 131, 132)
+CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
+
+# first column, how many, shape, latent and its weight, mean and spread before the shape, weight of
+# the stream, weight of the noise. A column is shape(mean + spread * (weighted sum)).
+_GROUPS: tuple[tuple[int, int, str, str, float, float, float, float, float], ...] = (
+    (0, 5, "count", "cover", 0.8, 0.5, 0.5, 0.5, 0.4),  # covered query terms
+    (5, 5, "ratio", "cover", 0.8, 0.0, 1.5, 0.5, 0.4),  # covered query terms, ratio
+    (10, 5, "count", "length", 0.9, 5.0, 1.2, 0.5, 0.4),  # stream length
+    (15, 5, "positive", "query", 1.0, 1.5, 0.4, 0.0, 0.0),  # IDF: the same for a whole list
+    (20, 5, "count", "match", 0.5, 2.0, 1.0, 0.5, 0.4),  # term frequency: sum, min, max, mean, var
+    (25, 5, "count", "length", 0.3, -1.0, 1.0, 0.5, 0.4),
+    (30, 5, "count", "match", 0.5, 1.5, 1.0, 0.5, 0.4),
+    (35, 5, "positive", "length", -0.4, 1.0, 0.8, 0.5, 0.4),
+    (40, 5, "positive", "length", 0.6, 3.0, 2.5, 0.5, 0.4),
+    (45, 5, "positive", "shifted", 0.9, -2.0, 0.8, 0.15, 0.3),  # the same, by stream length
+    (50, 5, "positive", "shifted", 0.9, -3.0, 0.8, 0.15, 0.3),
+    (55, 2, "positive", "shifted", 0.9, -1.0, 0.8, 0.15, 0.3),
+    (57, 2, "linear", "shifted", 0.9, -1.0, 0.8, 0.15, 0.3),
+    (59, 1, "positive", "shifted", 0.9, -1.0, 0.8, 0.15, 0.3),
+    (60, 2, "positive", "shifted", 0.9, -2.0, 0.8, 0.15, 0.3),
+    (62, 1, "linear", "shifted", 0.9, -2.0, 0.8, 0.15, 0.3),
+    (63, 2, "positive", "shifted", 0.9, -2.0, 0.8, 0.15, 0.3),
+    (65, 5, "positive", "shifted", 0.9, -2.0, 1.2, 0.15, 0.3),
+    (70, 5, "positive", "match", 0.7, 3.0, 1.0, 0.5, 0.4),  # tf * idf: sum, min, max, mean, var
+    (75, 1, "linear", "length", 0.3, 1.0, 0.6, 0.5, 0.4),
+    (76, 3, "positive", "length", 0.3, 1.0, 0.6, 0.5, 0.4),
+    (79, 1, "linear", "length", 0.3, 1.0, 0.6, 0.5, 0.4),
+    (80, 5, "positive", "match", 0.6, 2.0, 0.8, 0.5, 0.4),
+    (85, 1, "linear", "match", 0.6, 2.0, 0.8, 0.5, 0.4),
+    (86, 4, "positive", "match", 0.6, 2.0, 0.8, 0.5, 0.4),
+    (90, 5, "positive", "shifted", 0.9, 4.0, 1.6, 0.15, 0.3),
+    (95, 5, "yes_no", "match", 0.5, 0.0, 1.0, 0.5, 0.4),  # boolean model
+    (100, 5, "ratio", "match", 0.7, 0.0, 1.0, 0.5, 0.4),  # vector space model
+    (105, 5, "positive", "match", 0.9, 2.3, 0.6, 0.3, 0.3),  # BM25
+    (110, 5, "negative", "match", -0.7, 2.3, 0.35, 0.5, 0.4),  # language models: log likelihoods
+    (115, 5, "negative", "match", -0.7, 2.5, 0.35, 0.5, 0.4),
+    (120, 1, "negative", "match", -0.6, 2.4, 0.35, 0.5, 0.4),
+    (121, 2, "linear", "match", 0.6, -2.4, 2.0, 0.5, 0.4),
+    (123, 2, "negative", "match", -0.6, 2.4, 0.35, 0.5, 0.4),
+    (125, 1, "count", "length", 0.0, 1.0, 0.6, 0.5, 0.4),  # slashes in the URL
+    (126, 1, "count", "quality", -0.6, 4.0, 0.5, 0.5, 0.4),  # length of the URL
+    (127, 1, "16_bit", "popular", 0.8, 0.0, 2.0, 0.5, 0.4),  # links in
+    (128, 1, "count", "length", 0.0, 2.0, 2.0, 0.5, 0.4),  # links out
+    (129, 2, "16_bit", "quality", 0.8, 0.0, 2.0, 0.0, 0.5),  # page rank, site rank
+    (131, 2, "count", "quality", 0.8, 3.0, 0.8, 0.0, 0.4),  # quality scores
+    (133, 1, "count", "popular", 0.9, 0.5, 2.0, 0.0, 0.4),  # clicks of query and URL
+    (134, 1, "count", "popular", 0.9, 3.0, 3.0, 0.0, 0.4),  # clicks of the URL
+    (135, 1, "positive", "popular", 0.8, 3.0, 1.5, 0.0, 0.4),  # dwell time
+)
+
+_columns = [group for group in _GROUPS for _ in range(group[1])]
+_SHAPE = np.array([group[2] for group in _columns])
+_LATENT = np.array([LATENTS.index(group[3]) for group in _columns])
+_WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array([group[4:] for group in _columns], np.float32).T
+_STREAM_OF = np.arange(WIDTH) % STREAMS
+
+
+def draw_features(rng: np.random.Generator, latents: Latents) -> NDArray[np.float32]:
+    """The columns of items, ``[items, 136]``; a near copy nearly repeats the row it copies."""
+    items = len(latents.copy_of)
+    x = rng.standard_normal((items, WIDTH), np.float32)
+    x *= _NOISE
+    x += rng.standard_normal((items, STREAMS), np.float32)[:, _STREAM_OF] * _STREAM
+    x += latents.table[:, _LATENT] * _WEIGHT
+    copies = np.flatnonzero(latents.copy_of != np.arange(items))
+    x[copies] = x[latents.copy_of[copies]]
+    x[copies] += rng.standard_normal((len(copies), WIDTH), np.float32) * (NOISE_OF_A_COPY * _NOISE)
+    x[copies[:, None], QUALITY_COLUMNS] -= WORSE_COPY
+    x *= _SPREAD
+    x += _MEAN
+    return _shape(x)
+
+
+def _shape(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Bring every column to its scale, in place."""
+    linear, ratio, bits = (kind == _SHAPE for kind in ("linear", "ratio", "16_bit"))
+    kept = x[:, linear].copy()
+    yes_no = x[:, _SHAPE == "yes_no"] > 0
+    x[:, ratio | bits] *= -1
+    np.exp(x, out=x)
+    x[:, linear] = kept
+    x[:, _SHAPE == "yes_no"] = yes_no
+    x[:, _SHAPE == "negative"] *= -1
+    x[:, ratio] = 1 / (1 + x[:, ratio])
+    x[:, bits] = np.floor(65535 / (1 + x[:, bits]))
+    x[:, _SHAPE == "count"] = np.floor(x[:, _SHAPE == "count"])
+    for column, value in CONSTANT.items():
+        x[:, column] = value
+    return x
+
 
 VERSION = 1  # raise it when the same seed gives other arrays
 _BLOCK = 64  # lists drawn at once, each block from its own random stream: part of the recipe
@@ -21,7 +228,7 @@ _LENGTHS, _LATENTS, _FEATURES = range(3)
 
 
 class SyntheticLists:
-    """Made-up train, vali and test lists; ``ltr.data.synthetic_relevance`` says how.
+    """Made-up train, vali and test lists; the module says how.
 
     The arrays are a function of ``VERSION``, the seed, ``queries`` and the split alone. Grades are
     the same on every machine; features may differ between processors in the last bit.

@@ -15,7 +15,7 @@ from scipy.stats import skew
 from sklearn.preprocessing import StandardScaler
 
 from ltr.data.lists import Lists
-from ltr.data.processors import processors
+from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
 
 Log = Literal["never", "nonnegative", "skewed"]

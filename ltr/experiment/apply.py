@@ -12,10 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.values import required
 from ltr.data.batches import ItemTensors
-from ltr.data.dataset import SPLITS
 from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.conventions import chosen_conventions
@@ -83,9 +82,10 @@ def _places(cfg: DictConfig, kept: KeptModel) -> dict[str, str]:
 
 
 def _own_config(cfg: DictConfig, kept: KeptModel) -> DictConfig:
-    """The run's config, its data set looked at where that will be built."""
-    built = [] if _chosen(cfg) else ["dataset"]
-    return trusted(kept.config | _places(cfg, kept), built, cfg.trust)
+    """The run's config, its data set and its metrics looked at where they will be used."""
+    given = {"dataset": _chosen(cfg), "metrics": cfg.metrics is not None}
+    used = [part for part, chosen in given.items() if not chosen]
+    return trusted(kept.config | _places(cfg, kept), used, cfg.trust)
 
 
 def predict_kept(cfg: DictConfig) -> str:

@@ -14,17 +14,16 @@ from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
 from ltr.console.mistakes import user_error
-from ltr.data.dataset import Dataset
-from ltr.data.lists import Lists
+from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
-from ltr.training.step import Loss
 from ltr.training.trainer import Schedule
 from ltr.trees import BoostedTrees
 from ltr.trees.check import check_trees
+from ltr.typing import Loss
 
 # The arguments that the framework passes to each part of a config.
 PARTS: dict[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.keys import Kind, without
-from ltr.data.dataset import SPLITS
+from ltr.data.lists import SPLITS
 from ltr.experiment.build import as_list, make_dataset
 from ltr.experiment.code_hash import code_hash
 from ltr.experiment.labels import with_levels

@@ -156,4 +156,4 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
     own = kept_config(kept, folder) | {key: given[key] for key in (*of_user, *typed)}
     choices = {str(group): str(choice) for group, choice in kept["choices"].items()}
-    return trusted(own, list(PARTS), cfg.trust), choices
+    return trusted(own, [*PARTS, "metrics"], cfg.trust), choices

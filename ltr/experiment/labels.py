@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from ltr.data.dataset import Dataset
-from ltr.data.lists import Lists
+from ltr.data.lists import Dataset, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment, bind, make_convention
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
-from ltr.metrics.spec import METRICS
-from ltr.training.step import Loss
+from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +109,7 @@ def check_metrics(
         ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
             metric, or a gain is too large to count with.
     """
-    if any("levels" in METRICS[metric.name][1] for metric in metrics):
+    if any("levels" in metric.parts for metric in metrics):
         _check_levels({split: lists}, levels_key, convention.levels, source)
     if not measured:
         return
@@ -126,7 +124,7 @@ def check_metrics(
         except OverflowError:
             value = filled = float("inf")
         if not np.isfinite(filled):
-            linear = "gain" in METRICS[metric.name][1]
+            linear = "gain" in metric.parts
             remedy = "set convention.gain=linear" if linear else f"leave {metric} out of metrics"
             raise ConfigError(
                 f"{metric} of {split} is not finite: {_gain_of(largest, split, lists, source)}: "
@@ -139,7 +137,7 @@ def check_metrics(
 def _nothing_relevant(metric: Metric, split: str, largest: float, convention: Convention) -> str:
     counts = "be left out" if convention.empty == "skip" else f"count {convention.empty:g}"
     said = f"{metric} of {split}: no list has a relevant item, the largest label is {largest:g}"
-    if "relevant" not in METRICS[metric.name][1] or largest <= 0:
+    if "relevant" not in metric.parts or largest <= 0:
         return f"{said}: every list would {counts}; give labels above 0, or other metrics"
     return (
         f"{said} and convention.relevant={convention.relevant:.9g}: every list would {counts}; set "

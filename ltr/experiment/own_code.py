@@ -1,7 +1,7 @@
 """Code a run computes with that is not of this project: the user's own, a library of trees."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ _LIBRARIES = {
 
 
 def own_code(config: DictConfig) -> dict[str, str]:
-    """A hash for each ``_target_`` outside ``ltr`` and ``torch``; none where its file is not found.
+    """A hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is found.
 
     A module counts with its file, a module of a package with all files of its folder. Nothing is
     imported.
@@ -34,6 +34,18 @@ def own_code(config: DictConfig) -> dict[str, str]:
         if files:
             found[target] = code_hash(file.read_text(errors="replace") for file in files)
     return found
+
+
+def own_metrics(config: Mapping[str, Any]) -> list[str]:
+    """The functions of the user's own among ``metrics`` and ``select_on``, without their cutoffs.
+
+    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
+    ['mine.hits']
+    """
+    metrics, chosen = config.get("metrics") or [], config.get("select_on")
+    texts = [metrics] if isinstance(metrics, str) else [*metrics]
+    names = (str(text).partition("@")[0] for text in [*texts, chosen] if text is not None)
+    return sorted({name for name in names if "." in name})
 
 
 def tree_library(config: DictConfig) -> dict[str, str]:
@@ -51,8 +63,9 @@ def tree_library(config: DictConfig) -> dict[str, str]:
 
 
 def _targets(config: DictConfig) -> list[str]:
-    plain = OmegaConf.to_container(config, resolve=True)
-    return sorted({name for name in _named(plain) if name.partition(".")[0] not in _NOT_OWN})
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    named = {*_named(plain), *own_metrics(plain)}
+    return sorted(name for name in named if name.partition(".")[0] not in _NOT_OWN)
 
 
 def _named(value: Any) -> Iterator[str]:

@@ -11,8 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
-from ltr.data.dataset import SPLITS
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit, library_of, parameters_of
 from ltr.experiment.labels import settle

@@ -22,6 +22,7 @@ import ltr.models
 import ltr.trees
 from ltr.console.keys import Resumed, keys
 from ltr.errors import CheckpointError, ConfigError
+from ltr.experiment.own_code import own_metrics
 from ltr.training.settings import Settings
 
 _LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
@@ -110,7 +111,8 @@ def trusted(
 
     Args:
         config: As ``kept_config`` gives it, with what the user sets.
-        parts: Which of model, loss, optimizer, schedule, transform and dataset will be built.
+        parts: Which of model, loss, optimizer, schedule, transform and dataset will be built, and
+            metrics, if those of the checkpoint will be computed.
         trust: Modules of the user that these may name, besides this project's own parts.
 
     Raises:
@@ -123,22 +125,32 @@ def trusted(
         raise ConfigError(
             f"the checkpoint's config is not one that train.py writes ({error}): use another"
         ) from error
+    homes = homes_of(trust)
     for part in parts:
+        if part == "metrics":
+            for metric in own_metrics(config):
+                if not _lives_in(metric, homes):
+                    raise _refusal("metric", metric)
+            continue
         node = config.get(part)
         if part == "loss" and node is None:
             continue  # boosted with an objective of the library
         target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
-        known = target in TARGETS[part] or _lives_in(target, homes_of(trust))
+        known = target in TARGETS[part] or _lives_in(target, homes)
         if not known or any("_target_" in below for below in _mappings(node) if below is not node):
-            raise ConfigError(
-                f"the checkpoint's {part} is {target}, which is not a {part} of this project; if "
-                "you know where the file comes from, allow it with trust=[MODULE]"
-            )
+            raise _refusal(part, target)
         if part != "dataset":
             resolved[part]["_partial_"] = True
         elif "cache_dir" in resolved[part]:
             resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
     return resolved
+
+
+def _refusal(part: str, target: str) -> ConfigError:
+    return ConfigError(
+        f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
+        "where the file comes from, allow it with trust=[MODULE]"
+    )
 
 
 def homes_of(trust: Sequence[str] | str) -> list[str]:

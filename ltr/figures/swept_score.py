@@ -22,7 +22,7 @@ from ltr.figures.drawing import (
     written,
 )
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.soft_permutation import minus_ndcg_of
 from ltr.metrics import ndcg
 from ltr.relaxations import neural_sort
 
@@ -64,7 +64,7 @@ def figure1(
             "x": moved[:, -1].numpy(),
             "ndcg": ndcg(*swept).numpy(),
             "neuralndcg": -neural_ndcg_loss(*swept, temperature=temperature).numpy(),
-            "neuralndcg_without_sinkhorn": -minus_soft_ndcg(soft, given, mask, k=None).numpy(),
+            "neuralndcg_without_sinkhorn": -minus_ndcg_of(soft, given, mask, k=None).numpy(),
         }
     )
     figure = page(

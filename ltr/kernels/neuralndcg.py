@@ -9,9 +9,8 @@ pass over the rows, ``_backward_sweep``, adds one iteration's share to all of th
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ltr.kernels.compile import kernel
+from ltr.kernels.compile import Flags, Places, Rows, Vector, kernel
 from ltr.kernels.neuralsort_band import (
     add,
     add_slope_of_spread,
@@ -22,16 +21,12 @@ from ltr.kernels.neuralsort_band import (
     spread,
 )
 
-Vector = NDArray[np.float64]
-Rows = NDArray[np.int64]
-Places = NDArray[np.uint64]
-
 
 @kernel
 def neural_ndcg_lists(
     lists: Rows,
     scores: Vector,
-    mask: NDArray[np.bool_],
+    mask: Flags,
     gain: Vector,
     discount: Vector,
     temperature: float,
@@ -213,7 +208,7 @@ def _forward_sweep(
     v: Vector,
     u: Vector,
     next_u: Vector,
-    new: NDArray[np.bool_],
+    new: Flags,
     floor: float,
     column: Vector,
     weighted: Vector,
@@ -251,7 +246,7 @@ def _backward_sweep(
     slope_sums: Vector,
     slope_u: Vector,
     u: Vector,
-    new: NDArray[np.bool_],
+    new: Flags,
     mean: Vector,
     column: Vector,
     weighted: Vector,

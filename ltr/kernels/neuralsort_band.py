@@ -9,12 +9,8 @@ which takes a third of the loads and stores; rows that fill up the last four are
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ltr.kernels.compile import exp, kernel
-
-Vector = NDArray[np.float64]
-Places = NDArray[np.uint64]
+from ltr.kernels.compile import Places, Vector, exp, kernel
 
 
 @kernel

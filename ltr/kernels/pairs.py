@@ -6,13 +6,8 @@ float64.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ltr.kernels.compile import exp, kernel, log1p
-
-Vector = NDArray[np.float64]
-Rows = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, log1p
 
 LOGISTIC, HINGE, SQUARED_HINGE, EXPONENTIAL = range(4)
 ALL, ANY, BOTH = range(3)

@@ -3,14 +3,14 @@
 The file of a loss is named as its config: ``loss=lambdarank`` is ``configs/loss/lambdarank.yaml``
 is ``ltr/losses/lambdarank.py``. All return float64 for float64 scores, else float32, never read
 padding, and give 0 without gradient for a list of no items. How the lists of a batch become one
-number is ``ltr.losses.reduction``.
+number is ``ltr.losses.batch``.
 
 On the CPU the losses that compare items with items, RankNet to NeuralNDCG, run in compiled loops
 (``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, float64 inside whatever
 the dtype, value and gradient together, memory in proportion to the items. Numba compiles them at
-their first use, for some seconds, and keeps them on the disk. On a GPU, and where torch.compile
-traces, the same formulas run on whole tensors, without waiting for the GPU. Of both, tests hold
-that they agree. The compiled loops have first derivatives only.
+their first use, for some seconds, and keeps them on the disk. On a GPU, where torch.compile traces,
+and where Numba is not there, the same formulas run on whole tensors, without waiting for the GPU.
+Of both, tests hold that they agree. The compiled loops have first derivatives only.
 
 A loss that draws has a ``generator``. None is torch's own generator of the device, which
 ``torch.manual_seed`` seeds: the trainer seeds it from ``seed`` and keeps its state in the
@@ -18,10 +18,10 @@ checkpoints, so that a resumed run draws what it would have drawn.
 """
 
 from ltr.losses.approxndcg import approx_ndcg_loss
+from ltr.losses.batch import mean_over_batch
 from ltr.losses.bce import bce_loss
 from ltr.losses.lambdaloss import lambda_loss
-from ltr.losses.lambdarank import lambdarank_loss
-from ltr.losses.lambdas import lambdarank_lambdas
+from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
 from ltr.losses.mse import mse_loss
@@ -36,7 +36,6 @@ from ltr.losses.p_listmle import p_listmle_loss
 from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
 from ltr.losses.ranksvm import ranksvm_loss
-from ltr.losses.reduction import mean_over_lists
 from ltr.losses.rmse import rmse_loss
 from ltr.losses.softndcg import soft_ndcg_loss
 from ltr.losses.softsortndcg import softsort_ndcg_loss
@@ -49,7 +48,7 @@ __all__ = [
     "lambdarank_loss",
     "listmle_loss",
     "listnet_loss",
-    "mean_over_lists",
+    "mean_over_batch",
     "mse_loss",
     "neural_err_loss",
     "neural_map_loss",

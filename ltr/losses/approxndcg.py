@@ -1,10 +1,10 @@
 """ApproxNDCG: NDCG with each rank counted by sigmoids."""
 
-from ltr.losses.approxndcg_fused import approximate_ranks
-from ltr.losses.inputs import kernels_apply, without_padding
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import approximate_ranks, kernels_apply
+from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics.checks import check_positive
-from ltr.metrics.cumulative_gain import dcg
-from ltr.metrics.gains import gains
+from ltr.metrics.cumulative_gain import gains
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -58,6 +58,4 @@ def approx_ndcg_loss(
     found = gains(labels, mask) / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
-    ideal = dcg(labels, labels, mask, k=k)
-    relevant = ideal > 0
-    return (-found.sum(-1) / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
+    return minus_normalised(found.sum(-1), labels, mask, k=k)

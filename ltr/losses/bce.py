@@ -2,7 +2,7 @@
 
 from torch.nn.functional import logsigmoid
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -2,12 +2,17 @@
 
 from torch import Tensor
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.pairs_fused import sum_over_pairs
-from ltr.losses.pairwise import all_pairs, ordered_pairs, pairs_at_cutoff, pairwise_logistic
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, sum_over_pairs
+from ltr.losses.pairs import (
+    all_pairs,
+    normalised_gains,
+    ordered_pairs,
+    pairs_at_cutoff,
+    pairwise_logistic,
+)
 from ltr.metrics.checks import check_choice, check_positive
-from ltr.metrics.cumulative_gain import dcg
-from ltr.metrics.gains import discounts, gains
+from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -75,14 +80,11 @@ def lambda_loss(
     check_choice("variant", variant, ["ndcg1", "ndcg2", "ndcg2++"])
     check_positive("mu", mu)
     scores, labels = without_padding(scores, labels, mask)
-    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
-    gain = gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
+    gain = normalised_gains(labels, mask, k=k)
     ranks = rank_of_item(scores, mask)
     discount = discounts(mask.shape[-1] + 1, scores)
     of_item = discount[ranks - 1]
     if kernels_apply(scores):
-        check_positive("sigma", sigma)
-        check_choice("pairs", pairs, ["any", "both"])
         first = variant == "ndcg1"
         return sum_over_pairs(
             scores, labels, mask, cost="logistic", sigma=sigma,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.batch import without_padding
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Labels, Mask, PerList, Scores
 

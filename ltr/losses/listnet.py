@@ -2,7 +2,7 @@
 
 import torch
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.batch import without_padding
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

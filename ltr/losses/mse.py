@@ -1,6 +1,6 @@
 """MSE: regression to the labels."""
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.batch import without_padding
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

@@ -1,7 +1,7 @@
 """NeuralMRR: the reciprocal rank with NeuralSort in the place of sorting."""
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.neural_metrics import first_stop, minus_where, softly_sorted, within
+from ltr.losses.batch import without_padding
+from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted, within
 from ltr.metrics.checks import check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -6,13 +6,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.neuralndcg_fused import soft_dcg
-from ltr.losses.soft_ndcg_value import minus_normalised, minus_soft_ndcg
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, neural_dcg
+from ltr.losses.soft_permutation import minus_ndcg_of, minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import neural_sort, sinkhorn
-from ltr.relaxations.neuralsort_stochastic import drawn_scores
-from ltr.relaxations.sinkhorn_scaling import check_iterations
+from ltr.relaxations.neuralsort import drawn_scores
+from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -86,14 +86,14 @@ def neural_ndcg_loss(
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     if kernels_apply(scores):
-        sort_and_sum: Callable[..., Tensor] | None = soft_dcg
+        sort_and_sum: Callable[..., Tensor] | None = neural_dcg
     else:
         sort_and_sum = _on_gpu(scores)
     if sort_and_sum is None:
         soft = neural_sort(scores, masks, temperature=temperature)
         first = "rows" if transposed else "columns"
         soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
-        values = minus_soft_ndcg(soft, labels, masks, k=k)
+        values = minus_ndcg_of(soft, labels, masks, k=k)
     else:
         found = sort_and_sum(
             scores, labels, masks,
@@ -104,10 +104,10 @@ def neural_ndcg_loss(
 
 
 def _on_gpu(scores: Tensor) -> Callable[..., Tensor] | None:
-    """``soft_dcg`` as a kernel of the GPU, where there is Triton and the lists are not too long."""
+    """``neural_dcg`` by a kernel of the GPU, where Triton is there and lists are not too long."""
     if scores.device.type != "cuda" or torch.compiler.is_compiling() or not find_spec("triton"):
         return None
     from ltr.losses import neuralndcg_triton as kernel
 
     fits = scores.shape[-1] <= kernel.LONGEST
-    return kernel.soft_dcg_on_gpu if fits and kernel.right_on(scores.device) else None
+    return kernel.neural_dcg_on_gpu if fits and kernel.right_on(scores.device) else None

@@ -10,8 +10,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ltr.losses.soft_ndcg_value import soft_dcg_of
-from ltr.metrics.gains import discounts, gains
+from ltr.losses.soft_permutation import dcg_of
+from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.neuralsort import logit_parts
@@ -34,13 +34,13 @@ def right_on(device: torch.device) -> bool:
     for way in ("kernel", "plain"):
         scores = start.to(device).masked_fill(~mask, 0).requires_grad_()
         if way == "kernel":
-            values = soft_dcg_on_gpu(
+            values = neural_dcg_on_gpu(
                 scores, labels, mask, k=None, temperature=1.0, transposed=False, max_iter=30,
                 tol=1e-6,
             )  # fmt: skip
         else:
             soft = sinkhorn(neural_sort(scores, mask), mask)
-            values = soft_dcg_of(soft, labels, mask, k=None)
+            values = dcg_of(soft, labels, mask, k=None)
         (slope,) = torch.autograd.grad(values.sum(), scores)
         found.append((values.detach(), slope))
     (values, slopes), (expected, plain) = found
@@ -52,7 +52,7 @@ def right_on(device: torch.device) -> bool:
     return right
 
 
-def soft_dcg_on_gpu(
+def neural_dcg_on_gpu(
     scores: Scores,
     labels: Labels,
     mask: Mask,
@@ -63,7 +63,7 @@ def soft_dcg_on_gpu(
     max_iter: int,
     tol: float,
 ) -> PerList:
-    """What ``soft_dcg`` computes on the CPU, in the dtype of the scores, ``[batch]``.
+    """What ``neural_dcg`` computes on the CPU, in the dtype of the scores, ``[batch]``.
 
     Rows of P are computed again in each pass from the two vectors of the logits. Memory is that of
     the vectors of each iteration, ``[batch, 7, max_iter + 1, list]``. Value and gradient are
@@ -73,10 +73,10 @@ def soft_dcg_on_gpu(
     x, a = (part.gather(-1, order) for part in logit_parts(scores, mask, temperature))
     gain = gains(labels, mask).gather(-1, order)
     constants = [gain, discounts(mask.shape[-1], scores, k=k), mask.sum(-1)]
-    return _SoftDCG.apply(x, a, constants, (transposed, max_iter, float(tol)))
+    return _NeuralDCG.apply(x, a, constants, (transposed, max_iter, float(tol)))
 
 
-class _SoftDCG(torch.autograd.Function):
+class _NeuralDCG(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, a: Tensor, constants: list[Tensor], knobs: tuple) -> Tensor:
         transposed, max_iter, tol = knobs

@@ -1,7 +1,7 @@
 """OT-NDCG: NDCG with optimal-transport sorting in the place of sorting."""
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.batch import without_padding
+from ltr.losses.soft_permutation import minus_ndcg_of
 from ltr.relaxations import ot_sort
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -47,4 +47,4 @@ def ot_ndcg_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     soft = ot_sort(scores, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    return minus_soft_ndcg(soft, labels, mask, k=k)
+    return minus_ndcg_of(soft, labels, mask, k=k)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr.losses.listmle import order_costs
 from ltr.metrics.checks import check_choice
-from ltr.metrics.gains import discounts
+from ltr.metrics.cumulative_gain import discounts
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

@@ -1,8 +1,8 @@
 """RankBoost: the pairwise exponential loss."""
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.pair_weight import pair_factors, pair_weights
-from ltr.losses.pairs_fused import sum_over_pairs
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, sum_over_pairs
+from ltr.losses.pairs import pair_factors, pair_weights
 from ltr.typing import Labels, Mask, PerList, Scores
 
 LINEAR_FROM = 30.0  # exp(30) = 1e13; float32 ends at exp(88)

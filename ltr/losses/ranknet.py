@@ -2,10 +2,9 @@
 
 import torch
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.pairs_fused import sum_over_pairs
-from ltr.losses.pairwise import pairs_at_cutoff, pairwise_logistic
-from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, sum_over_pairs
+from ltr.losses.pairs import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -50,9 +49,6 @@ def ranknet_loss(
     tensor([2.1269])
     """
     if kernels_apply(scores):
-        check_positive("sigma", sigma)
-        check_choice("pairs", pairs, ["any", "both"])
-        check_k(k)
         scores, labels = without_padding(scores, labels, mask)
         own = torch.ones_like(scores)
         ranks = None if k is None else rank_of_item(scores, mask)

@@ -1,6 +1,6 @@
 """RMSE: the pointwise baseline."""
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ltr.losses.inputs import kernels_apply, without_padding
-from ltr.losses.softndcg_fused import expected_dcg
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import expected_dcg, kernels_apply
 from ltr.metrics.checks import check_choice, check_positive
-from ltr.metrics.gains import discounts, gains
+from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.relaxations import rank_distribution, sinkhorn
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -1,7 +1,7 @@
 """SoftSort-NDCG: NDCG with SoftSort in the place of sorting."""
 
-from ltr.losses.inputs import without_padding
-from ltr.losses.soft_ndcg_value import minus_soft_ndcg
+from ltr.losses.batch import without_padding
+from ltr.losses.soft_permutation import minus_ndcg_of
 from ltr.relaxations import sinkhorn, soft_sort
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -46,4 +46,4 @@ def softsort_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     soft = soft_sort(scores, mask, temperature=temperature)
     soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
-    return minus_soft_ndcg(soft, labels, mask, k=k)
+    return minus_ndcg_of(soft, labels, mask, k=k)

@@ -7,16 +7,12 @@ The names that need torch are looked up when they are first used, so that a conf
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ltr.metrics.convention import Convention
-from ltr.metrics.spec import METRICS, Metric, parse_metric
+from ltr.metrics.spec import METRICS, Convention, Metric, parse_metric
 
 if TYPE_CHECKING:
-    from ltr.metrics.cascade import err
-    from ltr.metrics.cumulative_gain import dcg, ndcg
-    from ltr.metrics.mean import mean_over_lists
-    from ltr.metrics.other_gains import mean_ndcg, ndcg_beta
-    from ltr.metrics.relevant_items import precision, recall
-    from ltr.metrics.relevant_ranks import map, mrr
+    from ltr.metrics.cumulative_gain import dcg, mean_ndcg, ndcg, ndcg_beta
+    from ltr.metrics.per_list import mean_over_lists
+    from ltr.metrics.relevance import err, map, mrr, precision, recall
 
 __all__ = [
     "Convention",
@@ -34,13 +30,11 @@ __all__ = [
     "recall",
 ]
 
-_WITH_TORCH = {"mean_over_lists": "ltr.metrics.mean:mean_over_lists"} | {
-    name: where for name, (where, _) in METRICS.items()
-}
+_WITH_TORCH = {"mean_over_lists": "per_list"} | METRICS  # and the module of each
 
 
 def __getattr__(name: str) -> Any:
     """Import the module behind a name of ``_WITH_TORCH`` (PEP 562)."""
     if name not in _WITH_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return resolve_name(_WITH_TORCH[name])
+    return resolve_name(f"{__name__}.{_WITH_TORCH[name]}:{name}")

@@ -1,15 +1,72 @@
-"""DCG and NDCG, exact."""
+"""Gains and discounts, DCG and NDCG, and two relatives of NDCG."""
 
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from ltr.metrics.checks import check_choice
-from ltr.metrics.convention import SHORT
-from ltr.metrics.gains import discounts, gains
+from ltr.errors import ConfigError
+from ltr.metrics.checks import check_choice, check_gain, check_k
 from ltr.metrics.ordering import at_ranks
-from ltr.metrics.special_lists import float_type, settle
+from ltr.metrics.per_list import float_type, settle
+from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT
 from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def gains(labels: Labels, mask: Mask, *, gain: str | Sequence[float | int] = "exp2") -> Labels:
+    """2^y - 1 (``exp2``), y (``linear``) or ``gain[y]`` of each item, 0 on padding.
+
+    Returns ``[batch, list]``. A table is looked up after a check of the labels, for which a GPU
+    must wait; the named gains need none.
+
+    Raises:
+        ConfigError: ``gain`` is none of them, or a label is no grade of the table.
+
+    >>> gains(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([[True, True, False]]), gain=[0, 1, 5])
+    tensor([[0., 5., 0.]])
+    """
+    check_gain(gain, list(GAINS))
+    labels = labels.masked_fill(~mask, 0)
+    if isinstance(gain, str):
+        return labels.exp2() - 1 if gain == "exp2" else labels
+    if not bool(((labels >= 0) & (labels < len(gain)) & (labels == labels.floor())).all()):
+        raise ConfigError(
+            f"gain={list(gain)} has the grades 0 to {len(gain) - 1}, but other labels are in the "
+            "data: write a gain for each grade"
+        )
+    table = torch.tensor(gain, dtype=labels.dtype, device=labels.device)
+    return table[labels.long()].masked_fill(~mask, 0)
+
+
+def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = "log2") -> Tensor:
+    """The discount of the ranks 1 to ``size``, 0 beyond ``k``, ``[size]``.
+
+    ``log2`` is 1/log2(1 + rank), ``letor`` is 1 at ranks 1 and 2 and 1/log2(rank) from 3 on.
+    ``like`` gives dtype and device.
+
+    Raises:
+        ConfigError: ``discount`` is neither, or ``k`` < 1.
+
+    >>> discounts(4, torch.zeros(()), k=3, discount="letor") * torch.tensor([1, 1, 3, 4]).log2()
+    tensor([0., 0., 1., 0.])
+    """
+    check_choice("discount", discount, list(DISCOUNTS))
+    ranks = torch.arange(1, size + 1, dtype=like.dtype, device=like.device)
+    values = 1 / (ranks + 1 if discount == "log2" else ranks.clamp(min=2)).log2()
+    return cut(values, k)
+
+
+def cut(values: Tensor, k: int | None) -> Tensor:
+    """``values`` ``[..., rank]`` with 0 beyond rank ``k``; all of them where ``k`` is None.
+
+    Raises:
+        ConfigError: ``k`` < 1.
+    """
+    check_k(k)
+    if k is None:
+        return values
+    ranks = torch.arange(1, values.shape[-1] + 1, device=values.device)
+    return values.masked_fill(ranks > k, 0)
 
 
 def dcg(
@@ -104,3 +161,89 @@ def ndcg(
     if short == "zero" and k is not None:
         value = value.masked_fill(mask.sum(-1) < k, 0)
     return settle(value, scores, mask, without=ideal <= 0, empty=empty)
+
+
+def ndcg_beta(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    ties: str = "file",
+) -> PerList:
+    """NDCG with a discount linear in the rank, from 0 to 1, ``[batch]``.
+
+    DCG_beta@k = sum over ranks r <= k of y_r (n - r), n the number of items of the list, divided by
+    that of the items in descending order of label (RankSVMndcg and RankBoostndcg, eq. 12 of the
+    project report, where k = n). The last of n ranks counts nothing, so that a single relevant item
+    there has 0; a list of one item, relevant, has only one order, the best: 1.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant; it is the gain.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list whose labels are all 0 (or without items), from 0 to 1;
+            ``"skip"`` gives NaN, which the mean leaves out.
+        ties: ``file``: items with equal scores keep the order in which they are given;
+            ``averaged``: the expected value over all orders of them.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> ndcg_beta(scores, labels, mask).tolist()  # (1 * 1 + 2 * 0) / (2 * 2 + 1 * 1)
+    [0.20000000298023224]
+    """
+    gain = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
+    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=gain.dtype, device=gain.device)
+    weights = cut((mask.sum(-1, keepdim=True) - ranks).clamp(min=0), k)
+    found = (at_ranks(gain, scores, mask, ties=ties) * weights).sum(-1)
+    ideal = (at_ranks(gain, labels, mask) * weights).sum(-1)
+    value = (found / ideal).masked_fill(ideal <= 0, 1)
+    return settle(value, scores, mask, without=(gain <= 0).all(-1), empty=empty)
+
+
+def mean_ndcg(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    gain: str | Sequence[float | int] = "exp2",
+    discount: str = "log2",
+    ties: str = "file",
+) -> PerList:
+    """The mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items, ``[batch]``.
+
+    The LETOR script's MeanNDCG (its ``letor`` discount and ``empty=0`` are those of the convention
+    ``letor4``). With ``k`` the mean over the ranks 1 to min(k, n); no list is short here. Until the
+    first rank that the ideal order gives a gain, NDCG is 0/0 and counts 0. The knobs are as for
+    ``ndcg``.
+
+    Raises:
+        ConfigError: a knob is out of range, or a label without a gain.
+
+    >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
+    >>> mask = torch.tensor([[True, True]])
+    >>> mean_ndcg(scores, labels, mask, discount="letor").tolist()  # (1/3 + 4/4) / 2
+    [0.6666666865348816]
+    """
+    check_k(k)
+    of_item = gains(labels.to(float_type(scores, labels)), mask, gain=gain)
+    discount_of = discounts(scores.shape[-1], of_item, discount=discount)
+    found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).cumsum(-1)
+    ideal = (at_ranks(of_item, labels, mask) * discount_of).cumsum(-1)
+    at_each = (found / ideal).masked_fill(ideal <= 0, 0).masked_fill(~_first(mask), 0)
+    items = mask.sum(-1)
+    value = cut(at_each, k).sum(-1) / (items if k is None else items.clamp(max=k))
+    return settle(value, scores, mask, without=(of_item <= 0).all(-1), empty=empty)
+
+
+def _first(mask: Mask) -> Mask:
+    """True at the ranks that items have: as many as there are, from the first."""
+    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+    return ranks <= mask.sum(-1, keepdim=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.checks import check_choice
-from ltr.metrics.convention import TIES
+from ltr.metrics.spec import TIES
 from ltr.typing import Mask, Ranks, Scores
 
 _Sorted = tuple[Tensor, Tensor, Ranks]

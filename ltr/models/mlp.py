@@ -5,8 +5,14 @@ from collections.abc import Sequence
 from torch import nn
 
 from ltr.errors import ConfigError
-from ltr.models.checks import dropout_rate, positive_int, sizes_tuple
-from ltr.models.dense import ScoringHead, dense_layers, xavier_uniform
+from ltr.models.layers import (
+    ScoringHead,
+    dense_layers,
+    dropout_rate,
+    positive_int,
+    sizes_tuple,
+    xavier_uniform,
+)
 from ltr.models.packing import Packing
 from ltr.typing import Features, Mask, Ranks, Scores
 
@@ -21,7 +27,7 @@ class MLP(nn.Module):
     Args:
         width: number of features of an item.
         hidden_sizes: size of each hidden layer, at least one.
-        activation: after each hidden layer; a name of ``ltr.models.activation``.
+        activation: after each hidden layer; a name of ``ltr.models.layers``.
         dropout: rate in [0, 1), after each activation.
         input_norm: layer norm of the features first.
         output_activation: of the score.
@@ -67,7 +73,7 @@ class Linear(nn.Module):
 
     Args:
         width: number of features of an item.
-        output_activation: of the score; a name of ``ltr.models.activation``.
+        output_activation: of the score; a name of ``ltr.models.layers``.
 
     Raises:
         ConfigError: ``width`` < 1, or an unknown activation.

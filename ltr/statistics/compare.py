@@ -8,15 +8,10 @@ import numpy as np
 from statsmodels.stats.multitest import multipletests
 
 from ltr.errors import ConfigError
-from ltr.statistics.bootstrap import draw, interval
-from ltr.statistics.comparison import Comparison
-from ltr.statistics.effect import effect_size
-from ltr.statistics.equivalence import equivalence_p
-from ltr.statistics.randomisation import sign_flip_p
-from ltr.statistics.spread import difference_spread, seed_variance
-from ltr.statistics.t_tests import paired_t_p, t_p
-from ltr.statistics.values import Aligned, SystemValues, align
-from ltr.statistics.verdict import note, verdict
+from ltr.statistics.intervals import check_alpha, draw, interval
+from ltr.statistics.significance import effect_size, equivalence_p, paired_t_p, sign_flip_p, t_p
+from ltr.statistics.values import Aligned, SystemValues, align, difference_spread, seed_variance
+from ltr.statistics.verdict import Comparison, note, verdict
 
 _PER_PAIR = 20  # sign patterns beyond alpha / pairs, Holm's smallest threshold
 
@@ -102,8 +97,7 @@ def compare_seeds(
 def _check(margin: float, alpha: float, samples: int) -> None:
     if not (margin > 0 and math.isfinite(margin)):
         raise ConfigError(f"margin={margin:g}: give a number > 0, such as 0.005 for half a point")
-    if not 0 < alpha < 0.5:
-        raise ConfigError(f"alpha={alpha:g}: give a number between 0 and 0.5, such as 0.05")
+    check_alpha(alpha)
     if samples < 100:
         raise ConfigError(f"samples={samples}: give at least 100, better 10000")
 

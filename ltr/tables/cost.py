@@ -10,7 +10,7 @@ import torch
 from tabulate import tabulate
 from tqdm import tqdm
 
-from ltr.data.dataset import SPLITS
+from ltr.data.lists import SPLITS
 from ltr.errors import DataError, LTRError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.runs import Run

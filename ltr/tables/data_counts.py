@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from ltr.console.mistakes import run_config
-from ltr.data.dataset import SPLITS, Dataset
+from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import make_dataset
 from ltr.experiment.results import commit

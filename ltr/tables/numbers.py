@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from ltr.statistics.published import covers
+from ltr.statistics.intervals import covers
 from ltr.tables.spec import Published, Table
 from ltr.tables.verdicts import Verdicts
 

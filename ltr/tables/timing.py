@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors, train_batches
-from ltr.data.dataset import SPLITS
-from ltr.data.lists import Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.data.published.archives import SETS, Known
 from ltr.data.transforms import no_transform
 from ltr.errors import DataError

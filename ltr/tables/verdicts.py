@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from ltr.errors import DataError
 from ltr.statistics.compare import compare_systems
-from ltr.statistics.comparison import Comparison
-from ltr.statistics.published import SystemInterval, interval_of
+from ltr.statistics.intervals import SystemInterval, interval_of
 from ltr.statistics.values import SystemValues
-from ltr.statistics.verdict import rule
+from ltr.statistics.verdict import Comparison, rule
 from ltr.tables.measure import Measured, Stacked, stacked
 
 ALPHA = 0.05

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ltr.data.batches import ItemTensors
-from ltr.data.dataset import SPLITS
+from ltr.data.lists import SPLITS
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import save_checkpoint

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from ltr.data.batches import Batch
 from ltr.errors import TrainingError
-from ltr.losses.reduction import counted_lists, mean_over_lists
+from ltr.losses.batch import counted_lists, mean_over_batch
 from ltr.training.evaluation import score
 from ltr.training.settings import Settings
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+from ltr.typing import Loss
 
 DEFERRED = 50  # steps whose figures wait on a GPU before they are read together
 
@@ -67,7 +66,7 @@ class Stepper:
         empty = self.settings.empty_lists
         scores = score(self._scorer, batch, self.settings.precision)
         values = self.loss(scores, batch.labels, batch.mask)
-        objective = mean_over_lists(values, batch.labels, batch.mask, empty=empty)
+        objective = mean_over_batch(values, batch.labels, batch.mask, empty=empty)
         self.optimizer.zero_grad(set_to_none=True)
         (objective + self._penalty()).backward()
         norm = self._gradient_norm()

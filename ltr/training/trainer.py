@@ -15,7 +15,8 @@ from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.record import Progress, Record, sentence
 from ltr.training.schedules import warm_up
-from ltr.training.step import Loss, Stepper
+from ltr.training.step import Stepper
+from ltr.typing import Loss
 
 Schedule = Callable[[float, int], float]
 

@@ -10,10 +10,10 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.training.settings import Settings
-from ltr.training.step import Loss
 from ltr.trees.boosting import Order
 from ltr.trees.model import WRONG_TYPE, BoostedTrees, values_in
 from ltr.trees.objective import LossObjective
+from ltr.typing import Loss
 
 # Settings of the neural trainer that trees cannot obey, as they are when left alone.
 _UNUSED: dict[str, Any] = {

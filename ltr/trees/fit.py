@@ -13,10 +13,10 @@ from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.record import Progress, Record, sentence
-from ltr.training.step import Loss
 from ltr.trees.boosting import Boosting, Order
 from ltr.trees.model import NOT_FINITE, WRONG_TYPE, BoostedTrees
 from ltr.trees.objective import LossObjective
+from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 

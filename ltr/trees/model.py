@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.errors import CheckpointError, ConfigError, LTRError, TrainingError
-from ltr.models.checks import positive_int
+from ltr.models.layers import positive_int
 from ltr.trees.boosting import Boosting, Importances, Order, single
 from ltr.trees.trial import know, try_out
 from ltr.typing import Features, Mask, Ranks, Scores

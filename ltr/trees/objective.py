@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
-from ltr.losses.reduction import counted_lists
+from ltr.losses.batch import counted_lists
 from ltr.training.evaluation import padded_batches
-from ltr.training.step import Loss
+from ltr.typing import Loss
 
 _STEP = 1.0  # how far the scores move for the curvature, in units of the scores
 _PAIRS = 240  # of items in a batch, for an item that the batch may have

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ltr.data.dataset import SPLITS
+from ltr.data.lists import SPLITS
 from ltr.data.published.archive_files import ISTELLA, ISTELLA_S, MQ2007, MQ2008, WEB10K, WEB30K
 from ltr.errors import ConfigError
 

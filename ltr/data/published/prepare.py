@@ -10,8 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ltr.data.dataset import SPLITS
 from ltr.data.files import LetorFiles
+from ltr.data.lists import SPLITS
 from ltr.data.published.archives import PublishedSet
 from ltr.data.published.resplit import ORIGINAL, split_train
 from ltr.data.published.summary import Place, Summary, differences, summarise, table

@@ -1,16 +1,16 @@
-"""Pairs of items, and the weighted pairwise logistic loss of RankNet, LambdaRank and LambdaLoss."""
+"""Pairs of items: which count and what they weigh, and the weighted pairwise logistic loss."""
+
+from typing import Any
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ltr.losses.inputs import without_padding
+from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.metrics.ordering import rank_of_item
-from ltr.typing import Labels, Mask, PerList, Scores
-
-Pairs = Bool[Tensor, "batch list list"]
+from ltr.typing import Labels, Mask, Pairs, PerList, Scores
 
 
 def pairwise_logistic(
@@ -74,3 +74,54 @@ def pairs_at_cutoff(scores: Scores, mask: Mask, *, k: int | None, pairs: str) ->
     top = rank_of_item(scores, mask) <= k
     first, second = top.unsqueeze(-1), top.unsqueeze(-2)
     return first | second if pairs == "any" else first & second
+
+
+def normalised_gains(labels: Labels, mask: Mask, *, k: int | None) -> Scores:
+    """g_j / maxDCG@k of each item, g = 2^y - 1, ``[batch, list]``; 0 in a list without gain."""
+    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
+    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
+
+
+def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
+    """Weight of item i over item j, ``[batch, i, j]``; 0 unless y_i > y_j and both are real.
+
+    - None: 1.
+    - ``ndcg_beta``: tau = (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r) of the
+      ideal order. The taus of the pairs in the wrong order add up to 1 - NDCG_beta (the RankNet
+      report, eq. 12 to 18, whose division by the number of queries K is the mean over the lists).
+
+    Args:
+        labels: ``[batch, list]``, graded relevance, 0 on padding.
+        mask: ``[batch, list]``, True where an item exists.
+        pair_weight: None or ``"ndcg_beta"``.
+
+    Raises:
+        ConfigError: ``pair_weight`` is neither.
+
+    >>> labels, mask = torch.tensor([[0.0, 2.0]]), torch.tensor([[True, True]])
+    >>> pair_weights(labels, mask, "ndcg_beta")[0, 1].tolist()  # (2 - 0) / (2 (2 - 1))
+    [1.0, 0.0]
+    """
+    pairs = ordered_pairs(labels, mask).to(labels.dtype)
+    if pair_weight is None:
+        return pairs
+    check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
+    differences = labels.unsqueeze(-1) - labels.unsqueeze(-2)
+    return pairs * differences / _ideal(labels, mask).unsqueeze(-1)
+
+
+def pair_factors(labels: Labels, mask: Mask, pair_weight: str | None) -> dict[str, Any]:
+    """The same weights as ``sum_over_pairs`` takes them."""
+    if pair_weight is None:
+        return {"own": torch.ones_like(labels)}
+    check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
+    return {"gain": labels / _ideal(labels, mask), "factors": (1.0, 0.0, 0.0)}
+
+
+def _ideal(labels: Labels, mask: Mask) -> Tensor:
+    """DCG_beta of the ideal order, 1 where that is 0, ``[batch, 1]``."""
+    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+    below = (mask.sum(-1, keepdim=True) - ranks).clamp(min=0)
+    # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
+    ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
+    return ideal.masked_fill(ideal <= 0, 1)

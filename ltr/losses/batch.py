@@ -1,12 +1,22 @@
-"""How the lists of a batch become the one number that is minimised: here and nowhere else."""
+"""What a loss does to its lists first, and how their values become the one that is minimised."""
 
+import torch
 from torch import Tensor
 
 from ltr.metrics.checks import check_choice
-from ltr.typing import Labels, Mask, PerList, PerListMask
+from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
 
-def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
+def without_padding(scores: Scores, labels: Labels, mask: Mask) -> tuple[Scores, Labels]:
+    """Scores and labels with 0 on padding, in one dtype: float64 if the scores are, else float32.
+
+    Whatever stood on padding, NaN included, reaches neither values nor gradients.
+    """
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return scores.to(dtype).masked_fill(~mask, 0), labels.to(dtype).masked_fill(~mask, 0)
+
+
+def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
     """Mean of the lists' losses, a scalar; every list counts the same, however long it is.
 
     A row without items is padding of the batch and never counts. If no list counts, the result is 0
@@ -26,7 +36,7 @@ def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str =
     >>> import torch
     >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
     >>> labels = torch.tensor([[1.0], [0.0], [1.0]])
-    >>> mean_over_lists(values, labels, mask), mean_over_lists(values, labels, mask, empty="skip")
+    >>> mean_over_batch(values, labels, mask), mean_over_batch(values, labels, mask, empty="skip")
     (tensor(3.), tensor(4.))
     """
     counted = counted_lists(labels, mask, empty=empty)
@@ -34,6 +44,6 @@ def mean_over_lists(values: PerList, labels: Labels, mask: Mask, *, empty: str =
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
-    """Which lists ``mean_over_lists`` counts, ``[batch]``; its arguments mean the same."""
+    """Which lists ``mean_over_batch`` counts, ``[batch]``; its arguments mean the same."""
     check_choice("empty", empty, ["keep", "skip"])
     return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)

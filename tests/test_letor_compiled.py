@@ -1,9 +1,8 @@
-"""The fast paths of the reader give what the plain one gives, or nothing."""
+"""The compiled path of the reader gives what the plain one gives, or nothing."""
 
 import itertools
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -15,18 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from letor_texts import RULES, assert_same, corrupted, plain_block, texts
 
-from ltr.data import letor_blocks, letor_compiled
+from ltr.data import letor_blocks, letor_kernel
 from ltr.data.letor import read_letor
-from ltr.data.letor_compiled import CompiledParser
-from ltr.data.letor_fast import parse_fast
+from ltr.data.letor_blocks import CompiledParser
 from ltr.data.letor_rows import Block, Rules
 from ltr.errors import DataError
-
-Parse = Callable[[bytes, Rules], Block | None]
-
-
-def vectorised(text: bytes, rules: Rules) -> Block | None:
-    return parse_fast(text, 3, rules)
 
 
 def compiled(text: bytes, rules: Rules) -> Block | None:
@@ -34,19 +26,14 @@ def compiled(text: bytes, rules: Rules) -> Block | None:
     return block and replace(block, runs=[(qid, 3 + line, rows) for qid, line, rows in block.runs])
 
 
-@pytest.fixture(scope="module", params=[vectorised, compiled])
-def parse(request) -> Parse:
-    return request.param
-
-
-def test_every_short_number_is_judged_alike(parse) -> None:
+def test_every_short_number_is_judged_alike() -> None:
     """All tokens of up to four of these characters, as value and as index."""
     accepted = 0
     for length in range(5):
         for token in map(bytes, itertools.product(b"07.eE+-", repeat=length)):
             pair = b"1:" + token
             text = b"0 qid:1 " + pair + b" 8:1\n"
-            fast, plain = parse(text, Rules()), plain_block(text, 3, Rules())
+            fast, plain = compiled(text, Rules()), plain_block(text, 3, Rules())
             assert (fast is None) == isinstance(plain, str), pair
             if fast is not None:
                 assert_same(fast, plain)
@@ -55,11 +42,11 @@ def test_every_short_number_is_judged_alike(parse) -> None:
     for length in range(4):
         for token in map(bytes, itertools.product(b"07.eE+-", repeat=length)):
             text = b"0 qid:1 " + token + b":1\n"
-            fast, plain = parse(text, Rules()), plain_block(text, 3, Rules())
+            fast, plain = compiled(text, Rules()), plain_block(text, 3, Rules())
             assert (fast is None) == isinstance(plain, str), token
 
 
-def test_numbers_near_a_tie_are_rounded_to_the_nearest(parse) -> None:
+def test_numbers_near_a_tie_are_rounded_to_the_nearest() -> None:
     rng = np.random.default_rng(0)
     tokens = []
     for power in rng.integers(-44, 38, 400):
@@ -76,35 +63,35 @@ def test_numbers_near_a_tie_are_rounded_to_the_nearest(parse) -> None:
     for first in range(0, len(tokens), 200):  # the kernel leaves 256 of a piece to Python at most
         some = tokens[first : first + 200]
         text = "".join(f"0 qid:1 1:{token}\n" for token in some).encode()
-        fast = parse(text, Rules())
+        fast = compiled(text, Rules())
         assert fast is not None
         assert_same(fast, plain_block(text, 3, Rules()))
         expected = np.array([float(token) for token in some]).astype(np.float32)
         assert np.array_equal(fast.features[:, 0], expected)
 
 
-def test_a_label_that_is_not_read_is_text_all_the_same(parse) -> None:
-    assert parse(b"\xff0 qid:0 1:0.0\n", Rules(labelled=False)) is None
-    assert parse(b"yes qid:0 1:0.0\n", Rules(labelled=False)) is not None
+def test_a_label_that_is_not_read_is_text_all_the_same() -> None:
+    assert compiled(b"\xff0 qid:0 1:0.0\n", Rules(labelled=False)) is None
+    assert compiled(b"yes qid:0 1:0.0\n", Rules(labelled=False)) is not None
 
 
 @settings(max_examples=250, deadline=None)
 @given(texts(), RULES)
-def test_fast_path_equals_plain_path(parse, sample, rules) -> None:
-    fast, plain = parse(sample[0].encode(), rules), plain_block(sample[0].encode(), 3, rules)
+def test_compiled_path_equals_plain_path(sample, rules) -> None:
+    fast, plain = compiled(sample[0].encode(), rules), plain_block(sample[0].encode(), 3, rules)
     if fast is not None:
         assert_same(fast, plain)
 
 
 @settings(max_examples=600, deadline=None)
 @given(corrupted(), RULES)
-def test_fast_path_equals_plain_path_on_corrupted_text(parse, text, rules) -> None:
-    fast, plain = parse(text, rules), plain_block(text, 3, rules)
+def test_compiled_path_equals_plain_path_on_corrupted_text(text, rules) -> None:
+    fast, plain = compiled(text, rules), plain_block(text, 3, rules)
     if fast is not None:
         assert_same(fast, plain)
 
 
-def test_plain_text_takes_the_fast_path(parse) -> None:
+def test_plain_text_takes_the_compiled_path() -> None:
     """Else the two tests above would say nothing, and large files would take minutes."""
     for text in (
         b"2 qid:1 1:0.5 2:1\r\n0 qid:1 1:3 2:1e9 \r\n",  # Web30K
@@ -112,14 +99,11 @@ def test_plain_text_takes_the_fast_path(parse) -> None:
         b"# header\n2 qid:1 2:0.5 7:1\n\n0 qid:2 1:1.8e308\n",  # sparse
         b"2\tqid:1\t1:+5  2:-1e-3\n",
     ):
-        fast, plain = parse(text, Rules()), plain_block(text, 3, Rules())
+        fast, plain = compiled(text, Rules()), plain_block(text, 3, Rules())
         assert fast is not None
         assert_same(fast, plain)
-    assert parse(b"qid:1 1:0.5\n", Rules(labelled=False)) is not None
-    assert parse(b"0.5 qid:1 1:0.5\n", Rules(labels="real", width=3)) is not None
-
-
-# What only the compiled path has.
+    assert compiled(b"qid:1 1:0.5\n", Rules(labelled=False)) is not None
+    assert compiled(b"0.5 qid:1 1:0.5\n", Rules(labels="real", width=3)) is not None
 
 
 def test_number_beyond_what_the_kernel_decides() -> None:
@@ -170,8 +154,8 @@ def test_file_in_many_threads(tmp_path, monkeypatch) -> None:
     plain = read_letor(path)
     monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
     called = []
-    real = letor_compiled.parse
-    monkeypatch.setattr(letor_compiled, "parse", lambda *args: called.append(1) or real(*args))
+    real = letor_kernel.parse
+    monkeypatch.setattr(letor_kernel, "parse", lambda *args: called.append(1) or real(*args))
     for threads in (1, 2, 5):
         lists = read_letor(path, threads=threads)
         for name in ("features", "labels", "offsets", "qids"):
@@ -210,7 +194,7 @@ def test_without_numba_the_file_is_read_all_the_same(tmp_path, monkeypatch) -> N
     path = tmp_path / "train.txt"
     path.write_text("0 qid:1 1:1\n")
     monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
-    monkeypatch.setitem(sys.modules, "ltr.data.letor_compiled", None)
+    monkeypatch.setitem(sys.modules, "ltr.data.letor_blocks", None)
     assert read_letor(path).features.tolist() == [[1.0]]
 
 
@@ -220,7 +204,7 @@ def test_real_lists_are_read_alike(folder, monkeypatch) -> None:
     path = Path(os.environ["LTR_DATA_DIR"], folder, "vali.txt")
     plain = read_letor(path)
     monkeypatch.setattr(letor_blocks, "COMPILED_BYTES", 0)
-    monkeypatch.setattr(letor_blocks, "parse_fast", None)  # no block may need it
+    monkeypatch.setattr(letor_blocks, "parse_rows", None)  # no block may need it
     lists = read_letor(path, threads=2)
     for name in ("features", "labels", "offsets", "qids"):
         assert getattr(lists, name).tobytes() == getattr(plain, name).tobytes()

@@ -1,0 +1,23 @@
+"""What this machine gives to work on data: processors and memory."""
+
+import os
+from pathlib import Path
+
+_MOST = 4  # more wait for memory, or for the thread that takes what they made
+
+
+def processors() -> int:
+    """Processors this process may run on, as many as are of use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return min(_MOST, len(os.sched_getaffinity(0)))
+    return min(_MOST, os.cpu_count() or 1)
+
+
+def available_memory() -> tuple[int, str]:
+    """Bytes that this machine can still give, and the word for it."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # not Linux: an array that does not fit is an error of NumPy
+        return 1 << 62, "memory"
+    return int(kilobytes) * 1024, "memory"

@@ -1,0 +1,257 @@
+"""Losses on the CPU by compiled loops, without a matrix over the pairs of a list's items.
+
+A kernel of ``ltr.kernels`` writes the value of each list and its slopes by the scores, in float64,
+rounded at the end, so that backward is a product: first derivatives only.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.metrics.cumulative_gain import discounts, gains
+from ltr.typing import Labels, Mask, PerList, Ranks, Scores
+
+log = logging.getLogger(__name__)
+
+KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass
+WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pairs
+
+
+def kernels_apply(scores: Scores) -> bool:
+    """Whether the compiled loops can take these scores: on the CPU, not traced, and Numba is there.
+
+    Everywhere else a loss takes its plain path, the same formula on whole tensors.
+    """
+    return scores.device.type == "cpu" and not torch.compiler.is_compiling() and _numba()
+
+
+@functools.cache
+def _numba() -> bool:
+    try:
+        import numba  # noqa: F401  (half a second)
+    except ImportError as error:  # it is late for a new NumPy, as a rule
+        log.warning("losses take their plain path, which is slower on a CPU: %s", error)
+        return False
+    return True
+
+
+def sum_over_pairs(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    cost: str,
+    sigma: float = 1.0,
+    linear_from: float = 0.0,
+    own: Scores | None = None,
+    gain: Scores | None = None,
+    discount: Scores | None = None,
+    ranks: Ranks | None = None,
+    steps: Tensor | None = None,
+    factors: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    k: int | None = None,
+    pairs: str = "any",
+    ordered: bool = True,
+) -> PerList:
+    """Sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
+
+    w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)). Takes the memory of
+    one row of pairs for each thread.
+
+    Args:
+        scores: s, ``[batch, list]``.
+        labels: y, ``[batch, list]``.
+        mask: ``[batch, list]``, True where an item exists.
+        cost: ``logistic``, ``hinge``, ``squared_hinge`` or ``exponential``; sigma is of the first.
+        sigma: slope of the logistic.
+        linear_from: where the exponential goes on as its tangent.
+        own: constants, ``[batch, list]``, None is 0.
+        gain: g, constants, ``[batch, list]``, None is 0.
+        discount: d of each item, constants, ``[batch, list]``, None is 0.
+        ranks: r, ``[batch, list]``, needed with ``steps`` and with ``k``.
+        steps: step at the distances 1, 2, ..., ``[list]``, None is 0.
+        factors: c, c_d and c_s.
+        k: cutoff rank, None for all pairs.
+        pairs: ``"any"`` or ``"both"``, which pairs count at the cutoff.
+        ordered: False to sum over all j != i, whatever their labels, for i in front of the cutoff;
+            c_s is 0 then.
+
+    Raises:
+        ConfigError: ``sigma``, ``k`` or ``pairs`` is out of range.
+    """
+    from ltr.kernels import pairs as kernels
+
+    check_positive("sigma", sigma)
+    check_choice("pairs", pairs, ["any", "both"])
+    check_k(k)
+    nothing = torch.zeros((), dtype=torch.float64).expand(mask.shape)
+    weights = [nothing if x is None else x for x in (own, gain, discount)]
+    ranks = mask.long() if ranks is None else ranks
+    top = mask if k is None else ranks <= k
+    steps = nothing[0] if steps is None else steps
+    counted = kernels.ALL if k is None else getattr(kernels, pairs.upper())
+    return _summed(
+        kernels.pair_lists,
+        scores,
+        [labels, mask, *weights, ranks, top, steps],
+        [factors, counted, ordered, getattr(kernels, cost.upper()), sigma, linear_from],
+        _sizes(mask) ** 2,
+    )
+
+
+def neural_dcg(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+    kept: int = KEPT,
+) -> PerList:
+    """Sum over ranks r <= k of (S g)_r d(r), S = sinkhorn(neural_sort(s)), ``[batch]``.
+
+    The same as ``sinkhorn`` and ``neural_sort`` compute, with the same stopping rule list by list
+    and the same floor. A list of n items costs n^2 time and no more than ``kept`` numbers of its
+    matrix, however much padding stands around it. Knobs are not checked.
+    """
+    from ltr.kernels.neuralndcg import neural_ndcg_lists
+
+    return _summed(
+        neural_ndcg_lists,
+        scores,
+        [mask, gains(labels, mask), discounts(mask.shape[-1], scores, k=k)],
+        [temperature, transposed, max_iter, tol, torch.finfo(scores.dtype).tiny, kept],
+        _sizes(mask) ** 2 * 60,
+    )
+
+
+def expected_dcg(
+    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, *, sigma: float, k: int | None
+) -> PerList:
+    """Sum over items j of g_j sum over ranks r of d(r) p_j(r), p ``rank_distribution``'s.
+
+    Returns ``[batch]``. One item's distribution at a time: n^2 min(n, k) time for each list, memory
+    of one n x min(n, k) matrix for each thread. Knobs are not checked.
+
+    Args:
+        scores: ``[batch, list]``, the means; higher is better.
+        gain: g, constants, ``[batch, list]``, 0 on padding.
+        of_rank: d of the ranks of each list, constants, ``[batch, list]``, 0 beyond ``k``.
+        mask: ``[batch, list]``, True where an item exists.
+        sigma: > 0, standard deviation of every score.
+        k: cutoff rank, None for the whole list.
+    """
+    from ltr.kernels.ranks import expected_dcg_lists
+
+    sizes, k = _sizes(mask), k or mask.shape[-1]
+    costs = sizes**2 * np.minimum(sizes, k)
+    return _summed(expected_dcg_lists, scores, [mask, gain, of_rank], [float(sigma), k], costs)
+
+
+def _summed(
+    kernel: Callable[..., None],
+    scores: Scores,
+    arrays: Sequence[Tensor],
+    knobs: Sequence[Any],
+    costs: NDArray[np.int64],
+) -> PerList:
+    given = [*map(_array, (scores, *arrays)), *knobs]
+    return _Summed.apply(scores, lambda lists, *rest: kernel(lists, *given, *rest), costs)
+
+
+class _Summed(torch.autograd.Function):
+    """The values that ``kernel(lists, whether slopes are wanted, value, slope)`` writes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, kernel: Callable[..., None], costs: NDArray[np.int64]
+    ) -> Tensor:
+        value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
+        wanted = ctx.needs_input_grad[0]
+        over_lists(lambda lists: kernel(lists, wanted, value, slope), costs)
+        ctx.save_for_backward(torch.from_numpy(slope).to(scores.dtype))
+        return torch.from_numpy(value).to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return grad.unsqueeze(-1) * slope, None, None
+
+
+def approximate_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    """r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature), ``[batch, list]``.
+
+    Memory in proportion to the items; 1 on padding.
+    """
+    return _ApproximateRanks.apply(scores, mask, float(temperature))
+
+
+class _ApproximateRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor, temperature: float) -> Tensor:
+        ctx.save_for_backward(scores, mask)
+        ctx.temperature = temperature
+        ranks = np.ones(scores.shape)
+        _approximate(scores, mask, temperature, ranks, ranks, ranks, False)
+        return torch.from_numpy(ranks).to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        scores, mask = ctx.saved_tensors
+        slope = np.zeros(scores.shape)
+        _approximate(scores, mask, ctx.temperature, slope, _array(grad), slope, True)
+        return torch.from_numpy(slope).to(scores.dtype), None, None
+
+
+def _approximate(scores: Tensor, mask: Tensor, *rest: Any) -> None:
+    from ltr.kernels.ranks import approx_rank_lists
+
+    given = _array(scores), _array(mask)
+    over_lists(lambda lists: approx_rank_lists(lists, *given, *rest), _sizes(mask) ** 2)
+
+
+def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:
+    """Call ``kernel`` with the numbers of all lists, in parts on up to torch's number of threads.
+
+    Args:
+        kernel: takes the numbers of its lists, ``[lists]``; holds no lock of Python.
+        costs: what each list costs, such as its number of pairs, ``[batch]``. Threads end with the
+            call, so that a process can be forked at any time.
+
+    >>> seen = []
+    >>> over_lists(lambda part: seen.append(part.tolist()), np.array([1, 3, 2]))
+    >>> seen  # too little work for a second thread; the longest first
+    [[1, 2, 0]]
+    """
+    lists = np.argsort(-costs, kind="stable")
+    parts = min(torch.get_num_threads(), len(lists), int(costs.sum()) // WORTH_A_THREAD)
+    if parts < 2:
+        kernel(lists)
+        return
+    with ThreadPoolExecutor(parts) as pool:
+        for _ in pool.map(kernel, [lists[i::parts] for i in range(parts)]):
+            pass
+
+
+def _array(values: Tensor) -> Any:
+    """A contiguous NumPy array for the kernels: float64, or bool or int64 if it is that."""
+    values = values.detach()
+    return np.ascontiguousarray((values.double() if values.is_floating_point() else values).numpy())
+
+
+def _sizes(mask: Tensor) -> NDArray[np.int64]:
+    return mask.sum(-1).numpy()

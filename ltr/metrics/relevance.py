@@ -1,0 +1,270 @@
+"""Metrics of the ranks at which relevant items stand: precision, recall, MAP, MRR and ERR."""
+
+import torch
+from torch import Tensor
+
+from ltr.errors import ConfigError
+from ltr.metrics.checks import check_choice, check_k, check_levels, check_positive
+from ltr.metrics.cumulative_gain import cut
+from ltr.metrics.ordering import at_ranks, sum_of_group, tie_groups
+from ltr.metrics.per_list import float_type, settle
+from ltr.metrics.spec import MAP_OVER
+from ltr.typing import Labels, Mask, PerList, Ranks, Scores
+
+
+def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
+    """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding.
+
+    Raises:
+        ConfigError: ``relevant`` is not above 0.
+    """
+    check_positive("relevant", relevant)
+    at_least = labels.double() >= relevant  # in float32, 0.50000001 would be 0.5
+    return (at_least & mask).to(float_type(scores, labels))
+
+
+def precision(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    relevant: float | int = 1,
+    ties: str = "file",
+) -> PerList:
+    """Precision of each list, from 0 to 1, ``[batch]``.
+
+    P@k = relevant items among the ranks 1 to k / k, whatever the number of items: a list of fewer
+    than k is filled up with items that are not relevant, as trec_eval and the LETOR script do. With
+    k = None it is the share of relevant items in the list.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a relevant item (or without any), from 0 to 1;
+            ``"skip"`` gives NaN, which the mean leaves out.
+        relevant: the smallest label that counts as relevant, above 0.
+        ties: ``file``: items with equal scores keep the order in which they are given;
+            ``averaged``: the expected value over all orders of them.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> precision(scores, labels, mask, k=4).tolist()  # 2 of 4
+    [0.5]
+    >>> precision(scores, labels, mask, k=4, relevant=2).tolist()  # 1 of 4
+    [0.25]
+    """
+    check_k(k)
+    hits = relevance(scores, labels, mask, relevant)
+    found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
+    value = found / (mask.sum(-1) if k is None else k)
+    return settle(value, scores, mask, without=~hits.any(-1), empty=empty)
+
+
+def recall(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    relevant: float | int = 1,
+    ties: str = "file",
+) -> PerList:
+    """Recall of each list, from 0 to 1, ``[batch]``.
+
+    R@k = relevant items among the ranks 1 to k / relevant items of the list. With k = None it is 1.
+    The knobs, and what an empty list gives, are as for ``precision``.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
+    >>> recall(scores, labels, torch.tensor([[True, True, True]]), k=2).tolist()  # 1 of 2
+    [0.5]
+    """
+    hits = relevance(scores, labels, mask, relevant)
+    found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
+    return settle(found / hits.sum(-1), scores, mask, without=~hits.any(-1), empty=empty)
+
+
+def map(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    relevant: float | int = 1,
+    map_over: str = "relevant",
+    ties: str = "file",
+) -> PerList:
+    """Average precision of each list, from 0 to 1, ``[batch]``; its mean over lists is MAP.
+
+    AP@k = sum over ranks r <= k with a relevant item of P@r / N, P@r the precision at r and N the
+    number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and map_cut).
+    The expected value under ties is that of McSherry and Najork, 2008, section 2.4: of n tied items
+    behind s others, m and R of them relevant, the j-th place (rank s + j) holds a relevant one with
+    probability m/n and then (j-1)(m-1)/(n-1) tied relevant ones stand before it.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list without a relevant item (or without any), from 0 to 1;
+            ``"skip"`` gives NaN, which the mean leaves out.
+        relevant: the smallest label that counts as relevant, above 0.
+        map_over: N: ``relevant``, all relevant items, or ``reachable``, at most k, so that the best
+            order has 1 (LightGBM).
+        ties: ``file``: items with equal scores keep the order in which they are given;
+            ``averaged``: the expected value over all orders of them.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 2.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> map(scores, labels, mask, k=2).tolist(), map(scores, labels, mask, k=1).tolist()
+    ([0.5], [0.5])
+    >>> map(scores, labels, mask, k=1, map_over="reachable").tolist()  # 1 of the 1 reachable
+    [1.0]
+    """
+    check_choice("map_over", map_over, list(MAP_OVER))
+    of_item = relevance(scores, labels, mask, relevant)
+    hits = at_ranks(of_item, scores, mask)
+    ranks = _ranks(hits)
+    if ties == "file":
+        precisions = hits * hits.cumsum(-1) / ranks
+    else:
+        chance = at_ranks(of_item, scores, mask, ties=ties)  # m / n, and refuses another rule
+        size, inside, ahead, place = _tied(hits, tie_groups(scores, mask))
+        before = (place - 1) * (inside - 1).clamp(min=0) / (size - 1).clamp(min=1)
+        precisions = chance * (ahead + 1 + before) / ranks
+    total = of_item.sum(-1)
+    over = total if k is None or map_over == "relevant" else total.clamp(max=k)
+    value = cut(precisions, k).sum(-1) / over
+    return settle(value, scores, mask, without=total == 0, empty=empty)
+
+
+def mrr(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    relevant: float | int = 1,
+    ties: str = "file",
+) -> PerList:
+    """Reciprocal rank of each list, from 0 to 1, ``[batch]``; its mean over lists is MRR.
+
+    RR@k = 1 / rank of the first relevant item; 0 where that is beyond k (Voorhees, 1999). The
+    expected value under ties is that of McSherry and Najork, 2008, section 2.3: among n tied items,
+    m of them relevant, the first relevant one has place j with probability C(n-j, m-1) / C(n, m).
+    The knobs are as for ``map``.
+
+    Raises:
+        ConfigError: a knob is out of range.
+
+    >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> mrr(scores, labels, mask).tolist(), mrr(scores, labels, mask, relevant=2, k=2).tolist()
+    ([0.5], [0.0])
+    """
+    of_item = relevance(scores, labels, mask, relevant)
+    hits = at_ranks(of_item, scores, mask)
+    first = hits * (hits.cumsum(-1) == 1)
+    if ties != "file":
+        at_ranks(hits, scores, mask, ties=ties)  # refuses another rule
+        size, inside, ahead, place = _tied(hits.double(), tie_groups(scores, mask))
+        chance = (_log_choose(size - place, inside - 1) - _log_choose(size, inside)).exp()
+        possible = (ahead == 0) & (inside > 0) & (size - place >= inside - 1)
+        first = chance.masked_fill(~possible, 0).to(hits.dtype)
+    value = cut(first / _ranks(hits), k).sum(-1)
+    return settle(value, scores, mask, without=~of_item.any(-1), empty=empty)
+
+
+def _ranks(like: Tensor) -> Tensor:
+    return torch.arange(1, like.shape[-1] + 1, dtype=like.dtype, device=like.device)
+
+
+def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """At each rank, of its group of equal scores: items, relevant items, those ahead, its place.
+
+    All ``[batch, rank]``; ``ahead`` is the relevant items in front of the group, the place counts
+    from 1 inside it.
+    """
+    ones = torch.ones_like(hits)
+    size, inside = sum_of_group(ones, groups), sum_of_group(hits, groups)
+    # the groups in their order, each with its relevant items, summed up to but without itself
+    of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
+    ahead = (of_group.cumsum(-1) - of_group).gather(-1, groups)
+    items = torch.zeros_like(hits).scatter_add(-1, groups, ones)
+    place = _ranks(hits) - (items.cumsum(-1) - items).gather(-1, groups)
+    return size, inside, ahead, place
+
+
+def _log_choose(n: Tensor, m: Tensor) -> Tensor:
+    """log C(n, m); NaN or infinite outside 0 <= m <= n."""
+    return (n + 1).lgamma() - (m + 1).lgamma() - (n - m + 1).lgamma()
+
+
+def err(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    empty: float | int | str = 1.0,
+    levels: int = 5,
+    ties: str = "file",
+) -> PerList:
+    """Expected reciprocal rank of each list, from 0 to 1, ``[batch]``.
+
+    ERR@k = sum over ranks r <= k of 1/r R_r prod over i < r of (1 - R_i), with R_r = (2^y_r - 1) /
+    2^(levels - 1) the probability that the item at rank r satisfies (Chapelle et al., 2009, eq. 4
+    and 7). The best value is below 1. The labels are checked, for which a GPU must wait.
+
+    Args:
+        scores: ``[batch, list]``, higher is better.
+        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
+        mask: ``[batch, list]``, True where an item exists.
+        k: cutoff rank >= 1, None for the whole list.
+        empty: the value of a list whose labels are all 0 (or without items), from 0 to 1;
+            ``"skip"`` gives NaN, which the mean leaves out.
+        levels: number of grades of the data set, 5 for the labels 0 to 4.
+        ties: only ``file``: items with equal scores keep the order in which they are given.
+
+    Raises:
+        ConfigError: a knob is out of range, a label is above ``levels`` - 1, or ``ties`` is
+            ``averaged``: that expected value is not computed.
+
+    >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
+    >>> mask = torch.tensor([[True, True]])
+    >>> err(scores, labels, mask, levels=3).tolist()  # 1/4 + 1/2 * 3/4 * (1 - 1/4)
+    [0.53125]
+    """
+    check_levels(levels)
+    if ties == "averaged":
+        raise ConfigError("err has no averaged ties: leave err out, or set ties to file")
+    grades = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
+    if bool((grades > levels - 1).any()):
+        raise ConfigError(
+            f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
+            "levels (convention.levels) to the number of grades of the data"
+        )
+    satisfied = at_ranks((grades.exp2() - 1) / 2 ** (levels - 1), scores, mask, ties=ties)
+    goes_on = (1 - satisfied).cumprod(-1).roll(1, -1)
+    goes_on[:, :1] = 1
+    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=grades.dtype, device=grades.device)
+    value = cut(satisfied * goes_on / ranks, k).sum(-1)
+    return settle(value, scores, mask, without=(grades <= 0).all(-1), empty=empty)

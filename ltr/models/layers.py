@@ -1,0 +1,152 @@
+"""Layers over items: activations, dropout, fully connected layers, and the head that scores."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ltr.errors import ConfigError
+from ltr.models.packing import Packing
+from ltr.typing import Scores
+
+
+def positive_int(setting: str, value: int) -> int:
+    """``value`` if it is an integer >= 1, else ``ConfigError``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{setting}={value} is out of range: write an integer >= 1")
+    return value
+
+
+def sizes_tuple(setting: str, sizes: Iterable[int]) -> tuple[int, ...]:
+    """A tuple of the layer sizes, all integers >= 1, else ``ConfigError``; ``sizes`` is kept."""
+    if isinstance(sizes, int | str):
+        raise ConfigError(f"{setting}={sizes} is not a list: write {setting}=[{sizes}]")
+    return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
+
+
+def dropout_rate(setting: str, value: float | int) -> float:
+    """``value`` if it is a rate in [0, 1), else ``ConfigError``."""
+    if not 0 <= value < 1:
+        raise ConfigError(f"{setting}={value} is out of range: write a number in [0, 1)")
+    return float(value)
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "elu": nn.ELU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "leaky_relu": nn.LeakyReLU,
+    "none": nn.Identity,
+}
+
+
+def activation_module(name: str | None) -> nn.Module:
+    """A new module for the name of an activation; None is ``"none"``, the identity.
+
+    Raises:
+        ConfigError: the name is unknown.
+
+    >>> activation_module("tanh"), activation_module(None)
+    (Tanh(), Identity())
+    """
+    if name is None:
+        name = "none"
+    if name not in ACTIVATIONS:
+        raise ConfigError(f"'{name}' is not an activation: choose one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]()
+
+
+_LEVELS = 1 << 16  # of the 16 random bits that decide over a value
+
+
+class Dropout(nn.Module):
+    """Sets values to 0 at ``rate`` and scales the others up, in training; else the identity.
+
+    On the CPU PyTorch's own draws one value at a time, which can take a quarter of a training step;
+    there the mask comes from ``keep_factors``. Elsewhere, and in a compiled model, it is PyTorch's.
+    """
+
+    def __init__(self, rate: float, *, inplace: bool = False) -> None:
+        """``inplace`` overwrites the input: only where nothing else needs its values."""
+        super().__init__()
+        self.rate, self.inplace = rate, inplace
+
+    def forward(self, values: Tensor) -> Tensor:
+        """``values`` of any shape, thinned out."""
+        if not self.training or self.rate == 0:
+            return values
+        if values.device.type != "cpu" or torch.compiler.is_compiling():
+            return functional.dropout(values, self.rate, inplace=self.inplace)
+        keep = keep_factors(values.shape, self.rate).to(values.dtype)
+        return values.mul_(keep) if self.inplace else values * keep
+
+    def extra_repr(self) -> str:
+        """The rate, for ``print(model)``."""
+        return f"rate={self.rate}"
+
+
+def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
+    """0 with probability ``rate``, else 1 / (1 - rate), independently, float32 on the CPU.
+
+    ``rate`` is rounded to a multiple of 2**-16, in the scale too, so that the expected factor is 1.
+    The draws come from a generator of NumPy that one number from torch's global one seeds:
+    ``torch.manual_seed`` governs them, and a checkpoint holds their state.
+
+    >>> keep_factors((2, 3), 0.0)
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+    """
+    dropped = min(round(rate * _LEVELS), _LEVELS - 1)
+    count = int(np.prod(shape))
+    bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+    draws = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four of each 64 bits
+    keep = torch.from_numpy(draws >= dropped).float().mul_(_LEVELS / (_LEVELS - dropped))
+    return keep.view(tuple(shape))
+
+
+def dense_layers(
+    width: int,
+    sizes: Sequence[int],
+    *,
+    activation: str | None,
+    dropout: float,
+    input_norm: bool,
+) -> nn.Sequential:
+    """Layer norm of the input where asked for, then linear, activation, dropout for each size."""
+    layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
+    for size_in, size_out in zip([width, *sizes], sizes, strict=False):
+        layers += [nn.Linear(size_in, size_out), activation_module(activation), Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+class ScoringHead(nn.Module):
+    """Linear layer to one number per item and an activation; 0 on padding."""
+
+    def __init__(self, size: int, output_activation: str | None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, 1)
+        self.activation = activation_module(output_activation)
+
+    def forward(self, items: Tensor, packing: Packing) -> Scores:
+        """Scores ``[batch, list]`` of packed hidden vectors ``[items, size]``."""
+        with torch.autocast(items.device.type, enabled=False):  # 8 bits would tie many items
+            scores: Tensor = self.activation(self.linear(items.to(self.linear.weight.dtype)))
+        return packing.unpack(scores.squeeze(-1)).masked_fill(~packing.mask, 0)
+
+
+@torch.no_grad()
+def xavier_uniform(model: nn.Module) -> None:
+    """Draw every weight matrix of ``model`` from Xavier's uniform distribution, global generator.
+
+    The query, key and value matrices that are stacked in one are drawn each by itself. Biases
+    and norms keep PyTorch's own initialisation.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            parts = parameter.chunk(3) if name.endswith("in_proj.weight") else (parameter,)
+            for part in parts:
+                nn.init.xavier_uniform_(part)

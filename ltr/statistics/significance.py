@@ -1,0 +1,245 @@
+"""Tests of one difference, its size, and the smallest that a test set can resolve."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.optimize import brentq
+from statsmodels.stats.power import TTestPower
+
+_CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
+
+
+def deviation(values: NDArray[np.float64]) -> float:
+    """Standard deviation over the last axis (n - 1); 0 where they vary by rounding only."""
+    if values.shape[-1] < 2:
+        return math.nan
+    found = float(values.std(ddof=1))
+    return 0.0 if found <= _CONSTANT * float(np.abs(values).max()) else found
+
+
+def paired_t_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Two-sided p of the paired t test over queries (``scipy.stats.ttest_rel``).
+
+    t = mean(d) / (sd(d) / sqrt(n)) with d = first - second and n - 1 degrees of freedom. Where d
+    does not vary, p is 1 if it is 0 and 0 if it is not; a single query tells nothing, p is 1.
+
+    Args:
+        first, second: ``[queries]``, mean over seeds.
+
+    >>> paired_t_p(np.array([0.5, 0.7]), np.array([0.5, 0.7]))
+    1.0
+    """
+    differences = first - second
+    if len(differences) < 2:
+        return 1.0
+    if deviation(differences) == 0:
+        return float(not differences.any())
+    return float(stats.ttest_rel(first, second).pvalue)
+
+
+def t_p(difference: float, error: float, df: float) -> float:
+    """Two-sided p of ``difference`` with its standard error and degrees of freedom.
+
+    An error of 0 gives 1 for no difference and 0 for any other.
+    """
+    if error == 0:
+        return float(difference == 0)
+    if math.isinf(error):
+        return 1.0
+    return float(2 * stats.t.sf(abs(difference) / error, df))
+
+
+EXACT_UP_TO = 14  # differences other than 0 of which all 2^n sign patterns are tried
+_BLOCK = 1 << 22  # signs at a time: 32 MiB
+_TIE = 1e-9  # sums closer than this part of the largest possible sum are the same but for rounding
+
+
+def sign_flip_exact(differences: NDArray[np.float64]) -> float:
+    """The p value of ``differences`` over all sign patterns (``scipy.stats.permutation_test``).
+
+    Queries with difference 0 change nothing and are left out; with none left p is 1.
+
+    Args:
+        differences: ``[queries]``.
+
+    >>> sign_flip_exact(np.array([1.0, 2.0, 3.0, 0.0]))  # 2 of 2^3 patterns sum to 6 or -6
+    0.25
+    """
+    moving = differences[differences != 0]
+    if not len(moving):
+        return 1.0
+    if len(moving) == 1:
+        return 1.0  # SciPy wants two; both signs are as far from 0
+    result = stats.permutation_test(
+        (moving,),
+        np.sum,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf,
+        alternative="two-sided",
+    )
+    return float(result.pvalue)
+
+
+def sign_flip_p(
+    by_query: NDArray[np.float64],
+    pairs: NDArray[np.int64],
+    *,
+    samples: int,
+    seed: int = 0,
+) -> NDArray[np.float64]:
+    """Two-sided p values, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
+
+    With d the differences of a pair and s signs drawn at random:
+
+        p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
+
+    It is exact where at most ``EXACT_UP_TO`` differences are not 0. The hypothesis is of these
+    models over queries; what another training would give is not in it (see ``spread``).
+
+    Sources: Fisher (1935); Smucker, Allan and Carterette (2007), "A comparison of statistical
+    significance tests for information retrieval evaluation", CIKM; Urbano, Lima and Hanjalic
+    (2019), "Statistical significance testing in information retrieval", SIGIR; the added 1 after
+    Phipson and Smyth (2010), without which p could be 0.
+
+    Args:
+        by_query: ``[systems, queries]``, mean over seeds (weighted).
+        pairs: ``[pairs, 2]``, rows of ``by_query``.
+        samples: sign patterns drawn, the same for all pairs.
+        seed: of the generator; the same seed gives the same p values.
+    """
+    differences = by_query[pairs[:, 0]] - by_query[pairs[:, 1]]
+    nonzero = (differences != 0).sum(1)
+    p = np.ones(len(pairs))
+    for i in np.flatnonzero((nonzero > 0) & (nonzero <= EXACT_UP_TO)):
+        p[i] = sign_flip_exact(differences[i])
+    drawn = np.flatnonzero(nonzero > EXACT_UP_TO)
+    if not len(drawn):
+        return p
+    first, second = pairs[drawn].T
+    limit = np.abs(differences[drawn].sum(1)) - _TIE * np.abs(differences[drawn]).sum(1)
+    # A pair's sum is the difference of two systems' sums: systems are few, pairs many.
+    centred = (by_query - by_query.mean(0)).T
+    queries = by_query.shape[1]
+    rng = np.random.default_rng([seed, 1])
+    reached = np.zeros(len(drawn), dtype=np.int64)
+    block = max(1, _BLOCK // queries)
+    for start in range(0, samples, block):
+        count = min(block, samples - start)
+        bits = np.frombuffer(rng.bytes(count * -(-queries // 8)), np.uint8).reshape(count, -1)
+        signs = np.unpackbits(bits, axis=1, count=queries).astype(np.float64) * 2 - 1
+        sums = signs @ centred
+        reached += (np.abs(sums[:, first] - sums[:, second]) >= limit).sum(0)
+    p[drawn] = (1 + reached) / (samples + 1)
+    return p
+
+
+def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
+    """p of the hypothesis |difference| >= ``margin``; small: the systems are equivalent.
+
+    Two one-sided t tests (TOST), p the larger of
+
+        P(T_df >= (difference + margin) / error)  and  P(T_df <= (difference - margin) / error)
+
+    so that p < alpha just where the 1 - 2 alpha interval lies within the margin. Schuirmann (1987),
+    "A comparison of the two one-sided tests procedure and the power approach", Journal of
+    Pharmacokinetics and Biopharmaceutics 15. With one seed it is statsmodels' ``ttost_paired``;
+    here the error may hold the variance of training as well.
+
+    Args:
+        difference: of the means.
+        error: its standard error; 0 where nothing varies, inf where nothing is known.
+        df: degrees of freedom of the error.
+        margin: > 0, in units of the metric.
+
+    >>> equivalence_p(0.001, 0.001, 99, margin=0.005) < 0.001
+    True
+    >>> round(equivalence_p(0.005, 0.001, 99, margin=0.005), 3)  # at the margin's edge
+    0.5
+    """
+    if error == 0:
+        return float(abs(difference) >= margin)
+    if math.isinf(error):
+        return 1.0
+    return float(stats.t.sf((margin - abs(difference)) / error, df))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Cohen's d_z and its interval; 0.2 is called small, 0.5 medium, 0.8 large (Cohen, 1988)."""
+
+    value: float
+    low: float
+    high: float
+
+
+def effect_size(differences: NDArray[np.float64], *, alpha: float = 0.05) -> Effect:
+    """d_z = mean(d) / sd(d) over queries, which does not grow with their number as t does.
+
+    The interval is d_z -+ z sqrt(v / n) with the delta method's
+
+        v = 1 - skewness d_z + (kurtosis - 1) d_z^2 / 4
+
+    which for normal d (skewness 0, kurtosis 3) is Hedges and Olkin's 1 + d_z^2 / 2; per-query
+    differences of a ranking metric are far from normal. It is over queries only. Sakai (2018),
+    "Laboratory Experiments in Information Retrieval", chapter 5, on effect sizes beside p values.
+    Where d does not vary the value is 0 or infinite, with one query NaN.
+
+    Args:
+        differences: ``[queries]``.
+        alpha: the interval covers 1 - alpha.
+
+    >>> round(effect_size(np.array([0.1, 0.3, 0.2, 0.2])).value, 3)  # 0.2 / 0.0816
+    2.449
+    """
+    spread = deviation(differences)
+    if math.isnan(spread):
+        return Effect(math.nan, math.nan, math.nan)
+    mean = float(differences.mean())
+    if spread == 0:
+        value = math.copysign(math.inf, mean) if mean else 0.0
+        return Effect(value, value, value)
+    value = mean / spread
+    z = (differences - mean) / differences.std()
+    variance = 1 - (z**3).mean() * value + ((z**4).mean() - 1) * value**2 / 4
+    half = float(stats.norm.ppf(1 - alpha / 2)) * math.sqrt(max(variance, 0.0) / len(z))
+    return Effect(value, value - half, value + half)
+
+
+def resolvable_difference(
+    error: float, queries: int, df: float, *, alpha: float = 0.05, power: float = 0.8
+) -> float:
+    """The true difference at which the two-sided t test rejects with probability ``power``.
+
+    From the noncentral t distribution (statsmodels' ``TTestPower``), with the observed standard
+    error taken for the true one; for many queries and one pair about 2.8 errors. Smaller
+    differences will more often than not be missed. Cohen (1988), chapter 2; Sakai (2016), "Topic
+    set size design", Information Retrieval Journal 19.
+
+    Args:
+        error: standard error of the difference; 0 gives 0, inf gives inf.
+        queries: how many it is over.
+        df: degrees of freedom of the error.
+        alpha: of the test; divided by the number of pairs it is Holm's first step.
+        power: probability to find the difference.
+
+    >>> round(resolvable_difference(0.17 / 784**0.5, 784, 783), 4)
+    0.017
+    """
+    if error == 0 or math.isinf(error):
+        return error
+    test = TTestPower()
+
+    def excess(difference: float) -> float:
+        effect = difference / (error * math.sqrt(queries))
+        # of a significant difference in the right direction; the other tail counts for nothing
+        found = test.power(effect, queries, alpha / 2, df=df, alternative="larger")
+        return float(found) - power
+
+    high = 3 * error
+    while excess(high) < 0:
+        high *= 2
+    return float(brentq(excess, 0, high))

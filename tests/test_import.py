@@ -1,0 +1,54 @@
+"""What a user of the losses alone needs: torch and NumPy, and nothing else is imported."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import ltr
+
+ALONE = """
+import sys
+for name in (
+    "hydra", "omegaconf", "jaxtyping", "numba", "pandas", "scipy", "sklearn", "statsmodels",
+    "matplotlib", "jinja2", "tabulate", "tqdm", "filelock", "tensorboard",
+):
+    sys.modules[name] = None
+import ltr
+assert "torch" not in sys.modules and ltr.__version__
+import ltr.losses, ltr.metrics, ltr.relaxations, torch
+scores = torch.tensor([[0.1, 0.9, 0.5]], requires_grad=True)
+labels, mask = torch.tensor([[2.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
+values = ltr.losses.neural_ndcg_loss(scores, labels, mask, k=1, temperature=0.01)
+values.mean().backward()
+ltr.losses.lambdarank_loss(scores, labels, mask, k=1).mean().backward()
+print(round(values.item(), 6), scores.grad.isfinite().all().item())
+print(round(ltr.metrics.ndcg(scores, labels, mask, k=1).item(), 6))
+"""
+
+
+def test_losses_and_metrics_need_torch_and_numpy_alone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[1],
+    )
+    third = round((2**1 - 1) / (2**2 - 1), 6)
+    assert done.stdout.split() == [str(-third), "True", str(third)], done.stderr
+    assert "plain path" in done.stderr  # said once
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ltr.__all__)
+def test_the_public_packages_are_attributes(name: str) -> None:
+    assert getattr(ltr, name) is import_module(f"ltr.{name}")
+    assert name in dir(ltr)
+
+
+def test_another_name_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lossess'"):
+        ltr.lossess  # noqa: B018
