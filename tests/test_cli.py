@@ -1,18 +1,18 @@
 """The commands as people type them, as subprocesses."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pytest
 from conftest import compose
+from processes import Process, wait_for
 from test_trainer import assert_same_run
 
 from ltr.errors import ConfigError, DataError
@@ -22,18 +22,19 @@ from ltr.experiment.run import run
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def start(*args: str, script: str = "train.py") -> subprocess.Popen[str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
-    command = [sys.executable, str(ROOT / script), *args]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=ROOT, env=env, text=True, **pipes)
+def start(*args: str, script: str = "train.py") -> Process:
+    return processes.start(script, *args, env={"PYTHONWARNINGS": "default"})
 
 
 def call(*args: str, script: str = "train.py", status: int = 0) -> tuple[str, str]:
     process = start(*args, script=script)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate()
     assert process.returncode == status, err
     return out, err
+
+
+def lines(file: Path) -> int:
+    return len(file.read_text().splitlines())
 
 
 def only_run(outputs: Path) -> Path:
@@ -159,12 +160,7 @@ def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -
     args = [*args, "epochs=40", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
     call(*args, f"output_dir={tmp_path / 'whole'}")
     process = start(*args, f"output_dir={tmp_path / 'cut'}")
-    for _ in range(6000):
-        history = list((tmp_path / "cut").glob("*/history.csv"))
-        if history and len(history[0].read_text().splitlines()) > 8:
-            break
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_for(lambda: [f for f in (tmp_path / "cut").glob("*/history.csv") if lines(f) > 8], process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     cut = only_run(tmp_path / "cut")
@@ -177,11 +173,9 @@ def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -
 
 def test_ctrl_c_saves_and_says_how_to_go_on(args, tmp_path) -> None:
     process = start(*args, "epochs=100000")
-    while not list((tmp_path / "outputs").glob("*/history.csv")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    wait_for(lambda: list((tmp_path / "outputs").glob("*/history.csv")), process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate()
     assert process.returncode == 130
     run = only_run(tmp_path / "outputs")
     assert f"go on with: python train.py resume={run}" in err

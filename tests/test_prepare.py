@@ -3,12 +3,12 @@
 import hashlib
 import os
 import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from filelock import FileLock
 from folders import ids, read_folder, refused, write_folder
@@ -238,11 +238,7 @@ def test_real_mq2008_is_as_published(tmp_path: Path) -> None:
 
 
 def command(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    script = [sys.executable, str(ROOT / "scripts/prepare_data.py")]
-    return subprocess.run(
-        [*script, *arguments], cwd=cwd, env=environment, text=True, capture_output=True, check=False
-    )
+    return processes.run("scripts/prepare_data.py", *arguments, cwd=cwd)
 
 
 def test_command_line(tmp_path: Path) -> None:

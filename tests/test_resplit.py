@@ -3,12 +3,11 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import processes
 import pytest
 from folders import ids, read_folder, refused, write_folder
 
@@ -118,8 +117,7 @@ def test_a_killed_split_is_made_again(tmp_path: Path, steps: int) -> None:
         "Path.rename, Path.replace = counted(Path.rename), counted(Path.replace)\n"
         "split_train(Path(sys.argv[1]), vali_share=0.25, seed=1)\n"
     )
-    command = [sys.executable, "-c", code, str(folder), str(steps)]
-    done = subprocess.run(command, cwd=ROOT, check=False)
+    done = processes.run(code, str(folder), str(steps))
     assert done.returncode == (-signal.SIGKILL if steps < 4 else 0)
     dataset = replace(ISTELLA, folder="full")
     report = prepare(dataset, data_dir=tmp_path, cache_dir=tmp_path / "cache")

@@ -3,12 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pytest
 from conftest import compose, make_lists, write_letor
 
@@ -220,15 +220,8 @@ def test_scores_stand_alone_with_their_data(more: list[str]) -> None:
         evaluate_scores(compose("scores=s.txt", *more, config="evaluate"))
 
 
-def command(*args: str) -> subprocess.CompletedProcess[str]:
-    root = Path(__file__).resolve().parents[1]
-    return subprocess.run(
-        [sys.executable, str(root / "scripts" / "evaluate.py"), *args],
-        cwd=root,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+def command(*args: str) -> "subprocess.CompletedProcess[str]":
+    return processes.run("scripts/evaluate.py", *args)
 
 
 def test_the_command_takes_names_with_and_without_brackets(files: tuple[Path, Path]) -> None:

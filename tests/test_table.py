@@ -3,11 +3,11 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pytest
 from conftest import make_lists
 from orders import table_of
@@ -23,12 +23,8 @@ from ltr.tables.table import make_table
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 
 
-def table(*arguments: str) -> list[str]:
-    return [sys.executable, str(CONFIGS.parent / "scripts" / "table.py"), *arguments]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(table(*arguments), capture_output=True, text=True, timeout=120)
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return processes.run("scripts/table.py", *arguments)
 
 
 def runs_of(name: str) -> Table:

@@ -2,16 +2,16 @@
 
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+import processes
 import pytest
 from filelock import FileLock, Timeout
 from made_table import write_data
 from orders import table_of
-from test_table import run, runs_of, table
+from processes import Process, wait_for
+from test_table import run, runs_of
 
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.runs import Run, execute, plan
@@ -20,17 +20,8 @@ from ltr.tables.spec import only
 PARALLEL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    own = {"text": True, "start_new_session": True}
-    return subprocess.Popen(table(*arguments), stdout=pipe, stderr=pipe, **own)
-
-
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Until ``condition`` holds, however busy the machine is; ``process`` lives meanwhile."""
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+def started(*arguments: str) -> Process:
+    return processes.start("scripts/table.py", *arguments)
 
 
 def in_parallel(small: list[str]) -> list[str]:
@@ -109,8 +100,7 @@ def own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_loss) -> None:
     loss = own_loss("while not (HERE / 'go').exists(): time.sleep(0.02)")
     small, runs = [*in_parallel(small), loss], tmp_path / "out/runs"
-    quiet = subprocess.DEVNULL  # a pipe would stay open in what outlives it
-    first = subprocess.Popen(table(*small), stdout=quiet, stderr=quiet, start_new_session=True)
+    first = started(*small)
     try:
         wait_for(lambda: list(runs.glob("bce*/last.pt")), first)
         first.kill()
@@ -119,12 +109,12 @@ def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_los
         with pytest.raises(Timeout):  # the run goes on
             FileLock(folder / ".lock").acquire(timeout=0)
         second = started(*small)
-        assert second.stdout is not None
         assert "1 runs, 1 to do" in second.stdout.readline()
         (tmp_path / "go").touch()
         out, err = second.communicate()
     finally:
-        os.killpg(first.pid, signal.SIGKILL)
+        os.killpg(first.pid, signal.SIGKILL)  # what outlived it
+        first.communicate()
     assert second.returncode == 0, out + err
     assert "1 of 1 runs" in out
     log = (folder / "train.log").read_text()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pytest
 import torch
 from conftest import compose, make_lists
@@ -146,15 +147,9 @@ def test_the_command_needs_torch_for_work_only(data, tmp_path) -> None:
     assert "heavy: []" in got.stdout
     assert "write=FOLDER" in got.stdout
     train(tmp_path / "run", *data, "model=lightgbm", "epochs=2")
-    got = subprocess.run(
-        [sys.executable, script, str(tmp_path / "run"), "top=1"],
-        capture_output=True, text=True, check=True, cwd=ROOT,
-    )  # fmt: skip
+    got = processes.run(script, str(tmp_path / "run"), "top=1")
     assert got.stdout == importances_of(tmp_path / "run", "top=1") + "\n"
-    got = subprocess.run(
-        [sys.executable, script, str(tmp_path / "nowhere")],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+    got = processes.run(script, str(tmp_path / "nowhere"))
     assert got.returncode == 2
     assert got.stderr.startswith("error: ")
     assert got.stderr.count("\n") == 1

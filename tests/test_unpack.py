@@ -6,14 +6,13 @@ import hashlib
 import io
 import lzma
 import signal
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import processes
 import pytest
 from folders import read_folder, refused, write_folder
 
@@ -196,8 +195,7 @@ def test_a_killed_unpacking_leaves_nothing_that_counts(
         "unpack._progress = progress\n"
         "unpack.unpack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])\n"
     )
-    command = [sys.executable, "-c", code, str(archive), str(target), *FILES]
-    done = subprocess.run(command, cwd=ROOT, check=False)
+    done = processes.run(code, str(archive), str(target), *FILES)
     assert done.returncode == -signal.SIGKILL
     assert not target.exists()
     assert len(read_folder(tmp_path / ".SMALL.unpacking")) == 3

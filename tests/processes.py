@@ -1,0 +1,224 @@
+"""Commands of the project in processes of their own, forked from one that has imported it all.
+
+Each is a real process with its own session, signals, pipes, environment and working directory; it
+saves the start, which would be most of its time. ``python processes.py PATH`` is what is forked.
+"""
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).resolve().parents[1]
+_BYTES = 1 << 20  # of a request
+
+
+class Process:
+    """A command under way, with as much of ``subprocess.Popen`` as tests use."""
+
+    def __init__(self, connection: socket.socket, stdout: int, stderr: int) -> None:
+        """Take the ends of the pipes to read; the command has just been asked for."""
+        self.stdout: IO[str] = os.fdopen(stdout, errors="replace")
+        self.stderr: IO[str] = os.fdopen(stderr, errors="replace")
+        self._connection = connection
+        self._said = connection.makefile()
+        self.pid = int(self._said.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit status, the negative signal that ended it, or None while it runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self) -> int:
+        """The same, once it has ended."""
+        if self.returncode is None:
+            self.returncode = int(self._said.readline())
+            self._said.close()
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """What it prints from here on to its end."""
+        errors: list[str] = []
+        reader = threading.Thread(target=lambda: errors.append(self.stderr.read()))
+        reader.start()
+        out = self.stdout.read()
+        reader.join()
+        self.wait()
+        self.stdout.close()
+        self.stderr.close()
+        return out, errors[0]
+
+    def send_signal(self, signum: int) -> None:
+        """Signal it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    script: str | Path, *arguments: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> Process:
+    """Start ``python SCRIPT ARGUMENTS``; ``env`` goes over this process's own.
+
+    A ``script`` of several lines is a program itself.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(_server())
+    (out, to_out), (err, to_err) = os.pipe(), os.pipe()
+    request = {
+        "script": str(script) if "\n" in str(script) else str(ROOT / script),
+        "arguments": [str(argument) for argument in arguments],
+        "cwd": str(cwd),
+        "env": {**os.environ, **(env or {})},
+    }
+    text = json.dumps(request).encode() + b"\n"
+    assert len(text) < _BYTES
+    socket.send_fds(connection, [text[:1]], [to_out, to_err])
+    connection.sendall(text[1:])
+    os.close(to_out)
+    os.close(to_err)
+    return Process(connection, out, err)
+
+
+def run(
+    script: str | Path, *arguments: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``python SCRIPT ARGUMENTS`` to its end."""
+    process = start(script, *arguments, cwd=cwd, env=env)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess([str(script), *arguments], process.wait(), out, err)
+
+
+def wait_for(condition: Callable[[], object], process: Process) -> None:
+    """Until ``condition`` holds, however busy the machine is; ``process`` lives meanwhile."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+_running: "subprocess.Popen[bytes] | None" = None
+_place = ""
+
+
+def _server() -> str:
+    """The address of the process that is forked, started at the first call."""
+    global _running, _place
+    if _running is None or _running.poll() is not None:
+        _place = str(Path(tempfile.mkdtemp(), "socket"))
+        _running = subprocess.Popen(
+            [sys.executable, __file__, _place],
+            stdin=subprocess.PIPE,  # its end is the end of this process
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        )
+        assert _running.stdout is not None
+        assert _running.stdout.readline() == b"warm\n"
+        atexit.register(_running.kill)
+    return _place
+
+
+def _serve(place: str) -> None:
+    """Fork for every request; say the process id, then how it ended."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from fire.children import die_with_parent, warm
+
+    die_with_parent()
+    warm()
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(place)
+    listening.listen(64)
+    print("warm", flush=True)
+    alive: dict[int, tuple[int, socket.socket]] = {}
+    while True:
+        for ready in select.select([0, listening, *alive], [], [])[0]:
+            if ready == 0:
+                os._exit(0)
+            elif ready is listening:
+                connection, _ = listening.accept()
+                text, streams, _, _ = socket.recv_fds(connection, _BYTES, 2)
+                while not text.endswith(b"\n"):
+                    text += connection.recv(_BYTES)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    pid = os.fork()
+                if pid == 0:
+                    listening.close()
+                    _live(json.loads(text), *streams)
+                for stream in streams:
+                    os.close(stream)
+                alive[os.pidfd_open(pid)] = pid, connection
+                connection.sendall(b"%d\n" % pid)
+            else:
+                pid, connection = alive.pop(ready)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(ready)
+                with suppress(OSError):  # nobody waits for it any more
+                    connection.sendall(b"%d\n" % status)
+                connection.close()
+
+
+def _live(request: dict[str, object], out: int, err: int) -> None:
+    """The whole life of a command."""
+    from fire.children import die_with_parent
+
+    status = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.closerange(3, 256)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        os.chdir(str(request["cwd"]))
+        os.environ.clear()
+        os.environ.update(request["env"])  # type: ignore[call-overload]
+        script = str(request["script"])
+        paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        program = "\n" in script
+        sys.path[:] = ["" if program else str(Path(script).parent), *paths, *sys.path[2:]]
+        sys.argv = ["-c" if program else script, *request["arguments"]]  # type: ignore[misc]
+        if os.environ.get("PYTHONWARNINGS") == "default":
+            warnings.simplefilter("default")
+        gc.enable()
+        try:
+            if program:
+                exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})
+            else:
+                runpy.run_path(script, run_name="__main__")
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        threading._shutdown()  # as at the end of any program
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
