@@ -127,7 +127,7 @@ def figures(cfg: DictConfig) -> None:
 @command("benchmark")
 def benchmark(cfg: DictConfig) -> None:
     """Measure what ``cfg`` asks for, print the tables and keep them."""
-    from ltr.benchmark.run import benchmark as measured
+    from ltr.benchmark.benchmark import benchmark as measured
 
     with stoppable():
         measured(cfg)

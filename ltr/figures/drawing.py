@@ -22,6 +22,7 @@ BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
     "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9",
 )  # fmt: skip
 GREY = "#666666"
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
