@@ -1,1 +1,1 @@
-"""What experiments are drawn with: the paper's figures on paper, the figures of a page on its colours."""
+"""The one look of all plots and pages, and the figures that ``scripts/figures.py`` draws."""
