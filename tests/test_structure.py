@@ -1,11 +1,11 @@
 """Imports point one way, and the edge (Hydra, OmegaConf) stays at the edge."""
 
-import ast
 from pathlib import Path
 
 import pytest
 
 from ltr.experiment.identity import _CODE
+from ltr.figures.architecture import architecture, imported, rooms
 
 LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "trees",
         "console",
     },
-    "figures": {"errors", "whole", "metrics", "relaxations", "losses"},
+    "figures": {"errors", "whole", "metrics", "relaxations", "losses", "statistics"},
     "compare": {"errors", "whole", "statistics", "console", "experiment", "figures"},
     "tables": {
         "trees",
@@ -103,17 +103,6 @@ def test_a_run_is_known_by_the_code_of_every_package_that_computes_it() -> None:
     assert all((LTR / part).exists() for part in _CODE)
 
 
-def imported(path: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: write the whole name of what is imported"
-            names.add(node.module or "")
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return names
-
-
 @pytest.mark.parametrize("path", sorted(LTR.rglob("*.py")), ids=str)
 def test_imports_point_one_way(path) -> None:
     here = path.relative_to(LTR).parts[0].removesuffix(".py")
@@ -127,3 +116,26 @@ def test_imports_point_one_way(path) -> None:
             assert there == here or there in MAY_IMPORT[here], f"{path} imports {name}"
         if package in ("hydra", "omegaconf"):
             assert here in MAY_COMPOSE, f"{path} imports {name}"
+
+
+def test_the_picture_of_the_imports_has_them_all_and_no_other() -> None:
+    known = {name: room.imports for name, room in rooms().items() if name != "__init__"}
+    allowed = {
+        name: {other or "__init__" for other in others} for name, others in MAY_IMPORT.items()
+    }
+    assert all(others <= allowed[name] for name, others in known.items())
+    data = architecture().data
+    edges = {(row.room, row.imports): row.drawn for row in data.itertuples() if row.imports}
+    assert set(edges) == {
+        (name, other)
+        for name, others in known.items()
+        for other in others
+        if not name.startswith("__")
+    }
+
+    def reached(name: str) -> set[str]:
+        ends = {end for (start, end), drawn in edges.items() if drawn and start == name}
+        return ends.union(*map(reached, ends))
+
+    left_out = {end for start, end in edges if end not in reached(start)}
+    assert left_out == {"errors", "typing"}
