@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -68,7 +69,8 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     if not why_not and not any(found.values()):
         raise ConfigError(f"only={cfg.only}: no case of what={cfg.what} has this in its name")
     write_whole(folder / "results.md", "\n".join(texts))
-    records = [row.record() for rows in found.values() for row in rows]
+    rows = [row for rows in found.values() for row in rows]
+    records = [asdict(row) | {"median": row.median} for row in rows]
     kept = json.dumps({"about": about, "rows": records}, indent=1)
     write_whole(folder / "results.json", kept + "\n")
     names = ("subject", "case", "side", "status", "median", "bytes", "amount", "unit", "text")
@@ -114,25 +116,22 @@ def _cases(
     subject: str, cfg: DictConfig, sizes: DictConfig, cache_dir: str
 ) -> list[tuple[ModuleType, list[list[Case]], dict[str, Any]]]:
     """Who makes the work, its cases (those of a list grow), and options of their own."""
-    if subject == "losses":
-        return [(losses, _each(losses.cases(sizes)), {})]
+    if subject == "growth":
+        lengths = [
+            [losses.case(name, 1, int(n), half_padded=False) for n in sizes.growth_lengths]
+            for name in sizes.growth_losses
+        ]
+        epochs = [[training.case("neuralndcg", sizes, int(n)) for n in sizes.growth_lists]]
+        return [(losses, lengths, {}), (training, epochs, {})]
     if subject == "reader":
-        return [(reader, _each(reader.cases(sizes, cache_dir, cfg.data)), {})]
-    if subject == "evaluation":
-        return [(evaluation, _each(evaluation.cases(sizes)), {})]
-    if subject == "training":
-        whole = [(training, _each(training.whole_runs(sizes)), {"time_limit": A_DAY})]
-        return [(training, _each(training.cases(sizes)), {}), *whole * (cfg.device == "cuda")]
-    lengths = [
-        [losses.case(name, 1, int(n), half_padded=False) for n in sizes.growth_lengths]
-        for name in sizes.growth_losses
-    ]
-    epochs = [[training.case("neuralndcg", sizes, int(n)) for n in sizes.growth_lists]]
-    return [(losses, lengths, {}), (training, epochs, {})]
-
-
-def _each(cases: list[Case]) -> list[list[Case]]:
-    return [[case] for case in cases]
+        return [(reader, [[case] for case in reader.cases(sizes, cache_dir, cfg.data)], {})]
+    module = {"losses": losses, "training": training, "evaluation": evaluation}[subject]
+    found: list[tuple[ModuleType, list[list[Case]], dict[str, Any]]]
+    found = [(module, [[case] for case in module.cases(sizes)], {})]
+    if subject == "training" and cfg.device == "cuda":
+        whole = [[case] for case in training.whole_runs(sizes)]
+        found.append((training, whole, {"time_limit": A_DAY}))
+    return found
 
 
 def _memory_limit(cfg: DictConfig) -> int | None:

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median, quantiles
 from typing import Any
+
+import numpy as np
 
 from ltr.benchmark import peers
 from ltr.benchmark.worker import OURS, Case, disagreement
@@ -49,11 +50,7 @@ class Row:
     @property
     def median(self) -> float | None:
         """Of the samples; None if there are none."""
-        return spread(self.seconds)[0] if self.seconds else None
-
-    def record(self) -> dict[str, Any]:
-        """As it is kept in ``results.json``."""
-        return asdict(self) | {"median": self.median}
+        return spread(self.seconds)[1] if self.seconds else None
 
     def __str__(self) -> str:
         """One line of the log."""
@@ -259,14 +256,10 @@ def _alive(rows: Mapping[str, Row]) -> list[Row]:
 
 
 def spread(samples: list[float]) -> tuple[float, float, float]:
-    """Median, and the quartiles between which half of the samples lie.
+    """Quartiles: the median stands between the two between which half of the samples lie.
 
     >>> spread([1.0, 2.0, 3.0, 4.0, 5.0])
-    (3.0, 2.0, 4.0)
-    >>> spread([2.0])
-    (2.0, 2.0, 2.0)
+    (2.0, 3.0, 4.0)
     """
-    if len(samples) < 2:
-        return samples[0], samples[0], samples[0]
-    first, _, third = quantiles(samples, n=4, method="inclusive")
-    return median(samples), first, third
+    low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75)).tolist()
+    return low, middle, high

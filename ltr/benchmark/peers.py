@@ -1,6 +1,7 @@
 """The tools that this project is measured against: where they are, and allRank set as ours is."""
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -120,32 +121,19 @@ def _shim_allrank() -> None:
     pkg_resources; of torchvision it uses ``Compose`` alone. A package that is installed is used.
     """
     for name, parts in _STAND_INS.items():
-        if name in sys.modules or importlib.util.find_spec(name) is not None:
-            continue
-        module = types.ModuleType(name)
-        module.__dict__.update(parts)
-        sys.modules[name] = module
-        for part, value in parts.items():
-            if isinstance(value, types.ModuleType):
-                sys.modules[f"{name}.{part}"] = value
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
+            sys.modules[name] = types.ModuleType(name)
+            sys.modules[name].__dict__.update(parts)
 
 
-class _Compose:
+def _compose(transforms: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """``torchvision.transforms.Compose``: one function after the other."""
-
-    def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
-        self.transforms = transforms
-
-    def __call__(self, sample: Any) -> Any:
-        for transform in self.transforms:
-            sample = transform(sample)
-        return sample
+    return lambda sample: functools.reduce(lambda x, transform: transform(x), transforms, sample)
 
 
-_transforms = types.ModuleType("torchvision.transforms")
-_transforms.__dict__["Compose"] = _Compose
 _STAND_INS: dict[str, dict[str, Any]] = {
-    "torchvision": {"transforms": _transforms},
+    "torchvision": {"__path__": []},
+    "torchvision.transforms": {"Compose": _compose},
     "gcsfs": {"GCSFileSystem": None},
     "pkg_resources": {"Requirement": None, "resource_filename": None},
     "tensorboardX": {"SummaryWriter": None},

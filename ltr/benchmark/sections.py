@@ -29,7 +29,7 @@ smaller. Times are medians of samples that the sides take in turns, each side in
 peak memory is what one call holds at its peak beyond what was held before it. Before anything is
 timed, the results are compared; what differs is not timed.
 """
-TIME, MEMORY, NEEDED = "time", "memory", "needed"
+TIME, MEMORY, NEEDED = "median", "bytes", "bytes_needed"  # of a row
 _ELSEWHERE = ("command", "settings")  # the one stands above, the others are the command's
 
 
@@ -45,9 +45,7 @@ class Figure:
         """The figure; None if it was not measured."""
         for row in rows:
             if row.case.startswith(self.case) and row.side == self.side:
-                if self.what == TIME or row.median is None:
-                    return row.median
-                return row.bytes if self.what == MEMORY else row.bytes_needed
+                return None if row.median is None else getattr(row, self.what)
         return None
 
 
@@ -143,7 +141,7 @@ def section(
         with_goals: False where the sizes are not those of the goals.
         why_not: why nothing was measured, where that is so.
         picture: path of a plot, relative to the file.
-        markdown: False leaves out what the terminal shows already, and the picture.
+        markdown: False: without what a terminal need not be told.
     """
     title, form = TITLES[subject], "github" if markdown else "simple"
     told = (f"{key} {value}" for key, value in about.items() if key not in _ELSEWHERE)
@@ -174,7 +172,7 @@ def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         if row.median is None:
             cells.append((case, row.side, row.text or row.status, *[""] * 5))
             continue
-        _, low, high = spread(row.seconds)
+        low, _, high = spread(row.seconds)
         times = duration(row.median), f"{duration(low)} to {duration(high)}"
         count = f"{len(row.seconds)}{', cold' if row.cold else ''}"
         others = _rate(row, row.median), _memory(row), _to_ours(row, ours.get(row.case))
