@@ -66,8 +66,8 @@ def table(cfg: DictConfig) -> bool:
 @command("compare")
 def compare(cfg: DictConfig) -> None:
     """Print which of the runs are better."""
-    from ltr.compare.order import compare_order
-    from ltr.compare.run import compare as comparison
+    from ltr.compare.compare import compare as comparison
+    from ltr.compare.compare import compare_order
 
     with stoppable():
         print(comparison(compare_order(cfg)))
@@ -127,7 +127,7 @@ def figures(cfg: DictConfig) -> None:
 @command("benchmark")
 def benchmark(cfg: DictConfig) -> None:
     """Measure what ``cfg`` asks for, print the tables and keep them."""
-    from ltr.benchmark.run import benchmark as measured
+    from ltr.benchmark.benchmark import benchmark as measured
 
     with stoppable():
         measured(cfg)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ltr.benchmark.work import Work
+from ltr.benchmark.worker import Work
 
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ltr.compare.order import Order as CompareOrder
-from ltr.compare.order import compare_order
+from ltr.compare.compare import Order as CompareOrder
+from ltr.compare.compare import compare_order
 from ltr.console.mistakes import typed
 from ltr.search.order import Order as SearchOrder
 from ltr.search.order import search_order

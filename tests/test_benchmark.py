@@ -10,21 +10,19 @@ from pathlib import Path
 import pytest
 from conftest import compose
 
-from ltr.benchmark import goals, losses, peers, report, whole_runs
-from ltr.benchmark.compare import (
+from ltr.benchmark import losses, peers, sections, training
+from ltr.benchmark.benchmark import benchmark
+from ltr.benchmark.comparison import (
     ABSENT,
     DIFFERS,
     FAILED,
     MEASURED,
+    NOT_TRIED,
     Comparison,
     Plan,
     Row,
 )
-from ltr.benchmark.growth import NOT_TRIED, growing
-from ltr.benchmark.measuring import peak_of
-from ltr.benchmark.run import benchmark
-from ltr.benchmark.work import Case
-from ltr.benchmark.worker import Worker, reply_to
+from ltr.benchmark.worker import Case, Worker, peak_of
 from ltr.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,7 +63,7 @@ class InThisProcess:
         pass
 
     def ask(self, do: str, **request) -> dict:
-        return json.loads(json.dumps(reply_to(self.worker, {"do": do, **request})))
+        return json.loads(json.dumps(self.worker.reply({"do": do, **request})))
 
     def close(self) -> None:
         self.worker.finish()
@@ -73,7 +71,7 @@ class InThisProcess:
 
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
-    monkeypatch.setattr("ltr.benchmark.compare.Side", InThisProcess)
+    monkeypatch.setattr("ltr.benchmark.comparison.Side", InThisProcess)
 
 
 @pytest.fixture
@@ -139,7 +137,7 @@ def test_a_side_that_failed_is_not_tried_at_larger_sizes(faulty) -> None:
         replace(FAULTY, name=f"list, {n} lists", sides=("ours", "raises"), settings={"size": n})
         for n in (1, 2, 3)
     ]
-    rows = growing(faulty, cases)
+    rows = faulty.grow(cases)
     assert [row.status for row in rows if row.side == "ours"] == [MEASURED] * 3
     failed = [row for row in rows if row.side == "raises"]
     assert [row.status for row in failed] == [FAILED, NOT_TRIED, NOT_TRIED]
@@ -158,7 +156,7 @@ def test_a_call_that_takes_long_is_timed_once(options, monkeypatch) -> None:
 def test_allranks_losses_agree_with_ours(options) -> None:
     comparison = Comparison(losses.__name__, options, replace(PLAN, repeats=0), lambda _: None)
     try:
-        for name in losses.ALLRANK:
+        for name in peers.ALLRANK:
             case = losses.case(name, 4, 12, half_padded=True)
             for row in comparison.run(case):
                 assert row.status == MEASURED, f"{name}: {row.text}"
@@ -259,7 +257,7 @@ def test_without_a_gpu_its_sections_name_the_command(tmp_path, monkeypatch) -> N
     document = tmp_path / "benchmarks.md"
     quick(tmp_path, "what=all", "device=cuda", "quick=false", f"write={document}")
     text = document.read_text()
-    assert text.count("Not measured yet") == len(report.TITLES) - 1  # all but reader
+    assert text.count("Not measured yet") == len(sections.TITLES) - 1  # all but reader
     assert "`make bench ARGS='what=training device=cuda'`" in text
     (line,) = [line for line in text.splitlines() if "100-epoch" in line]
     assert [cell.strip() for cell in line.split("|")][2:5] == ["<= 60 s", "-", "not measured"]
@@ -268,24 +266,25 @@ def test_without_a_gpu_its_sections_name_the_command(tmp_path, monkeypatch) -> N
 
 
 def test_the_runs_of_the_papers_table() -> None:
-    assert len(whole_runs.ROWS) == 16
-    for row in whole_runs.ROWS:
-        compose(*row.split())
+    rows = training.table3_rows()
+    assert len(rows) == 16
+    for row in rows.values():
+        assert str(compose(*row).loss["_target_"]).startswith("ltr.losses.")
 
 
 def test_goals_are_judged_by_the_rows() -> None:
     case = "neuralndcg [64, 240]"
     rows = [measured(case, "ours", 0.2, 10), measured(case, "allrank", 2.2, 100)]
-    table = {row[0]: row[1:] for row in report.goals_table("losses", "cpu", rows)}
+    table = {row[0]: row[1:] for row in sections.goals_table("losses", "cpu", rows)}
     assert table["NeuralNDCG faster than allRank"] == (">= 10 x", "11 x", "met")
     assert table["NeuralNDCG with less memory than allRank"] == (">= 20 x", "10 x", "not met")
     assert table["RankNet faster than allRank"] == (">= 3 x", "-", "not measured")
-    table = {row[0]: row[1:] for row in report.goals_table("losses", "cuda", rows)}
+    table = {row[0]: row[1:] for row in sections.goals_table("losses", "cuda", rows)}
     assert table["NeuralNDCG faster than allRank"] == (">= 20 x", "11 x", "not met")
 
     rows = [Row("reader", "read 9 MB", "ours", seconds=[1], bytes=13, bytes_needed=10)]
     rows.append(Row("reader", "open 18,919 kept lists", "ours", seconds=[1.5]))
-    table = {row[0]: row[1:] for row in report.goals_table("reader", "cpu", rows)}
+    table = {row[0]: row[1:] for row in sections.goals_table("reader", "cpu", rows)}
     ratio = "first parse: peak memory over the dense float32 array"
     assert table[ratio] == ("<= 1.3 x", "1.3 x", "met")
     assert table["a kept Web30K-sized set opens"] == ("<= 1 s", "1.5 s", "not met")
@@ -293,8 +292,8 @@ def test_goals_are_judged_by_the_rows() -> None:
 
 def test_every_goal_is_of_a_case_that_is_measured() -> None:
     sizes = compose(config="benchmark").sizes
-    names = {case.name for case in [*losses.cases(sizes), *whole_runs.cases(sizes)]}
-    for goal in goals.GOALS:
+    names = {case.name for case in [*losses.cases(sizes), *training.whole_runs(sizes)]}
+    for goal in sections.GOALS:
         if goal.subject == "losses" or goal.devices == ("cuda",):
             for figure in filter(None, (goal.top, goal.bottom)):
                 assert any(name.startswith(figure.case) for name in names), figure.case
@@ -303,27 +302,27 @@ def test_every_goal_is_of_a_case_that_is_measured() -> None:
 def test_ratios_stand_beside_the_peers() -> None:
     rows = [measured("a", "ours", 0.5, 2_000_000), measured("a", "allrank", 1.0, 6_000_000)]
     rows.append(Row("losses", "a", "gone", status=FAILED, text="does not fit into memory"))
-    cells = report.rows_table(rows)
+    cells = sections.rows_table(rows)
     assert cells[0][:3] == ("a", "ours", "500 ms")
     assert cells[0][-2:] == ("2.0 MB", "")
     assert cells[1][0] == ""
     assert cells[1][-1] == "2 x time, 3 x memory"
     assert cells[2][1:3] == ("gone", "does not fit into memory")
-    assert {len(row) for row in cells} == {len(report.HEAD)}
+    assert {len(row) for row in cells} == {len(sections.HEAD)}
 
 
 def test_a_section_is_replaced_and_the_others_stay(tmp_path) -> None:
     path = tmp_path / "docs" / "benchmarks.md"
-    report.put_section(path, "losses", "cpu", "first\n")
-    report.put_section(path, "reader", "cpu", "second\n")
+    sections.put_section(path, "losses", "cpu", "first\n")
+    sections.put_section(path, "reader", "cpu", "second\n")
     path.write_text(path.read_text() + "\nby hand\n")
     before = path.read_text()
-    report.put_section(path, "losses", "cpu", "third\n")
+    sections.put_section(path, "losses", "cpu", "third\n")
     assert path.read_text() == before.replace("first", "third")
-    report.put_section(path, "reader", "cuda", "fourth\n")
+    sections.put_section(path, "reader", "cuda", "fourth\n")
     assert path.read_text().index("by hand") < path.read_text().index("fourth")
 
     path.write_text(path.read_text().replace("<!-- end of losses cpu -->", ""))
     with pytest.raises(ConfigError, match=r"put it back behind that section$"):
-        report.put_section(path, "losses", "cpu", "fifth\n")
+        sections.put_section(path, "losses", "cpu", "fifth\n")
     assert "fifth" not in path.read_text()

@@ -11,8 +11,8 @@ from conftest import compose
 from folders import finish, refused
 from orders import comparison_of
 
-from ltr.compare.run import compare, findings_of
-from ltr.compare.runs import find_runs
+from ltr.compare.compare import compare, findings_of
+from ltr.compare.systems import find_runs
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
@@ -319,9 +319,9 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
         run(cfg, folder, {"loss": "listnet", "model": "transformer"})
     code = (
         "import sys\n"
-        "from ltr.compare.order import compare_order\n"
+        "from ltr.compare.compare import compare_order\n"
         "from ltr.console.mistakes import typed\n"
-        "from ltr.compare.run import compare\n"
+        "from ltr.compare.compare import compare\n"
         f"print(compare(compare_order(typed('compare', [{str(tmp_path)!r}, 'samples=500']))))\n"
         "print('torch' in sys.modules)\n"
     )

@@ -15,13 +15,13 @@ from conftest import compose
 
 from ltr.errors import ConfigError, OutputError
 from ltr.figures.draw import draw_figures
+from ltr.figures.neuralndcg_paper import PRINTED as PAPERS
+from ltr.figures.neuralndcg_paper import computed, figure1, figure2, table1
 from ltr.figures.rank_distributions import distributions
-from ltr.figures.swept_score import figure1, figure2
-from ltr.figures.table1 import computed, table1
 from ltr.relaxations import neural_sort, sinkhorn
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ["figure1", "figure2", "table1", "rank_distribution"]
+NAMES = ["figure1", "figure2", "table1", "rank_distribution", "architecture"]
 PAPER_1 = {"labels": [2, 1, 0, 0, 0], "scores": [4, 1, 0, 0], "x": [-1, 6], "points": 141}
 PAPER_2 = {"labels": [1, 2, 3, 4, 5], "scores": [1, 2, 3, 4], "x": [0, 6], "points": 121}
 
@@ -125,9 +125,7 @@ def test_table_1_says_what_is_wrong_with_the_sums_of_the_paper() -> None:
 
 
 def test_table_1_does_not_call_a_wrong_entry_equal(monkeypatch) -> None:
-    from ltr.figures import table1 as module
-
-    monkeypatch.setitem(module.PRINTED, 0.1, [*module.PRINTED[0.1][:4], "0.9988", "0.3136", "14"])
+    monkeypatch.setitem(PAPERS, 0.1, [*PAPERS[0.1][:4], "0.9988", "0.3136", "14"])
     assert computed().groupby("temperature").agrees.sum().tolist() == [7, 6, 5, 6]
 
 

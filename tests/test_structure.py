@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ltr.experiment.identity import _CODE
+from ltr.figures.architecture import architecture, imported, rooms
 
 LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
@@ -49,7 +50,7 @@ MAY_IMPORT = {
         "trees",
         "console",
     },
-    "figures": {"errors", "whole", "metrics", "relaxations", "losses"},
+    "figures": {"errors", "whole", "metrics", "relaxations", "losses", "statistics"},
     "compare": {"errors", "whole", "statistics", "console", "experiment", "figures"},
     "tables": {
         "trees",
@@ -104,23 +105,12 @@ def test_a_run_is_known_by_the_code_of_every_package_that_computes_it() -> None:
     assert all((LTR / part).exists() for part in _CODE)
 
 
-def imported(path: Path) -> set[str]:
-    return {name for node in ast.walk(ast.parse(path.read_text())) for name in _names(node)}
-
-
-def _names(node: ast.AST) -> set[str]:
-    if isinstance(node, ast.ImportFrom):
-        assert node.level == 0, "write the whole name of what is imported"
-        return {node.module or ""}
-    return {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
-
-
 @pytest.mark.parametrize("path", sorted(LTR.rglob("*.py")), ids=str)
 def test_imports_point_one_way(path) -> None:
     here = path.relative_to(LTR).parts[0].removesuffix(".py")
     if here == "__init__":  # `import ltr` is instant: what only a type checker reads costs nothing
-        statements = ast.parse(path.read_text()).body
-        assert {name for statement in statements for name in _names(statement)} <= {"typing"}
+        top = [node for node in ast.parse(path.read_text()).body if hasattr(node, "names")]
+        assert all(getattr(node, "module", None) == "typing" for node in top)
         return
     for name in imported(path):
         package, _, rest = name.partition(".")
@@ -129,3 +119,26 @@ def test_imports_point_one_way(path) -> None:
             assert there == here or there in MAY_IMPORT[here], f"{path} imports {name}"
         if package in ("hydra", "omegaconf"):
             assert here in MAY_COMPOSE, f"{path} imports {name}"
+
+
+def test_the_picture_of_the_imports_has_them_all_and_no_other() -> None:
+    known = {name: room.imports for name, room in rooms().items() if name != "__init__"}
+    allowed = {
+        name: {other or "__init__" for other in others} for name, others in MAY_IMPORT.items()
+    }
+    assert all(others <= allowed[name] for name, others in known.items())
+    data = architecture().data
+    edges = {(row.room, row.imports): row.drawn for row in data.itertuples() if row.imports}
+    assert set(edges) == {
+        (name, other)
+        for name, others in known.items()
+        for other in others
+        if not name.startswith("__")
+    }
+
+    def reached(name: str) -> set[str]:
+        ends = {end for (start, end), drawn in edges.items() if drawn and start == name}
+        return ends.union(*map(reached, ends))
+
+    left_out = {end for start, end in edges if end not in reached(start)}
+    assert left_out == {"errors", "typing"}

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from made_table import Made, made
 
-from ltr.figures.drawing import page_style, svg
+from ltr.figures.drawing import page_style, svg, verdict_colours, verdict_key
+from ltr.statistics import WORDS
 from ltr.tables.formats import latex, latex_text, markdown, terminal
 from ltr.tables.page import Picture, page
 from ltr.tables.report import Block, Cell, Report
@@ -144,10 +145,10 @@ def test_names_are_escaped_in_markdown(evil: Report) -> None:
 def test_names_are_escaped_in_latex(evil: Report) -> None:
     text = latex(evil)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
-    assert "<" not in body
+    assert not re.search(r"(?<!\\ensuremath{)[<>]", body)
     assert not re.search(r"(?<!\\)[#%]", body)
-    assert r"\textless{}script\textgreater{}" in body
-    assert r"a\_b\_ \% \$ \# \{x\} \textasciitilde{} \textasciicircum{}" in body
+    assert r"\ensuremath{<}script\ensuremath{>}" in body
+    assert r"a\_b\_ \% \$ \# \{x\} \textasciitilde{} \^{}" in body
     assert r"\textbackslash{} {[}y]" in body
     for command in (r"\toprule", r"\midrule", r"\bottomrule"):
         assert body.count(command) == 1
@@ -181,3 +182,16 @@ def test_a_drawing_is_the_same_at_every_run() -> None:
     assert first == draw()
     assert 'aria-label="a &quot;quoted&quot; &lt;name&gt;"' in first
     assert all(name.startswith("x-") for name in re.findall(r'\sid="([^"]+)"', first))
+
+
+def test_every_word_of_a_verdict_has_one_colour_in_plots_and_pages(evil: Report) -> None:
+    style = page(evil).partition("<style>")[2].partition("</style>")[0]
+    for word, colour in verdict_colours().items():
+        assert len(re.findall(rf"--{word}: #[0-9a-f]{{6}};", style)) == 3, (
+            word
+        )  # light, dark, print
+        assert f"td.{word}" in style
+        assert f"{word}" in verdict_key()
+        assert re.fullmatch("#[0-9A-F]{6}", colour)
+    assert tuple(verdict_colours()) == WORDS
+    assert len(set(verdict_colours().values())) == len(WORDS)

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
+from torch import Tensor
 
-from ltr.benchmark import allrank_side, peers
+from ltr.benchmark import peers
 from ltr.benchmark.training import config_of, first_lists
-from ltr.benchmark.work import OURS, Answer, Case, Work
+from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.synthetic import SyntheticLists
-from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import build
 from ltr.metrics import Convention, Metric
 from ltr.training.evaluation import metrics_of_scores, predict
 
-CUTOFFS = (*range(1, 11), 30)
+CUTOFFS = [*range(1, 11), 30]
 CHECKED = 64  # lists whose metrics are compared, at scores that both sides are given
 TOLERANCE = {"ndcg": 1e-5}  # ours are float64, allRank's float32
 
@@ -32,69 +32,61 @@ def cases(sizes: DictConfig) -> list[Case]:
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
     """NDCG at 11 cutoffs of an untrained model for one side."""
-    count = int(settings["lists"])
-    dataset = SyntheticLists(queries=3 * count, seed=0, cache_dir=cache_dir)
-    lists = dataset.split("test")
-    training = {"queries": 3, "loss": "neuralndcg", "list_size": 240} | dict(settings)
-    cfg = config_of(training, device, cache_dir)
+    count, batch_size = int(settings["lists"]), int(settings["batch_size"])
+    lists = SyntheticLists(queries=3 * count, seed=0, cache_dir=cache_dir).split("test")
+    sizes = {"queries": 3, "loss": "neuralndcg", "batch_size": batch_size, "list_size": 240}
+    cfg = config_of(sizes, device, cache_dir)
     experiment = build(cfg)
     transform = experiment.fit_transform(first_lists(lists, min(256, count)))
-    checked = first_lists(lists, min(CHECKED, count))
+    scored = _scored(first_lists(lists, min(CHECKED, count)))
     torch.manual_seed(0)
     if side == OURS:
         metrics = [Metric("ndcg", k) for k in CUTOFFS]
+        items, convention = experiment.settings.evaluation_items, experiment.convention
         model = experiment.model(lists.width).to(experiment.device)
         data = ItemTensors(lists, transform, experiment.device)
-        items = experiment.settings.evaluation_items
 
         def call() -> None:
             """Score the lists, and compute every metric of every list."""
             scores = predict(model, data, items=items)
-            metrics_of_scores(data, scores, metrics, experiment.convention, items=items)
+            metrics_of_scores(data, scores, metrics, convention, items=items)
 
+        answer = partial(_our_metrics, *scored, metrics, convention)
         note = f"batches of {items:,} padded items"
-        return Work(
-            call,
-            partial(_our_metrics, checked, metrics, experiment.convention),
-            count,
-            "lists",
-            note,
-        )
-    model = allrank_side.model_of(cfg, lists.width).to(device)
-    batches = allrank_side.loader(
-        lists, transform, batch_size=int(settings["batch_size"]), list_size=None
-    )
-    return Work(
-        partial(allrank_side.evaluated, model, batches, CUTOFFS, device),
-        partial(_allranks_metrics, checked),
-        count,
-        "lists",
-        f"batches of {settings['batch_size']} lists, all padded to {int(lists.lengths.max()):,}",
-    )
+    else:
+        model = peers.allrank_model(cfg, lists.width).to(device)
+        data = peers.allrank_loader(lists, transform, batch_size=batch_size, list_size=None)
+        call = partial(_allranks_evaluation, model, data, device)
+        answer = partial(_allranks_metrics, *scored)
+        note = f"batches of {batch_size} lists, all padded to {int(lists.lengths.max()):,}"
+    return Work(call, answer, count, "lists", note)
 
 
-def _scored(lists: Lists) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _scored(lists: Lists) -> tuple[Tensor, Tensor, Tensor]:
     """Random scores, no two of a list equal, with the labels and the mask."""
-    data = ItemTensors(lists, _no_features(lists.width))
-    batch = data.batch(np.arange(len(lists)))
-    rng = np.random.default_rng(0)
-    scores = rng.random(batch.labels.shape).argsort(-1)
-    return torch.from_numpy(scores).float(), batch.labels, batch.mask
+    mask = np.arange(lists.lengths.max()) < lists.lengths[:, None]
+    labels = np.zeros(mask.shape, np.float32)
+    labels[mask] = lists.labels
+    scores = np.random.default_rng(0).random(mask.shape).argsort(-1)
+    return torch.from_numpy(scores).float(), torch.from_numpy(labels), torch.from_numpy(mask)
 
 
-def _no_features(width: int) -> FeatureTransform:
-    zeros = np.zeros(width)
-    return FeatureTransform(zeros.astype(np.int8), zeros + 1, zeros, zeros, 0.0)
-
-
-def _our_metrics(lists: Lists, metrics: list[Metric], convention: Convention) -> Answer:
-    scores, labels, mask = _scored(lists)
-    values = [m(scores.double(), labels.double(), mask, convention) for m in metrics]
+def _our_metrics(
+    scores: Tensor, labels: Tensor, mask: Tensor, metrics: list[Metric], convention: Convention
+) -> Answer:
+    values = [metric(scores.double(), labels.double(), mask, convention) for metric in metrics]
     return {"ndcg": torch.stack(values, -1).flatten().tolist()}
 
 
-def _allranks_metrics(lists: Lists) -> Answer:
+def _allranks_metrics(scores: Tensor, labels: Tensor, mask: Tensor) -> Answer:
     ndcg = peers.need("allrank.models.metrics").ndcg
-    scores, labels, mask = _scored(lists)
-    values = ndcg(scores, labels.masked_fill(~mask, -1.0), ats=list(CUTOFFS))
+    values = ndcg(scores, labels.masked_fill(~mask, -1.0), ats=CUTOFFS)
     return {"ndcg": values.flatten().double().tolist()}
+
+
+@torch.no_grad()
+def _allranks_evaluation(model: Any, batches: Any, device: str) -> Any:
+    """NDCG at all cutoffs by its ``compute_metrics``."""
+    compute = peers.need("allrank.training.train_utils").compute_metrics
+    model.eval()
+    return compute({"ndcg": CUTOFFS}, model, batches, torch.device(device))

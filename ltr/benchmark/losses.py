@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from ltr.benchmark import peers
-from ltr.benchmark.work import OURS, Answer, Case, Work
+from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.console.compose import composed
 from ltr.console.configs import CONFIGS
 from ltr.experiment.build import bind
@@ -18,37 +18,15 @@ from ltr.typing import Loss
 
 GRADES = 5  # labels are 0 to 4
 PADDED = -1.0  # how allRank marks padding, in the labels
-
-# What allRank has: its function, and how our values of the lists become its one number. The
-# gradients of NeuralNDCG differ by what 20 more Sinkhorn iterations (50 to our 30) still move.
-ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
-    "neuralndcg": ("neuralNDCG", {}, "mean_nonempty"),
-    "neuralndcg_t": ("neuralNDCG_transposed", {}, "mean_nonempty"),
-    "lambdarank": (
-        "lambdaLoss",
-        {"weighing_scheme": "lambdaRank_scheme", "reduction_log": "natural"},
-        "sum",
-    ),
-    "lambdaloss": (
-        "lambdaLoss",
-        {"weighing_scheme": "ndcgLoss2PP_scheme", "reduction_log": "natural"},
-        "sum",
-    ),
-    "ranknet": ("rankNet", {}, "mean_pairs"),
-    "approxndcg": ("approxNDCGLoss", {}, "mean"),
-    "listnet": ("listNet", {}, "mean"),
-    "listmle": ("listMLE", {}, "mean"),
-    "rmse": ("pointwise_rmse", {"no_of_levels": GRADES}, "mean"),
-}
+# The gradients of NeuralNDCG differ by what 20 more Sinkhorn iterations (50 to our 30) still move.
 TOLERANCE = {"value": 1e-4, "gradient": 1e-2}
 
 
 def cases(sizes: DictConfig) -> list[Case]:
     """Every loss of ``configs/loss`` on a padded batch, then long lists."""
     batch, items = int(sizes.batch), int(sizes.list_size)
-    found = []
-    for name in sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml")):
-        found.append(case(name, batch, items, half_padded=True))
+    names = sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
+    found = [case(name, batch, items, half_padded=True) for name in names]
     for name, lengths in sizes.long_lists.items():
         found += [case(str(name), 1, int(n), half_padded=False) for n in lengths]
     return found
@@ -57,7 +35,7 @@ def cases(sizes: DictConfig) -> list[Case]:
 def case(loss: str, batch: int, items: int, *, half_padded: bool) -> Case:
     """A loss on ``batch`` lists of ``items`` items; ``half_padded``: half of them are padding."""
     settings = {"loss": loss, "batch": batch, "items": items, "half_padded": half_padded}
-    sides = (OURS, "allrank") if loss in ALLRANK else (OURS,)
+    sides = (OURS, "allrank") if loss in peers.ALLRANK else (OURS,)
     return Case(f"{loss} [{batch}, {items}]", settings, sides, TOLERANCE)
 
 
@@ -66,14 +44,14 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     scores, labels, mask = _batch(settings, device)
     name = str(settings["loss"])
     objective: Callable[[Tensor], Tensor]
-    function, knobs, reduction = ALLRANK.get(name, ("", {}, "mean"))
     if side == OURS:
         loss = bind(composed("train", f"loss={name}").loss, "loss")
-        scale = _scale(reduction, labels, mask)
-
-        objective = partial(_sum, loss, labels, mask, scale)
+        *_, reduction = peers.ALLRANK.get(name, ("mean",))
+        objective = partial(_sum, loss, labels, mask, _scale(reduction, labels, mask))
     else:
-        objective = _allranks(function, knobs, labels.masked_fill(~mask, PADDED), device)
+        objective = partial(
+            _allranks, name, peers.allrank_loss(name), labels.masked_fill(~mask, PADDED)
+        )
     return Work(
         call=partial(_forward_backward, objective, scores),
         answer=partial(_answer, objective, scores, mask),
@@ -123,14 +101,9 @@ def _pairs(labels: Tensor) -> int:
     return (sum(counts) ** 2 - sum(c * c for c in counts)) // 2
 
 
-def _allranks(
-    function: str, knobs: Mapping[str, Any], labels: Tensor, device: str
-) -> Callable[[Tensor], Tensor]:
-    peers.need("allrank")
-    loss = getattr(peers.need("allrank.models.losses"), function)
-    if function == "pointwise_rmse":  # its model ends in a sigmoid, our loss applies it
-        return lambda scores: loss(scores.sigmoid(), labels, **knobs)
-    return lambda scores: loss(scores, labels, **knobs)
+def _allranks(name: str, loss: Callable[..., Tensor], labels: Tensor, scores: Tensor) -> Tensor:
+    # RMSE: its model ends in a sigmoid, our loss applies it
+    return loss(scores.sigmoid() if name == "rmse" else scores, labels)
 
 
 def _sum(loss: Loss, labels: Tensor, mask: Tensor, scale: float, scores: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from ltr.benchmark import peers
-from ltr.benchmark.work import OURS, Answer, Case, Work
+from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.data.cache import forget_checks
 from ltr.data.files import LetorFiles
 from ltr.data.letor import read_letor
@@ -32,21 +32,14 @@ def cases(sizes: DictConfig, cache_dir: str, data: str | None) -> list[Case]:
 
     The file is ``data``, or is made once: synthetic lists until it has ``sizes.megabytes``.
     """
-    found = []
     path = Path(data) if data else _made(float(sizes.megabytes), Path(cache_dir))
-    megabytes = path.stat().st_size / 1e6
-    found.append(
-        Case(
-            f"read {megabytes:,.0f} MB",
-            {"path": str(path)},
-            (OURS, TO_CACHE, FROM_CACHE, SKLEARN, LIGHTGBM, ALLRANK),
-        )
-    )
-    queries = int(sizes.kept_queries)
-    found.append(
-        Case(f"open {queries:,} kept lists", {"queries": queries}, (OURS, FIRST_USE, FROM_DISK))
-    )
-    return found
+    size, queries = path.stat().st_size / 1e6, int(sizes.kept_queries)
+    readers = (OURS, TO_CACHE, FROM_CACHE, SKLEARN, LIGHTGBM, ALLRANK)
+    openers = (OURS, FIRST_USE, FROM_DISK)
+    return [
+        Case(f"read {size:,.0f} MB", {"path": str(path)}, readers),
+        Case(f"open {queries:,} kept lists", {"queries": queries}, openers),
+    ]
 
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
@@ -73,53 +66,59 @@ def _reader(
     """How a side reads, how its result is compared, what to say of it; ``place`` is its own."""
     if side == OURS:
         return partial(read_letor, path), _ours, "dense float32 in memory"
-    if side in (TO_CACHE, FROM_CACHE):
-        return _through_cache(side, path, place)
+    if side == TO_CACHE:
+        return _through_cache(path, place, anew=True), _ours, "hashed, parsed, written, mapped"
+    if side == FROM_CACHE:
+        return _through_cache(path, place, anew=False), _ours, "mapped"
     if side == LIGHTGBM:
-        return (
-            _lightgbm(path, place),
-            lambda data: {"rows": data.num_data()},
-            "binned; no query ids",
-        )
+        read = _lightgbm(path, place)
+        return read, lambda data: {"rows": data.num_data()}, "binned; no query ids"
     if side == SKLEARN:
         load = peers.need("sklearn.datasets").load_svmlight_file
         read = partial(load, str(path), query_id=True, dtype=np.float32)
         return read, lambda found: _sparse(*found), "sparse, not made dense"
     load = peers.need("allrank.data.dataset_loading").LibSVMDataset.from_svm_file
-    return (
-        partial(load, str(path)),
-        lambda data: {
-            "rows": sum(map(len, data.y_by_qid)),
-            "features": _digest(data.X_by_qid),
-            "labels": _digest(data.y_by_qid),
-        },
-        "dense float64",
-    )
+    return partial(load, str(path)), _allranks, "dense float64"
 
 
 def _ours(lists: Lists) -> Answer:
-    return {
-        "rows": lists.items,
-        "features": _digest([lists.features]),
-        "labels": _digest([lists.labels]),
-    }
+    return _digests(lists.items, [lists.features], [lists.labels])
 
 
-def _through_cache(
-    side: str, path: Path, place: Path
-) -> tuple[Callable[[], Any], Callable[[Any], Answer], str]:
+def _allranks(data: Any) -> Answer:
+    return _digests(sum(map(len, data.y_by_qid)), data.X_by_qid, data.y_by_qid)
+
+
+def _sparse(features: Any, labels: NDArray[np.float64], qids: NDArray[np.int64]) -> Answer:
+    rows = range(0, features.shape[0], _ROWS)
+    dense = (features[first : first + _ROWS].toarray() for first in rows)
+    return _digests(features.shape[0], dense, [labels])
+
+
+def _digests(rows: int, features: Iterable[Any], labels: Iterable[Any]) -> Answer:
+    """Of the values in float32, however they are cut into arrays."""
+
+    def digest(arrays: Iterable[Any]) -> str:
+        sha256 = hashlib.sha256()
+        for array in arrays:
+            sha256.update(np.ascontiguousarray(array, np.float32).tobytes())
+        return sha256.hexdigest()[:16]
+
+    return {"rows": rows, "features": digest(features), "labels": digest(labels)}
+
+
+def _through_cache(path: Path, place: Path, *, anew: bool) -> Callable[[], Lists]:
     data, kept = place / "data", place / "cache"
     (data / "lists").mkdir(parents=True)
     (data / "lists" / "train.txt").symlink_to(path.resolve())
 
     def read() -> Lists:
-        if side == TO_CACHE:
+        if anew:
             shutil.rmtree(kept, ignore_errors=True)
         dataset = LetorFiles(name="letor", folder="lists", data_dir=data, cache_dir=kept)
         return dataset.split("train")
 
-    note = "hashed, parsed, written, mapped" if side == TO_CACHE else "mapped"
-    return read, _ours, note
+    return read
 
 
 def _lightgbm(path: Path, place: Path) -> Callable[[], Any]:
@@ -135,23 +134,6 @@ def _lightgbm(path: Path, place: Path) -> Callable[[], Any]:
     sizes = "".join(f"{n}\n" for n in counts.values())
     plain.with_name(f"{plain.name}.query").write_text(sizes)
     return lambda: lightgbm.Dataset(str(plain), params={"verbose": -1}).construct()
-
-
-def _sparse(features: Any, labels: NDArray[np.float64], qids: NDArray[np.int64]) -> Answer:
-    rows = range(0, features.shape[0], _ROWS)
-    return {
-        "rows": features.shape[0],
-        "features": _digest(features[first : first + _ROWS].toarray() for first in rows),
-        "labels": _digest([labels]),
-    }
-
-
-def _digest(arrays: Any) -> str:
-    """Of the values in float32, however they are cut into arrays."""
-    sha256 = hashlib.sha256()
-    for array in arrays:
-        sha256.update(np.ascontiguousarray(array, np.float32).tobytes())
-    return sha256.hexdigest()[:16]
 
 
 def _open_kept(side: str, queries: int, cache_dir: str) -> Work:

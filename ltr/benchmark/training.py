@@ -1,4 +1,4 @@
-"""Epochs of training with the paper's Web30K model, ours and allRank's; LightGBM for context."""
+"""Training with the paper's Web30K model: epochs, ours and the peers'; whole runs on a GPU."""
 
 import shutil
 import tempfile
@@ -10,26 +10,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch.utils.flop_counter import FlopCounterMode
 
-from ltr.benchmark import allrank_side, peers
-from ltr.benchmark.work import OURS, Answer, Case, Work
+from ltr.benchmark import peers
+from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.console.compose import composed
+from ltr.console.configs import CONFIGS
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import Experiment, build
+from ltr.experiment.run import run
 from ltr.training.record import Record
 from ltr.training.trainer import Trainer
 
+LOSSES = ("neuralndcg", "lambdarank", "listnet")
 LIGHTGBM = "lightgbm"
 VALI = 4  # lists that ours evaluates after every epoch: the loop has no way to leave it out
 
 
 def cases(sizes: DictConfig) -> list[Case]:
     """One epoch with each of three losses, batches of 64 lists of at most 240 items."""
-    return [case(loss, sizes, int(sizes.train_lists)) for loss in allrank_side.LOSSES]
+    return [case(loss, sizes, int(sizes.train_lists)) for loss in LOSSES]
 
 
 def case(loss: str, sizes: DictConfig, lists: int) -> Case:
@@ -44,8 +47,33 @@ def case(loss: str, sizes: DictConfig, lists: int) -> Case:
     return Case(f"{loss}, {lists:,} lists", settings, sides)
 
 
+def whole_runs(sizes: DictConfig) -> list[Case]:
+    """The paper's run of 100 epochs, and one such run for each of the 16 neural rows of Table 3."""
+    rows = table3_rows()
+    size = f"{sizes.run_queries:,} lists"
+    common = {"queries": int(sizes.run_queries), "epochs": int(sizes.run_epochs)}
+    paper = common | {"rows": [rows["NeuralNDCG@max"]]}
+    every = common | {"rows": list(rows.values())}
+    return [
+        Case(f"{sizes.run_epochs} epochs of NeuralNDCG, {size}", paper, (OURS,)),
+        Case(f"{len(rows)} neural rows, {sizes.run_epochs} epochs each, {size}", every, (OURS,)),
+    ]
+
+
+def table3_rows() -> dict[str, list[str]]:
+    """What the neural rows of the paper's Table 3 override."""
+    table: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "tables/neuralndcg_table3.yaml"))
+    return {
+        label: overrides
+        for label, overrides in table["rows"].items()
+        if not any(override.startswith("model=") for override in overrides)
+    }
+
+
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """An epoch for one side; the same lists, sizes, optimiser and learning rate."""
+    """An epoch, or whole runs, for one side; the same lists, sizes, optimiser, learning rate."""
+    if "rows" in settings:
+        return _whole_runs(settings, device, cache_dir)
     cfg = config_of(settings, device, cache_dir)
     experiment = build(cfg)
     lists = experiment.dataset.split("train")
@@ -53,7 +81,7 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     torch.manual_seed(0)
     folder, flops = Path(tempfile.mkdtemp()), None
     if side == OURS:
-        flops = len(lists) * flops_of_a_list(experiment, lists, transform)
+        flops = len(lists) * _flops_of_a_list(experiment, lists, transform)
         call, answer, note = _ours(experiment, lists, transform, folder)
     elif side == LIGHTGBM:
         call, answer, note = _lightgbm(lists)
@@ -67,30 +95,18 @@ def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictC
     """The config of ``train.py`` for these settings: the paper's model on synthetic lists."""
     return composed(
         "train",
-        "dataset=synthetic",
-        f"dataset.queries={settings['queries']}",
+        *_on_synthetic(settings, device, cache_dir),
         f"loss={settings['loss']}",
         f"batch_size={settings['batch_size']}",
         f"list_size={settings['list_size']}",
-        f"device={device}",
-        f"cache_dir='{cache_dir}'",
         "metrics=[ndcg@5]",
         "epochs=100000",  # the benchmark asks for one after the other
     )
 
 
-def flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> float:
-    """Operations of the model's matrix products, forward and backward: mean of the first batch."""
-    settings = experiment.settings
-    some = first_lists(lists, min(len(lists), settings.batch_size))
-    data = ItemTensors(some, transform, experiment.device)
-    batch = next(
-        train_batches(data, batch_size=len(some), list_size=settings.list_size, seed=0, epoch=0)
-    )
-    model = experiment.model(lists.width).to(experiment.device)
-    with FlopCounterMode(display=False) as counter:
-        model(batch.features, batch.mask, batch.ranks).sum().backward()
-    return counter.get_total_flops() / len(some)
+def _on_synthetic(settings: Mapping[str, Any], device: str, cache_dir: str) -> list[str]:
+    queries = f"dataset.queries={settings['queries']}"
+    return ["dataset=synthetic", queries, f"device={device}", f"cache_dir='{cache_dir}'"]
 
 
 def first_lists(lists: Lists, count: int) -> Lists:
@@ -103,6 +119,20 @@ def first_lists(lists: Lists, count: int) -> Lists:
         lists.qids[:count],
         f"{lists.digest}-first-{count}",
     )
+
+
+def _flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> float:
+    """Operations of the model's matrix products, forward and backward: mean of the first batch."""
+    settings = experiment.settings
+    some = first_lists(lists, min(len(lists), settings.batch_size))
+    data = ItemTensors(some, transform, experiment.device)
+    batch = next(
+        train_batches(data, batch_size=len(some), list_size=settings.list_size, seed=0, epoch=0)
+    )
+    model = experiment.model(lists.width).to(experiment.device)
+    with FlopCounterMode(display=False) as counter:
+        model(batch.features, batch.mask, batch.ranks).sum().backward()
+    return counter.get_total_flops() / len(some)
 
 
 def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, folder: Path) -> Any:
@@ -118,47 +148,42 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, fol
     )
     optimizer = experiment.optimizer(model.parameters())
     trainer = Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
-    vali = first_lists(lists, min(VALI, len(lists)))
-    data = {
-        "train": ItemTensors(lists, transform, device),
-        "vali": ItemTensors(vali, transform, device),
-    }
+    splits = {"train": lists, "vali": first_lists(lists, min(VALI, len(lists)))}
+    data = {split: ItemTensors(some, transform, device) for split, some in splits.items()}
 
     def epoch() -> None:
         """The next epoch of one run."""
         record.settings = replace(record.settings, epochs=record.progress.epoch + 1)
         trainer.fit(data)
 
-    note = f"with its checkpoint, history and {len(vali)} validation lists"
+    note = f"with its checkpoint, history and {len(splits['vali'])} validation lists"
     return epoch, {**_parameters(model), "items": lists.items}, note
 
 
 def _allranks(
-    cfg: DictConfig,
-    experiment: Experiment,
-    lists: Lists,
-    transform: FeatureTransform,
-    loss_name: str,
+    cfg: DictConfig, experiment: Experiment, lists: Lists, transform: FeatureTransform, name: str
 ) -> Any:
-    device = str(experiment.device)
-    model = allrank_side.model_of(cfg, lists.width).to(device)
-    function, knobs = allrank_side.LOSSES[loss_name]
-    loss = partial(getattr(peers.need("allrank.models.losses"), function), **knobs)
-    batches = allrank_side.loader(
-        lists, transform, batch_size=int(cfg.batch_size), list_size=int(cfg.list_size)
-    )
+    device, loss = experiment.device, peers.allrank_loss(name)
+    model = peers.allrank_model(cfg, lists.width).to(device)
+    sizes = {"batch_size": int(cfg.batch_size), "list_size": int(cfg.list_size)}
+    batches = peers.allrank_loader(lists, transform, **sizes)
     optimizer = experiment.optimizer(model.parameters())
-    call = partial(allrank_side.train_epoch, model, loss, optimizer, batches, device)
-    return call, _parameters(model), "steps alone, no evaluation"
+    step = peers.need("allrank.training.train_utils").loss_batch
+
+    def epoch() -> None:
+        """The steps of one epoch, without its evaluations."""
+        model.train()
+        for batch in batches:
+            features, labels, ranks = (tensor.to(device) for tensor in batch)
+            step(model, loss, features, labels, ranks, None, optimizer)
+
+    return epoch, _parameters(model), "steps alone, no evaluation"
 
 
 def _lightgbm(lists: Lists) -> Any:
     lightgbm = peers.need("lightgbm")
-    params = {
-        "objective": "lambdarank",
-        "num_threads": torch.get_num_threads(),
-        "verbose": -1,
-    }
+    threads = torch.get_num_threads()
+    params = {"objective": "lambdarank", "num_threads": threads, "verbose": -1}
     data = lightgbm.Dataset(
         np.asarray(lists.features), np.asarray(lists.labels), group=lists.lengths, params=params
     )
@@ -168,5 +193,22 @@ def _lightgbm(lists: Lists) -> Any:
     return booster.update, answer, "one tree of 31 leaves over all items: another model"
 
 
-def _parameters(model: torch.nn.Module) -> Answer:
+def _parameters(model: torch.nn.Module) -> dict[str, float]:
     return {"parameters": sum(p.numel() for p in model.parameters())}
+
+
+def _whole_runs(settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
+    """All runs one after the other, reading and testing included."""
+    common = [*_on_synthetic(settings, device, cache_dir), f"epochs={settings['epochs']}"]
+    configs = [composed("train", *common, *row) for row in settings["rows"]]
+
+    def runs() -> None:
+        for cfg in configs:
+            with tempfile.TemporaryDirectory() as folder:
+                run(cfg, Path(folder), {"loss": str(cfg.loss["_target_"])})
+
+    lists = int(settings["queries"]) * int(settings["epochs"]) * len(configs)
+    experiment = build(configs[0])
+    train = experiment.dataset.split("train")
+    flops = lists * _flops_of_a_list(experiment, train, experiment.fit_transform(train))
+    return Work(runs, lambda: {}, lists, "lists", "one run after the other", flops=flops)

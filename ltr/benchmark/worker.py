@@ -1,20 +1,64 @@
-"""The process of one side: prepares, checks and times what its parent asks for, line by line.
+"""What a subject gives, and the process of one side, which makes, checks and times it.
 
-One JSON object a line on stdin and stdout; whatever else prints goes to stderr.
+One JSON object a line on stdin and stdout; whatever else prints goes to stderr. Importing this, and
+working on the CPU, needs no torch: reading does without.
 """
 
+import ctypes
+import gc
 import importlib
 import json
 import os
 import resource
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from ltr.benchmark.measuring import peak_of, seconds_of
-from ltr.benchmark.work import Work
+import numpy as np
+
+Answer = Mapping[str, float | str | list[float]]
+
+OURS = "ours"
+_CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+_PROFILED = 15  # operators, those that take most time
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured of every side, and set side by side.
+
+    ``tolerance``: how far each part of a peer's answer may lie from ours, relative to the largest
+    absolute value of ours; what is not named must be equal.
+    """
+
+    name: str  # unique in its subject
+    settings: Mapping[str, Any]  # for ``make`` of the subject, JSON
+    sides: tuple[str, ...]  # who takes part, ``ours`` first
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a side does in a case, ready to run.
+
+    ``answer`` is what it computes, compared with the other sides' before anything is timed: the
+    parts that two sides both name.
+    """
+
+    call: Callable[[], object]  # what is timed
+    answer: Callable[[], Answer]
+    amount: float = 1  # how much one call does,
+    unit: str = "passes"  # in this, such as ``lists`` or ``MB``
+    note: str = ""  # what to say beside the row
+    bytes_needed: int | None = None  # of the result itself, where memory is measured against it
+    flops: float | None = None  # operations of the model in one call, where they are known
+    close: Callable[[], object] = lambda: None  # called when the case is done
 
 
 class Worker:
@@ -23,7 +67,7 @@ class Worker:
     def __init__(self, subject: str, side: str, options: Mapping[str, Any]) -> None:
         """Limit itself to ``options``: device, threads, memory_limit in bytes, cache_dir.
 
-        ``subject``: a module with ``make``, such as ``losses``.
+        ``subject``: a module with ``make``, such as ``ltr.benchmark.losses``.
         """
         # Of the subjects this one alone is imported: reading needs no torch.
         self.make = importlib.import_module(subject).make
@@ -36,22 +80,24 @@ class Worker:
             limit = int(options["memory_limit"])
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
-    def obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to a request ``{"do": ..., ...}``."""
+    def reply(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to ``{"do": ..., ...}``, or why there is none: ``{"failed": ...}``."""
+        try:
+            return self._obey(request)
+        except Exception as error:
+            traceback.print_exc()
+            text = " ".join(str(error).split())
+            if isinstance(error, MemoryError) or any(mark in text for mark in _NO_MEMORY):
+                return {"failed": "does not fit into memory"}
+            return {"failed": f"{type(error).__name__}: {text[:160]}"}
+
+    def _obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["do"] == "prepare":
             self.finish()  # free the last case's memory first
-            work: Work = self.make(
-                self.side, request["settings"], self.device, str(self.options["cache_dir"])
-            )
-            self.work = work
-            return {
-                "amount": work.amount,
-                "unit": work.unit,
-                "note": work.note,
-                "bytes_needed": work.bytes_needed,
-                "flops": work.flops,
-                "threads": self._threads(),
-            }
+            place = str(self.options["cache_dir"])
+            self.work = self.make(self.side, request["settings"], self.device, place)
+            told = ("amount", "unit", "note", "bytes_needed", "flops")
+            return {key: getattr(self.work, key) for key in told} | {"threads": self._threads()}
         assert self.work is not None
         if request["do"] == "answer":
             return {"answer": dict(self.work.answer())}
@@ -60,9 +106,7 @@ class Worker:
             return {"seconds": seconds, "bytes": peak}
         if request["do"] == "time":
             return {"seconds": seconds_of(self.work.call, self.device, request["times"])}
-        from ltr.benchmark.profiling import profiled
-
-        return {"table": profiled(self.work.call, self.device)}
+        return {"profile": _profile(self.work.call, self.device)}
 
     def finish(self) -> None:
         """Let go of the case."""
@@ -76,32 +120,107 @@ class Worker:
         return int(self.options["threads"] or os.cpu_count() or 1)
 
 
-def reply_to(worker: Worker, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The reply, or why there is none: ``{"failed": ...}``."""
-    try:
-        return worker.obey(request)
-    except Exception as error:
-        traceback.print_exc()
-        text = " ".join(str(error).split())
-        if isinstance(error, MemoryError) or any(mark in text for mark in _NO_MEMORY):
-            return {"failed": "does not fit into memory"}
-        return {"failed": f"{type(error).__name__}: {text[:160]}"}
+def seconds_of(call: Callable[[], object], device: str, times: int = 1) -> float:
+    """Wall-clock seconds of one call, the mean over ``times`` calls in a row.
+
+    On a GPU the clock is read only when it has nothing left to do.
+    """
+    _wait(device)
+    began = time.perf_counter()
+    for _ in range(times):
+        call()
+    _wait(device)
+    return (time.perf_counter() - began) / times
 
 
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+def peak_of(call: Callable[[], object], device: str) -> tuple[float, int]:
+    """Seconds of one call, and the bytes it held at its peak beyond those held before.
+
+    On the CPU these are resident bytes: memory that earlier calls freed is given back to the system
+    first, and the kernel's high-water mark is set back (``/proc/self/clear_refs``). On a GPU they
+    are what PyTorch's allocator gave out.
+    """
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        _wait(device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        seconds = seconds_of(call, device)
+        return seconds, torch.cuda.max_memory_allocated() - before
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).malloc_trim(0)
+    _CLEAR_REFS.write_text("5")  # 5: set VmHWM back to what is resident now
+    before = _status("VmRSS")
+    seconds = seconds_of(call, device)
+    return seconds, max(0, _status("VmHWM") - before)
 
 
-def main(subject: str, side: str, options: Mapping[str, Any], out: TextIO) -> None:
-    """Serve until stdin ends."""
+def _wait(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _status(key: str) -> int:
+    """A line of ``/proc/self/status`` in bytes."""
+    (line,) = [line for line in _STATUS.read_text().splitlines() if line.startswith(f"{key}:")]
+    return int(line.split()[1]) * 1024
+
+
+def _profile(call: Callable[[], object], device: str) -> str:
+    """A table of the operators that one call spends most time in, largest first."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities, key = [ProfilerActivity.CPU], "self_cpu_time_total"
+    if device == "cuda":
+        activities, key = [*activities, ProfilerActivity.CUDA], "self_device_time_total"
+    with profile(activities=activities) as record:
+        call()
+    averages = record.key_averages()
+    return averages.table(sort_by=key, row_limit=_PROFILED, max_name_column_width=40)
+
+
+def disagreement(ours: Answer, theirs: Answer, tolerance: Mapping[str, float]) -> str | None:
+    """What two answers differ in, in words; None if they agree.
+
+    >>> disagreement({"value": 2.0}, {"value": 2.001}, {"value": 1e-2})
+    >>> disagreement({"value": 2.0}, {"value": 2.1}, {"value": 1e-2})
+    'value differs by 0.05 of the largest, 0.01 is allowed'
+    >>> disagreement({"rows": 3.0}, {"lines": 3.0}, {})
+    'the answers have nothing in common to compare'
+    """
+    common = [key for key in ours if key in theirs]
+    if not common:
+        return "the answers have nothing in common to compare"
+    for key in common:
+        a, b = ours[key], theirs[key]
+        if isinstance(a, str) or isinstance(b, str):
+            if a != b:
+                return f"{key}: ours {a}, theirs {b}"
+            continue
+        first, second = np.atleast_1d(a), np.atleast_1d(b)
+        if len(first) != len(second):
+            return f"{key}: ours has {len(first)} values, theirs {len(second)}"
+        largest = np.abs(first).max(initial=0.0)
+        gap = np.abs(first - second).max(initial=0.0)
+        allowed = tolerance.get(key, 0.0)
+        if not gap <= allowed * largest:  # not: NaN is a difference
+            share = gap / largest if largest else gap
+            return f"{key} differs by {share:.2g} of the largest, {allowed:g} is allowed"
+    return None
+
+
+def serve() -> None:
+    """Reply until stdin ends; subject, side and options are the arguments of the process."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     warnings.simplefilter("ignore")  # of the peers, about the versions they run with
-    worker = Worker(subject, side, options)
+    worker = Worker(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
     for line in sys.stdin:
-        out.write(json.dumps(reply_to(worker, json.loads(line))) + "\n")
+        out.write(json.dumps(worker.reply(json.loads(line))) + "\n")
         out.flush()
     worker.finish()
-
-
-if __name__ == "__main__":
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), replies)

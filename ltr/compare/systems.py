@@ -1,16 +1,16 @@
-"""Runs grouped into systems: the same config apart from seed and fold."""
+"""Finished runs found on disk, grouped into systems: the same config apart from seed and fold."""
 
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ltr.compare.naming import name_systems
 from ltr.console.keys import Kind, without
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RESULTS, RunFolder
 from ltr.statistics import SystemValues
 
 
@@ -128,3 +128,130 @@ def _check_complete(system: System) -> None:
             f"{system.name}: seed {seed} has no run of {repeat}, as other seeds have: run what is "
             "missing, or leave that seed out"
         )
+
+
+def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
+    """The finished runs in ``paths``, and the folders of runs that are not finished.
+
+    A path is a run folder, a folder with runs at any depth, or a pattern such as ``'outputs/*'``.
+
+    Raises:
+        DataError: a path leads to no finished run, or a file is damaged.
+    """
+    found: dict[Path, RunFolder] = {}
+    unfinished: dict[Path, None] = {}
+    for path in paths:
+        folders = [Path(path)] if Path(path).exists() else _matching(path)
+        files = [file for folder in folders for file in _results_under(folder)]
+        if not files:
+            raise DataError(
+                f"{path}: no results.json there or below; give the folder of a finished run of "
+                "train.py, or one that holds such folders"
+            )
+        for file in files:
+            found.setdefault(file.parent.resolve(), _read(file))
+        for folder in folders:
+            configs = sorted(folder.rglob(".hydra/config.yaml")) if folder.is_dir() else []
+            for run in (config.parents[1] for config in configs):
+                if not RunFolder(run).finished:
+                    unfinished[run] = None
+    return list(found.values()), list(unfinished)
+
+
+def _matching(pattern: str) -> list[Path]:
+    base = Path(pattern).anchor
+    return sorted(Path(base).glob(pattern[len(base) :]))
+
+
+def _results_under(folder: Path) -> list[Path]:
+    if folder.name == RESULTS:
+        return [folder]
+    if (folder / RESULTS).is_file():
+        return [folder / RESULTS]
+    return sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
+
+
+def _read(file: Path) -> RunFolder:
+    run = RunFolder(file.parent)
+    try:
+        _ = run.seed, run.repeat, run.digest, run.convention, run.results["choices"]
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(f"{file}: not what train.py writes; run it again") from None
+    return run
+
+
+_ABSENT = object()
+
+
+def name_systems(systems: Sequence[tuple[Sequence[RunFolder], dict[str, Any]]]) -> list[str]:
+    """A name for each system, such as ``loss=neuralndcg`` or ``epochs=0``; no two are the same.
+
+    Named are the choices of a group that differ, and the keys that differ and were typed for some
+    run; a key that only follows from a choice is not. Where that does not tell two apart, every
+    key that differs between those two is named.
+
+    Args:
+        systems: runs and config of each.
+    """
+    choices = [dict(runs[0].results["choices"]) for runs, _ in systems]
+    configs = [_flat(config) for _, config in systems]
+    if len(systems) == 1:
+        (only,) = choices
+        return [_joined({key: only[key] for key in ("model", "loss") if key in only})]
+    groups = [key for key in _differing(choices) if key not in ("metrics_as", "experiment")]
+    typed = {key for runs, _ in systems for run in runs for key in _typed(run)}
+    keys = [key for key in _differing(configs) if key in typed]
+    names = [
+        _joined(_present(choice, groups) | _present(config, keys)) or "default"
+        for choice, config in zip(choices, configs, strict=True)
+    ]
+    for name in [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        same = [i for i, other in enumerate(names) if other == name]
+        apart = _differing([configs[i] for i in same])
+        for i in same:
+            more = _joined(_present(configs[i], apart))
+            names[i] = ", ".join(part for part in (name, more) if part)
+    return names
+
+
+def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
+    """``{"optimizer.lr": 0.001, ...}``."""
+    if not isinstance(node, dict) or not node:
+        return {prefix: node}
+    return {
+        key: value
+        for name, below in node.items()
+        for key, value in _flat(below, f"{prefix}.{name}" if prefix else str(name)).items()
+    }
+
+
+def _differing(mappings: Sequence[dict[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping)
+    return [
+        key
+        for key in keys
+        if any(m.get(key, _ABSENT) != mappings[0].get(key, _ABSENT) for m in mappings)
+    ]
+
+
+def _present(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: mapping[key] for key in keys if key in mapping}
+
+
+def _joined(parts: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={_text(value)}" for key, value in parts.items())
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _typed(run: RunFolder) -> list[str]:
+    """The keys on the run's command line, as Hydra kept it; none where it did not."""
+    return [item.lstrip("+~").partition("=")[0] for item in run.overrides]

@@ -1,1 +1,1 @@
-"""The figures of the papers, and what every plot is drawn with."""
+"""The one look of all plots and pages, and the figures that ``scripts/figures.py`` draws."""

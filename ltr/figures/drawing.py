@@ -22,6 +22,9 @@ BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
     "#000000", "#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9",
 )  # fmt: skip
 GREY = "#666666"
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
+# Of the verdicts, in the order of ``ltr.statistics.WORDS``.
+_VERDICTS = {"blue": BLUE, "orange": ORANGE, "purple": PURPLE, "green": GREEN, "grey": GREY}
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -125,6 +128,34 @@ def page(title: str, caption: str, *, width: float, height: float) -> Figure:
         linespacing=_LINE * 72 / _CAPTION_SIZE,
     )
     return figure
+
+
+def verdict_colours() -> dict[str, str]:
+    """The colour of each word of a verdict, in every plot and page."""
+    from ltr.statistics import WORDS  # late: its import takes longer than a figure without verdicts
+
+    return dict(zip(WORDS, _VERDICTS.values(), strict=True))
+
+
+def verdict_key() -> str:
+    """The same for a caption: ``Blue: better, orange: worse, ...``."""
+    key = zip(_VERDICTS, verdict_colours(), strict=True)
+    return ", ".join(f"{name}: {word}" for name, word in key).capitalize()
+
+
+def verdict_css() -> str:
+    """``--better`` and the like for text on a page: darker on white, lighter on black."""
+
+    def inks(other: int, share: float) -> str:
+        """Every colour mixed with a share of black, 0, or white, 255."""
+        mixed = {
+            word: bytes(round((1 - share) * part + share * other) for part in bytes.fromhex(c[1:]))
+            for word, c in verdict_colours().items()
+        }
+        return f":root {{ {' '.join(f'--{word}: #{ink.hex()};' for word, ink in mixed.items())} }}"
+
+    dark = f"@media (prefers-color-scheme: dark) {{ {inks(255, 0.4)} }}"
+    return f"{inks(0, 0.25)}\n{dark}\n@media print {{ {inks(0, 0.45)} }}\n"
 
 
 def written(values: list[float]) -> str:

@@ -11,7 +11,7 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from ltr.figures.checks import as_list, check_whole, numbers, positive
+from ltr.figures.draw import as_list, check_whole, numbers, positive
 from ltr.figures.drawing import BLUE, ORANGE, Drawing, page, written
 from ltr.relaxations import rank_distribution, sampled_rank_distribution, sinkhorn
 

@@ -7,6 +7,7 @@ from ltr.statistics.values import Spread
 
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
 EQUIVALENT, UNDECIDED = "equivalent", "undecided"
+WORDS = (BETTER, WORSE, DIFFER, EQUIVALENT, UNDECIDED)
 
 Interval = tuple[float, float]
 

@@ -5,28 +5,18 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 import pandas as pd
-from tabulate import tabulate
+from tabulate import LATEX_ESCAPE_RULES, tabulate
 
 from ltr.tables.report import Block, Report
 
-# What LaTeX would read as a command or not print at all.
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "…": r"\dots{}",
-    "[": "{[}",  # at the start of a row it would belong to the line break before
-}
+# What tabulate's rules for LaTeX leave as it is.
+_MORE = str.maketrans(
+    {
+        "±": r"$\pm$",
+        "…": r"\dots{}",
+        "[": "{[}",  # at the start of a row it would belong to the line break before
+    }
+)
 
 
 def terminal(report: Report) -> str:
@@ -93,20 +83,16 @@ def latex(report: Report) -> str:
     lines += [f"% {key}: {value}" for key, value in report.facts]
     lines = [" ".join(line.split()) for line in lines]
     for number, block in enumerate(report.blocks, 1):
-        columns = "l" + "r" * (len(block.head) - 1)
+        rows = [[cell.text for cell in row] for row in block.rows]
+        sides = ["left", *["right"] * (len(block.head) - 1)]
+        table = tabulate(rows, block.head, "latex_booktabs", disable_numparse=True, colalign=sides)
         lines += [
             "",
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{latex_text(f'{report.title}. {block.title}: {block.note}.')}}}",
             rf"\label{{tab:{_label(report.name)}-{number}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            _line(block.head),
-            r"\midrule",
-            *(_line(tuple(cell.text for cell in row)) for row in block.rows),
-            r"\bottomrule",
-            r"\end{tabular}",
+            table.translate(_MORE),
             r"\par\smallskip\footnotesize",
             latex_text("; ".join(f"{key}: {value}" for key, value in report.facts)),
             r"\end{table}",
@@ -120,11 +106,9 @@ def latex_text(text: str) -> str:
     >>> latex_text("NDCG_5 & 50%")
     'NDCG\\_5 \\& 50\\%'
     """
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    return " & ".join(latex_text(cell) for cell in cells) + r" \\"
+    return "".join(LATEX_ESCAPE_RULES.get(character, character) for character in text).translate(
+        _MORE
+    )
 
 
 def _label(name: str) -> str:

@@ -7,6 +7,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ltr.figures.drawing import verdict_css
 from ltr.tables.report import Report
 
 _HERE = Path(__file__).parent
@@ -51,7 +52,7 @@ def page(
         report=report,
         pictures=[(picture, Markup(picture.svg)) for picture in pictures],
         details=[(title, _text(frame)) for title, frame in details],
-        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        style=Markup(verdict_css() + (_HERE / "page.css").read_text(encoding="utf-8")),
     )
 
 

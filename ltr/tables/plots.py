@@ -12,27 +12,24 @@ from matplotlib.ticker import MaxNLocator
 from ltr.figures.drawing import (
     BAND,
     BLUE,
-    GREEN,
-    GREY,
+    COLOURS,
     INK,
     LINE,
     ORANGE,
     PAPER,
-    PURPLE,
-    SKY,
     page_style,
     panels,
     svg,
+    verdict_colours,
 )
-from ltr.statistics.verdict import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
+from ltr.statistics.verdict import BETTER, DIFFER, UNDECIDED, WORSE
 from ltr.tables.measure import CUTOFFS, Measured
 from ltr.tables.page import Picture
 from ltr.tables.verdicts import Verdicts
 
 _WIDTH = 10.4  # inches, of every drawing
 _ROW = 0.24  # inches, a line of text
-_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
-_NAMED = len(_COLOURS)  # rows that a plot of many lines names, besides the baseline
+_NAMED = len(COLOURS)  # rows that a plot of many lines names, besides the baseline
 _TIE = 1e-9
 _TICKS = (1, 3, 5, 8, 10, 15, 20)  # of k that are written
 
@@ -188,7 +185,7 @@ def ndcg_against_k(
             if label not in named and label != baseline:
                 axes.plot(CUTOFFS, unit * (mean - less), color=LINE, linewidth=1)
         inside = [means[label] for label in named]
-        for label, colour in zip(named, _COLOURS, strict=False):
+        for label, colour in zip(named, COLOURS, strict=False):
             style: Any = {"color": colour, "marker": "o", "markersize": 3, "label": label}
             axes.plot(CUTOFFS, unit * (means[label] - less), **style)
         if baseline in means:
@@ -271,7 +268,10 @@ def matrix(judged: Verdicts) -> Figure | None:
     if not judged.pairs:
         return None
     labels = list(judged.stacked.values)
-    colours = {BETTER: BLUE, WORSE: ORANGE, DIFFER: PURPLE, EQUIVALENT: GREY, UNDECIDED: None}
+    faint = {
+        word: to_rgba(colour, 0.14 if word == UNDECIDED else 0.34)
+        for word, colour in verdict_colours().items()
+    }
     size = len(labels)
     figure = Figure(figsize=(_WIDTH, 1.6 + max(_ROW, 0.26) * size), layout="constrained")
     axes = figure.subplots()
@@ -280,10 +280,7 @@ def matrix(judged: Verdicts) -> Figure | None:
             pair = judged.pairs.get((row, column))
             if pair is None:
                 continue
-            colour = colours[pair.word]
-            if colour is not None:
-                faint = to_rgba(colour, 0.34 if pair.word != EQUIVALENT else 0.22)
-                axes.add_patch(_square(i, j, faint))
+            axes.add_patch(_square(i, j, faint[pair.word]))
             if size <= 24:
                 axes.text(j, i, _points(pair.difference), ha="center", va="center", fontsize=7.5)
     axes.set_xlim(-0.5, size - 0.5)
@@ -295,9 +292,9 @@ def matrix(judged: Verdicts) -> Figure | None:
     axes.grid(visible=False)
     for side in axes.spines.values():
         side.set_visible(False)
-    handles = [_square(0, 0, to_rgba(c, 0.34)) for c in (BLUE, ORANGE, PURPLE)]
-    handles += [_square(0, 0, to_rgba(GREY, 0.22)), _square(0, 0, "none", edge=LINE)]
-    words = ["row better", "row worse", "models differ", "equivalent", "undecided"]
+    said = {BETTER: "row better", WORSE: "row worse", DIFFER: "models differ"}
+    handles = [_square(0, 0, colour) for colour in faint.values()]
+    words = [said.get(word, word) for word in faint]
     axes.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
@@ -308,10 +305,10 @@ def _points(difference: float) -> str:
     return "0.0" if text in ("+0.0", "-0.0") else text
 
 
-def _square(i: int, j: int, colour: Any, edge: str = "none") -> Any:
+def _square(i: int, j: int, colour: Any) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, facecolor=colour, edgecolor=edge)
+    return Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, facecolor=colour, edgecolor="none")
 
 
 def _best(found: pd.DataFrame, metric: str, baseline: str) -> list[str]:

@@ -9,15 +9,12 @@ import pandas as pd
 from ltr.experiment.places import mixed
 from ltr.experiment.results import short_commit
 from ltr.metrics import Convention
-from ltr.statistics.verdict import BETTER, DIFFER, EQUIVALENT, UNDECIDED, WORSE
 from ltr.tables.measure import Measured
 from ltr.tables.numbers import over_repeats
 from ltr.tables.report import Block, Cell, plain
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.tables.verdicts import Verdicts, interval_covers
-
-TONES = {BETTER: "good", WORSE: "bad", DIFFER: "other", EQUIVALENT: "same", UNDECIDED: "open"}
 
 
 def blocks(
@@ -136,7 +133,7 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
                 Cell(signed(line["less_baseline"])),
                 Cell(between(line, "less_low", "less_high")),
                 Cell(p),
-                Cell(word, TONES.get(word, "")),
+                Cell(word, word),
             ]
         if with_published:
             mark = ""

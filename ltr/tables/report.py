@@ -10,8 +10,8 @@ class Cell:
 
     Attributes:
         text: as it is printed.
-        tone: what it says, for colour: ``good``, ``bad``, ``other``, ``same``, ``open``,
-            ``missing``, or nothing.
+        tone: what it says, for colour: the word of a verdict, ``good``, ``bad``, ``missing``, or
+            nothing.
     """
 
     text: str

@@ -239,7 +239,7 @@ def warm() -> None:
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
-    import ltr.compare.run
+    import ltr.compare.compare
     import ltr.data.published.prepare
     import ltr.experiment.apply
     import ltr.experiment.evaluate_scores

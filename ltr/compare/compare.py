@@ -1,19 +1,70 @@
-"""``scripts/compare.py``'s work: find the runs, compare the systems, print and keep it."""
+"""Compare finished runs: ``scripts/compare.py``."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ltr.compare.order import Order
-from ltr.compare.report import Findings, text
-from ltr.compare.runs import find_runs
-from ltr.compare.systems import System, group, values_of
+from omegaconf import DictConfig
+
+from ltr.compare.findings import Findings, report, write_plot
+from ltr.compare.systems import System, find_runs, group, values_of
+from ltr.console.values import number, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.experiment.places import mixed
 from ltr.experiment.results import short_commit
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
 from ltr.whole import make_folder, write_whole
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the user asked for.
+
+    Attributes:
+        paths: run folders, folders that hold runs, or patterns of either.
+        metric: a column of ``queries.csv``; None: the metric that the runs were selected on.
+        margin: the largest difference that does not matter.
+        alpha: of every test.
+        baseline: name of the system that the others are compared with, or a part of it.
+        published: a number to set the systems beside.
+        seed: of all draws.
+        samples: of the bootstrap and the randomisation test.
+        write: the folder of tables and plot; None: only print.
+    """
+
+    paths: tuple[str, ...]
+    metric: str | None
+    margin: float
+    alpha: float
+    baseline: str | None
+    published: float | None
+    seed: int
+    samples: int
+    write: str | None
+
+
+def compare_order(cfg: DictConfig) -> Order:
+    """The order in a config.
+
+    Raises:
+        ConfigError: no run is given, or a value is wrong.
+    """
+    paths = texts(cfg, "runs")
+    if not paths:
+        raise ConfigError("give run folders, or folders that hold runs, such as outputs/<sweep>")
+    return Order(
+        paths=paths,
+        metric=text(cfg, "metric"),
+        margin=number(cfg, "margin"),
+        alpha=number(cfg, "alpha"),
+        baseline=text(cfg, "baseline"),
+        published=None if cfg.published is None else number(cfg, "published"),
+        seed=whole(cfg, "seed", least=0),
+        samples=whole(cfg, "samples", least=0),
+        write=text(cfg, "write"),
+    )
 
 
 def compare(order: Order) -> str:
@@ -24,18 +75,16 @@ def compare(order: Order) -> str:
     """
     runs, unfinished = find_runs(order.paths)
     findings = findings_of(runs, order)
-    parts = [text(findings)]
+    parts = [report(findings)]
     if unfinished:
         parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
     if order.write is None:
         parts.append("write=FOLDER keeps this with the p of every test, and draws it")
     else:
-        from ltr.compare.plot import write_plot  # matplotlib only where it is asked
-
         folder = Path(order.write)
         make_folder("write", folder)
         markdown = folder / "compare.md"
-        write_whole(markdown, text(findings, markdown=True) + "\n")
+        write_whole(markdown, report(findings, markdown=True) + "\n")
         paths = [markdown, *write_plot(findings, folder)]
         parts.append(f"kept in {folder} ({', '.join(path.name for path in paths)})")
     return "\n\n".join(parts)

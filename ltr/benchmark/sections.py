@@ -1,0 +1,246 @@
+"""What was measured as tables, beside its goals: for the terminal and ``docs/benchmarks.md``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from ltr.benchmark.comparison import Row, spread
+from ltr.benchmark.worker import OURS
+from ltr.errors import ConfigError
+from ltr.whole import write_whole
+
+TITLES = {
+    "losses": "Losses: forward and backward",
+    "reader": "Reading LETOR text",
+    "training": "Training",
+    "evaluation": "Evaluation",
+    "growth": "How cost grows",
+}
+HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
+GOAL_HEAD = ("goal", "bound", "reached", "")
+ABOUT = """# Benchmarks
+
+Written by `make bench`; each section is of one run, on the machine it names, and is replaced by the
+next run of its kind. "to ours" is a side's time and memory over ours: above 1, ours is faster, or
+smaller. Times are medians of samples that the sides take in turns, each side in its own process;
+peak memory is what one call holds at its peak beyond what was held before it. Before anything is
+timed, the results are compared; what differs is not timed.
+"""
+TIME, MEMORY, NEEDED = "median", "bytes", "bytes_needed"  # of a row
+_ELSEWHERE = ("command", "settings")  # the one stands above, the others are the command's
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the row of ``side`` in the case that begins with ``case``."""
+
+    case: str
+    side: str = OURS
+    what: str = TIME
+
+    def of(self, rows: Sequence[Row]) -> float | None:
+        """The figure; None if it was not measured."""
+        for row in rows:
+            if row.case.startswith(self.case) and row.side == self.side:
+                return None if row.median is None else getattr(row, self.what)
+        return None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """``top`` over ``bottom`` is to be at most, or at least, ``bound``."""
+
+    text: str  # what is claimed, in words
+    subject: str
+    top: Figure
+    bottom: Figure | None  # None: ``top`` itself is bounded, in seconds
+    bound: float
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    at_most: bool = True
+
+    def verdict(self, rows: Sequence[Row]) -> tuple[str, str, str]:
+        """Bound, what was reached, and whether that is enough, in words."""
+        unit = " s" if self.bottom is None else " x"
+        bound = f"{'<=' if self.at_most else '>='} {self.bound:g}{unit}"
+        top = self.top.of(rows)
+        bottom = 1.0 if self.bottom is None else self.bottom.of(rows)
+        if top is None or not bottom:
+            return bound, "-", "not measured"
+        found = top / bottom
+        met = found <= self.bound if self.at_most else found >= self.bound
+        return bound, f"{found:.3g}{unit}", "met" if met else "not met"
+
+
+def _beats(
+    text: str, subject: str, case: str, bound: float, *devices: str, peer: str = "allrank",
+    what: str = TIME,
+) -> Goal:  # fmt: skip
+    """A peer takes at least ``bound`` times what ours takes."""
+    top, bottom = Figure(case, peer, what), Figure(case, OURS, what)
+    return Goal(text, subject, top, bottom, bound, devices or ("cpu", "cuda"), at_most=False)
+
+
+_CPU, _GPU = ("cpu",), ("cuda",)
+_NEURALNDCG, _LAMBDARANK = Figure("neuralndcg [64"), Figure("lambdarank [64")
+_LONG = (
+    Figure("neuralndcg [1, 20000", what=MEMORY),
+    Figure("neuralndcg [1, 5000", what=MEMORY),
+)
+_READ = Figure("read", what=MEMORY), Figure("read", what=NEEDED)
+GOALS = [
+    _beats("NeuralNDCG faster than allRank", "losses", "neuralndcg [64", 10, "cpu"),
+    _beats("NeuralNDCG faster than allRank", "losses", "neuralndcg [64", 20, "cuda"),
+    _beats(
+        "NeuralNDCG with less memory than allRank", "losses", "neuralndcg [64", 20, "cpu",
+        what=MEMORY,
+    ),
+    Goal(
+        "stretch: NeuralNDCG's time within that of LambdaRank", "losses", _NEURALNDCG, _LAMBDARANK,
+        3,
+    ),
+    _beats("RankNet faster than allRank", "losses", "ranknet [64", 3),
+    _beats("LambdaRank faster than allRank", "losses", "lambdarank [64", 3),
+    Goal("NeuralNDCG's memory from 5,000 to 20,000 items (linear: 4)", "losses", *_LONG, 5),
+    _beats("first parse faster than scikit-learn", "reader", "read", 5, "cpu", peer="scikit-learn"),
+    Goal("first parse: peak memory over the dense float32 array", "reader", *_READ, 1.3, _CPU),
+    Goal("a kept Web30K-sized set opens", "reader", Figure("open 18,919"), None, 1, _CPU),
+    _beats("training with NeuralNDCG", "training", "neuralndcg", 5, "cpu"),
+    _beats("training with LambdaRank", "training", "lambdarank", 2, "cpu"),
+    _beats("training with ListNet", "training", "listnet", 2, "cpu"),
+    Goal(
+        "the paper's 100-epoch Web30K run, synthetic lists", "training", Figure("100 epochs"),
+        None, 60, _GPU,
+    ),
+    Goal(
+        "the 16 neural rows of Table 3, synthetic lists", "training", Figure("16 neural rows"),
+        None, 900, _GPU,
+    ),
+    _beats("evaluation of full lists", "evaluation", "", 3),
+]  # fmt: skip
+
+
+def section(
+    subject: str,
+    device: str,
+    rows: Sequence[Row],
+    about: Mapping[str, Any],
+    *,
+    with_goals: bool = True,
+    why_not: str = "",
+    picture: str = "",
+    markdown: bool = True,
+) -> str:
+    """One subject on one device, as Markdown or for the terminal.
+
+    Args:
+        subject, device, rows: what was measured.
+        about: what was run, where and with what; ``command`` among it.
+        with_goals: False where the sizes are not those of the goals.
+        why_not: why nothing was measured, where that is so.
+        picture: path of a plot, relative to the file.
+        markdown: False: without what a terminal need not be told.
+    """
+    title, form = TITLES[subject], "github" if markdown else "simple"
+    told = (f"{key} {value}" for key, value in about.items() if key not in _ELSEWHERE)
+    parts = [f"## {title} ({device})\n\n`{about['command']}`" if markdown else f"{title}, {device}"]
+    if why_not:
+        parts.append(f"Not measured yet: {why_not}")
+    else:
+        parts.append(f"{', '.join(told)}." if markdown else "")
+        parts.append(tabulate(rows_table(rows), HEAD, tablefmt=form, disable_numparse=True))
+        notes = dict.fromkeys(f"{row.side}: {row.note}" for row in rows if row.note)
+        parts.append("\n".join(f"- {note}" if markdown else note for note in notes))
+    goals = goals_table(subject, device, rows) if with_goals else []
+    parts.append(tabulate(goals, GOAL_HEAD, form, disable_numparse=True) if goals else "")
+    parts.append(f"![{title}]({picture})" if picture and markdown else "")
+    for row in rows:
+        if row.profile:
+            fenced = f"Where the time of {row.case} goes, ours:\n\n```\n{row.profile}\n```"
+            parts.append(fenced if markdown else f"{row.case}, ours\n{row.profile}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The cells under ``HEAD``, one row a side; the case is named once."""
+    ours = {row.case: row for row in rows if row.side == OURS}
+    cells, last = [], ""
+    for row in rows:
+        case, last = ("" if row.case == last else row.case), row.case
+        if row.median is None:
+            cells.append((case, row.side, row.text or row.status, *[""] * 5))
+            continue
+        low, _, high = spread(row.seconds)
+        times = duration(row.median), f"{duration(low)} to {duration(high)}"
+        count = f"{len(row.seconds)}{', cold' if row.cold else ''}"
+        others = _rate(row, row.median), _memory(row), _to_ours(row, ours.get(row.case))
+        cells.append((case, row.side, *times, count, *others))
+    return cells
+
+
+def goals_table(subject: str, device: str, rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The cells under ``GOAL_HEAD``, of the goals of a subject on a device."""
+    goals = [goal for goal in GOALS if goal.subject == subject and device in goal.devices]
+    return [(goal.text, *goal.verdict(rows)) for goal in goals]
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> [duration(s) for s in (0.00032, 0.0456, 7.891, 314.2)]
+    ['0.32 ms', '45.6 ms', '7.89 s', '314 s']
+    """
+    value, unit = (1e3 * seconds, "ms") if seconds < 1 else (seconds, "s")
+    return f"{value:.3g} {unit}"
+
+
+def _rate(row: Row, seconds: float) -> str:
+    rate = row.amount / seconds
+    text = f"{rate:,.{0 if rate >= 100 else 1}f} {row.unit}/s"
+    if row.flops is not None:
+        text += f", {row.flops / seconds / 1e9:,.3g} GFLOP/s"
+    return text
+
+
+def _memory(row: Row) -> str:
+    if row.bytes is None:
+        return ""
+    text = f"{row.bytes / 1e6:,.{0 if row.bytes >= 1e8 else 1}f} MB"
+    if row.bytes_needed:
+        text += f" ({row.bytes / row.bytes_needed:.2f} of the array)"
+    return text
+
+
+def _to_ours(row: Row, ours: Row | None) -> str:
+    if ours is None or row is ours or ours.median is None or row.median is None:
+        return ""
+    text = f"{row.median / ours.median:.3g} x time"
+    if row.bytes and ours.bytes:
+        text += f", {row.bytes / ours.bytes:.3g} x memory"
+    return text
+
+
+def put_section(path: Path, subject: str, device: str, text: str) -> None:
+    """Replace the section of ``subject`` and ``device`` in ``path``; the others stay as they are.
+
+    A section that is not there yet goes to the end; a file that is not there is begun.
+
+    Raises:
+        ConfigError: the file has the beginning of the section without its end.
+    """
+    begin, end = f"<!-- {subject} {device} -->\n", f"<!-- end of {subject} {device} -->\n"
+    old = path.read_text() if path.is_file() else ABOUT
+    before, found, rest = old.partition(begin)
+    if found:
+        _, ended, after = rest.partition(end)
+        if not ended:
+            raise ConfigError(
+                f"{path} has the line '{begin.strip()}' and no line '{end.strip()}': put it "
+                "back behind that section"
+            )
+    else:
+        before, after = old.rstrip("\n") + "\n\n", ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, before + begin + text + end + after)
