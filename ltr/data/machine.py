@@ -13,11 +13,22 @@ def processors() -> int:
     return min(_MOST, os.cpu_count() or 1)
 
 
-def available_memory() -> tuple[int, str]:
-    """Bytes that this machine can still give, and the word for it."""
+def free_memory() -> int | None:
+    """Bytes that can still be taken; None where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # not Linux: an array that does not fit is an error of NumPy
-        return 1 << 62, "memory"
-    return int(kilobytes) * 1024, "memory"
+        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        return None
+    try:  # a container may have less than its machine
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        free.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
+    except (OSError, ValueError):
+        pass
+    return min(free, default=None)
+
+
+def available_memory() -> tuple[int, str]:
+    """Bytes that this machine can still give, and the word for it."""
+    free = free_memory()
+    return (1 << 62 if free is None else free), "memory"  # else NumPy raises where it does not fit

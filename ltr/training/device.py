@@ -1,11 +1,11 @@
 """Where and with how many threads the model runs."""
 
 import platform
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from ltr.data import machine
 from ltr.errors import ConfigError, DataError
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -33,17 +33,7 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes that can still be taken there; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    except OSError:
-        return None
-    try:  # a container may have less than its machine
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        free.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
-    except (OSError, ValueError):
-        pass
-    return min(free, default=None)
+    return machine.free_memory()
 
 
 def check_memory(model: Any, items: int, device: torch.device, *, training: bool) -> None:
