@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.data.published.archives import published
+from ltr.data.published.archives import SETS, published
 from ltr.data.published.prepare import Report, own_lists, prepare
 from ltr.errors import ConfigError
 
@@ -21,7 +21,7 @@ def prepared(cfg: DictConfig) -> Report:
     given = OmegaConf.to_container(cfg.dataset, resolve=True)
     assert isinstance(given, dict)
     folds: Any = OmegaConf.to_object(cfg.folds) if OmegaConf.is_list(cfg.folds) else cfg.folds
-    own = given["name"] == "letor"
+    own = given["name"] not in SETS and given.get("folder") is not None
     dataset = own_lists(given["folder"], data_dir=cfg.data_dir) if own else published(given["name"])
     how_read = ("folder", "width", "labels", "max_grade", "regroup")
     return prepare(
