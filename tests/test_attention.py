@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from ltr.models.encoder import attend
-from ltr.models.layers import Dropout, keep_factors
-from ltr.models.packing import Packing
+from ltr.models.layers import Dropout, Packing, keep_factors
 
 LENGTHS = (5, 0, 1, 7)
 SIZE = 6

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING says one types for a loss, a model and a data set of one's own, word for word."""
+"""What CONTRIBUTING says one types for a loss, a model and a data set, word for word."""
 
 import re
 import shlex

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from ltr.errors import ConfigError
 from ltr.models import MLP, ContextAwareTransformer, Linear
-from ltr.models.layers import ACTIVATIONS, activation_module
-from ltr.models.packing import Packing
+from ltr.models.layers import ACTIVATIONS, Packing, activation_module
 
 WIDTH = 5
 Make = Callable[[], nn.Module]

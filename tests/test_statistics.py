@@ -489,7 +489,7 @@ def test_a_published_number_is_covered_or_not() -> None:
     assert covers(found, 0.5).word == "covers"
     assert covers(found, found.low).word == covers(found, found.high).word == "covers"
     below = covers(found, 0.7)
-    assert not below.covered
+    assert below.word == "below"
     assert below.text == f"ours 0.5000 ({found.low:.4f} to {found.high:.4f}) is below 0.7000"
     assert covers(found, 0.3).word == "above"
     assert math.isnan(found.deviation)

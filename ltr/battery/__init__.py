@@ -1,8 +1,8 @@
-"""One battery over every loss: properties that a loss must have, each a function that tries it.
+"""One battery over every loss: properties that a loss must have, each a function that tries one.
 
-A property takes a ``Subject`` and returns, or raises ``Broken`` with what was seen, or
-``DoesNotApply`` with why. ``PROPERTIES`` are all of them; ``judge`` tries one;
-``scripts/check_loss.py`` prints the verdicts on any loss.
+A property takes a ``Subject`` and returns, or raises ``Broken`` or ``DoesNotApply`` with the reason
+in one line. ``judge`` tries one of ``PROPERTIES``; ``scripts/check_loss.py`` prints the verdicts on
+any loss.
 """
 
 from ltr.battery import calls, items, ranks

@@ -1,4 +1,4 @@
-"""Properties of a call, a pure function of what it is given, and of its gradient."""
+"""Properties of a call as a pure function, and of its gradient."""
 
 import torch
 from torch import Tensor
@@ -8,19 +8,19 @@ from ltr.losses.batch import mean_over_batch
 
 
 def there_is_one_value_per_list(loss: Subject) -> None:
-    """Three lists of eight places give three values, [batch], with a graph behind them."""
+    """Three lists of eight places give three values, ``[batch]``, with a graph."""
     loss.measure(*ragged())
 
 
 def inputs_are_left_as_they_are(loss: Subject) -> None:
-    """The scores, labels and mask that were given are the same after a call."""
+    """A call does not change its scores, labels and mask."""
     scores, labels, mask = ragged()
-    given = {"scores": scores, "labels": labels.clamp(max=loss.grades - 1), "mask": mask}
-    kept = {name: x.clone() for name, x in given.items()}
+    given = scores, labels.clamp(max=loss.grades - 1), mask
+    kept = [x.clone() for x in given]
     with torch.random.fork_rng(devices=[]):
-        loss.value(given["scores"], given["labels"], given["mask"])
-    for name, x in given.items():
-        if not torch.equal(x, kept[name]):
+        loss.value(*given)
+    for name, x, before in zip(("scores", "labels", "mask"), given, kept, strict=True):
+        if not torch.equal(x, before):
             raise Broken(f"the {name} were changed in place: work on a copy")
 
 
@@ -28,14 +28,14 @@ def the_same_call_gives_the_same_value(loss: Subject) -> None:
     """Two calls, with torch's generator seeded alike, give the same values and gradients."""
     scores, labels, mask = ragged()
     first = loss.measure(scores, labels, mask)
-    loss.measure(2 * scores + 1, labels, mask)  # of which nothing may be left
+    loss.measure(2 * scores + 1, labels, mask)  # must leave no trace
     second = loss.measure(scores, labels, mask)
     for found, expected, what in zip(second, first, ("value", "gradient"), strict=True):
         expect_close(found, expected, what, "at a second call with the same seed")
 
 
 def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
-    """A generator that is given draws everything; without one torch's own does, once seeded."""
+    """A given generator draws everything; without one, torch's own does."""
     data = ragged()
     if not loss.draws(*data):
         raise DoesNotApply("it draws nothing")
@@ -88,7 +88,6 @@ def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
         wanted = torch.float64 if dtype == torch.float64 else torch.float32
         if value.dtype != wanted or gradient.dtype != dtype:
             raise Broken(f"scores of {dtype} gave values of {value.dtype}, not {wanted}")
-    # too coarse a digit on the way would show here
     scores, labels, mask = ragged()
     exact = loss.measure(scores, labels, mask).value
     nudged = loss.measure(scores + 1e-10 * scores.sin(), labels, mask).value
@@ -109,7 +108,7 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> None:
             torch.autograd.gradcheck(seeded, scores.requires_grad_())
         except RuntimeError as error:
             lines = [" ".join(line.split()) for line in str(error).splitlines()]
-            raise Broken(f"not so: {lines[0]}") from error
+            raise Broken(f"it does not: {lines[0]}") from error
 
 
 def there_is_something_to_learn(loss: Subject) -> None:
@@ -132,7 +131,7 @@ def following_the_gradient_lowers_the_loss(loss: Subject) -> None:
 
 
 def a_batch_without_lists_to_count_can_be_trained_on(loss: Subject) -> None:
-    """A batch of empty lists that are left out, or of no items, has the mean 0 and gradient 0."""
+    """A batch of empty lists left out, or of no items, has the mean 0 and the gradient 0."""
     for empty in ("keep", "skip"):
         scores, labels = torch.randn(2, 3).requires_grad_(), torch.zeros(2, 3)
         mask = torch.full((2, 3), empty == "skip")

@@ -1,4 +1,4 @@
-"""Properties of padding, of the lists of a batch and their items' order, and of odd lists."""
+"""Properties of padding, of the lists of a batch, of the items' order, and of degenerate lists."""
 
 import math
 
@@ -50,7 +50,7 @@ def more_padding_and_its_place_change_nothing(loss: Subject) -> None:
 
 
 def lists_do_not_see_each_other(loss: Subject) -> None:
-    """Other scores or labels in the other lists of a batch leave a list's value and gradient."""
+    """Scores and labels of other lists in the batch do not change a list's value and gradient."""
     scores, labels, mask = ragged()
     value, gradient = loss.measure(scores, labels, mask)
     for what, others in (("scores", math.nan), ("scores", 0.0), ("scores", 1e4), ("labels", 0.0)):
@@ -63,7 +63,7 @@ def lists_do_not_see_each_other(loss: Subject) -> None:
 
 
 def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
-    """A list by itself, without any padding, has the value and gradient that it has in a batch."""
+    """A list alone, without padding, has the value and gradient that it has in a batch."""
     scores, labels, mask = ragged()
     loss, labels = loss.silenced(scores, labels, mask)
     value, gradient = loss.measure(scores, labels, mask)
@@ -77,7 +77,7 @@ def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
 
 
 def the_order_of_the_items_means_nothing(loss: Subject) -> None:
-    """Items given in another order, with their labels, leave the value; gradients follow them."""
+    """Another order of the items, with their labels, keeps the value; gradients follow them."""
     scores, labels, mask = ragged()
     loss, labels = loss.silenced(scores, labels, mask)
     value, gradient = loss.measure(scores, labels, mask)

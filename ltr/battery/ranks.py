@@ -1,4 +1,4 @@
-"""Properties of ranks: the tie rule, the cutoff ``k``, and the metric that a soft loss goes to."""
+"""Properties of ranks: the tie rule, the cutoff ``k``, and the metric in the sharp limit."""
 
 import inspect
 
@@ -10,10 +10,10 @@ from ltr.metrics import Metric
 
 
 def tied_scores_stand_in_file_order_or_share_ranks(loss: Subject) -> None:
-    """Tied scores give what scores give that fall by a hair from item to item, at every k.
+    """Tied scores give the value of scores that fall by a hair from item to item, at every k.
 
-    A loss that uses ranks breaks ties as the metrics do, in the order in which items are given; for
-    one in which tied items share their ranks the hair makes no difference.
+    A loss that uses ranks breaks ties as the metrics do, in the order of the items; where tied
+    items share their ranks the hair makes no difference.
     """
     rows = [
         [(0.5, 0), (0.5, 2), (0.5, 1), (-1.0, 3), (0.5, 0), (2.0, 0)],
@@ -50,7 +50,7 @@ def a_cutoff_below_1_is_refused(loss: Subject) -> None:
 
 
 def a_cutoff_beyond_the_list_is_none(loss: Subject) -> None:
-    """k beyond every list is k = None; a loss that divides by k, as precision does, may do so."""
+    """k beyond every list is k = None, but for a division by k as in precision."""
     scores, labels, mask = ragged()
     whole = loss.at(None).measure(scores, labels, mask).value
     shares = mask.sum(-1).to(whole.dtype)
@@ -127,14 +127,11 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
                          tolerance=1e-9)  # fmt: skip
 
 
+# the metric of each loss of ours in its sharp limit
 GOES_TO = {
-    "approx_ndcg_loss": "ndcg",
-    "neural_err_loss": "err",
-    "neural_map_loss": "map",
-    "neural_mrr_loss": "mrr",
-    "neural_ndcg_loss": "ndcg",
-    "neural_precision_loss": "precision",
-    "ot_ndcg_loss": "ndcg",
-    "soft_ndcg_loss": "ndcg",
-    "softsort_ndcg_loss": "ndcg",
+    f"{name}_loss": name.split("_")[-1]
+    for name in (
+        *("approx_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),
+        *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg"),
+    )
 }

@@ -1,4 +1,4 @@
-"""The loss under test, the lists on which it is tried, and what a property finds."""
+"""The loss under test, the lists that try it, and the verdict on a property."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.typing import Loss
 
-# scores, labels, and which of the items exist
+# scores, labels, mask
 DEGENERATE: dict[str, tuple[list[float], list[int], list[int]]] = {
     "an empty list": ([0.3, -0.2, 0.9], [0, 0, 0], [1, 1, 1]),
     "a list of one grade": ([0.3, -0.2, 0.9], [2, 2, 2], [1, 1, 1]),
@@ -29,7 +29,7 @@ DEGENERATE: dict[str, tuple[list[float], list[int], list[int]]] = {
 
 
 def ragged(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    """Lists of 6, 3 and 4 items with padding behind, in front and between; some labels are equal.
+    """Lists of 6, 3 and 4 items with padding behind, in front and between; some labels equal.
 
     >>> [x.shape for x in ragged()], ragged()[2].sum(-1).tolist()
     ([torch.Size([3, 8]), torch.Size([3, 8]), torch.Size([3, 8])], [6, 3, 4])
@@ -73,13 +73,12 @@ class Subject:
 
     Attributes:
         loss: the function with knobs bound.
-        knobs: every knob of its signature with the value in force.
+        knobs: every knob of its signature with its value.
         metric: name of the metric that the loss, negated, goes to as it gets sharp, or None.
-        grades: labels given to it are from 0 to ``grades`` - 1.
+        grades: labels are from 0 to ``grades`` - 1.
     """
 
     def __init__(self, loss: Loss, *, metric: str | None = None, grades: int = 5) -> None:
-        """Look at the signature; the loss is not called yet."""
         self.loss, self.metric, self.grades = loss, metric, grades
         parameters = list(inspect.signature(loss).parameters.values())[3:]
         self.knobs: dict[str, Any] = {
@@ -91,26 +90,18 @@ class Subject:
         return Subject(partial(self.loss, **knobs), metric=self.metric, grades=self.grades)
 
     def at(self, k: int | None) -> "Subject":
-        """The same loss at a cutoff.
-
-        Raises:
-            DoesNotApply: it has none.
-        """
+        """The same loss at a cutoff; ``DoesNotApply`` if it has no ``k``."""
         if "k" not in self.knobs:
             raise DoesNotApply("it has no knob k")
         return self.with_knobs(k=k)
 
     def sharp(self) -> "Subject":
-        """The same loss with the knobs that make a relaxation soft turned down, where it has any.
-
-        These are known by their names: ``temperature``, ``cut_slope``, and ``beta`` of the noise.
-        Slopes of other kinds (``sigma``) are met by scores that are far apart.
-        """
+        """The same loss with its knobs of softness turned down; scores far apart meet ``sigma``."""
         turned = {"temperature": 1e-4, "cut_slope": 100.0, "beta": 1e-300}
         return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
-        """Value and gradient; what is drawn comes from torch's generator, seeded by ``seed``.
+        """Value and gradient, with torch's generator seeded by ``seed``.
 
         Raises:
             Broken: the loss crashed, or did not return one value per list.
@@ -129,12 +120,8 @@ class Subject:
         return Measured(value.detach(), gradient)
 
     def value(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
-        """What the loss returns, as it is.
-
-        Raises:
-            Broken: it crashed, or did not return one value per list.
-        """
-        if (labels[mask] >= self.grades).any():  # else they are given as they are, strides and all
+        """The value of the loss with its graph; raises as ``measure`` does."""
+        if (labels[mask] >= self.grades).any():  # else they keep their strides
             labels = labels.where(~mask, labels.clamp(max=self.grades - 1))
         try:
             value = self.loss(scores, labels, mask, **knobs)
@@ -161,13 +148,10 @@ class Subject:
             return moved or not torch.equal(first, self.value(scores, labels, mask))
 
     def silenced(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple["Subject", Tensor]:
-        """Loss and labels such that nothing depends on what is drawn.
+        """Loss and labels whose value does not depend on the draws.
 
-        What is drawn for an item is another number in another place. Labels are made distinct, in
-        case the order of equal ones is drawn; failing that, noise of scale ``beta`` is turned off.
-
-        Raises:
-            DoesNotApply: neither helps.
+        Distinct labels help where the loss draws the order of equal ones; failing that, noise of
+        scale ``beta`` is turned off. ``DoesNotApply`` if neither helps.
         """
         if not self.draws(scores, labels, mask):
             return self, labels
@@ -180,7 +164,7 @@ class Subject:
             values = [subject.measure(scores, given, mask, seed=seed).value for seed in range(3)]
             if all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
                 return subject, given
-        raise DoesNotApply("its value depends on what it draws, and nothing turns that off")
+        raise DoesNotApply("its value depends on its draws, and no knob turns them off")
 
 
 def _where(mask: Tensor) -> str:
@@ -208,13 +192,7 @@ class DoesNotApply(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a property came to.
-
-    Attributes:
-        name: of the property.
-        outcome: ``HOLDS``, ``FAILS`` or ``DOES_NOT_APPLY``.
-        seen: what was seen or why it does not apply, one line; empty where it holds.
-    """
+    """The outcome of a property, ``HOLDS``, ``FAILS`` or ``DOES_NOT_APPLY``, and why."""
 
     name: str
     outcome: str
@@ -235,27 +213,19 @@ def judge(prop: Property, loss: Subject) -> Verdict:
     """Try one property on one loss."""
     try:
         prop(loss)
-    except Broken as finding:
-        return Verdict(title(prop), FAILS, str(finding))
-    except DoesNotApply as reason:
-        return Verdict(title(prop), DOES_NOT_APPLY, str(reason))
+    except (Broken, DoesNotApply) as seen:
+        outcome = FAILS if isinstance(seen, Broken) else DOES_NOT_APPLY
+        return Verdict(title(prop), outcome, str(seen))
     return Verdict(title(prop), HOLDS)
 
 
 def expect_close(
     found: Tensor, expected: Tensor, what: str, when: str, *, tolerance: float = 0.0
 ) -> None:
-    """Raise ``Broken`` unless both agree; a NaN or an infinity agrees with nothing.
+    """Raise ``Broken`` unless both agree, such as values (``what``) before and after (``when``).
 
-    Args:
-        found: values or gradients, of any shape.
-        expected: of the same shape.
-        what: what they are, such as ``value``.
-        when: what was changed between them.
-        tolerance: largest difference, times the larger of 1 and the expected number.
-
-    Raises:
-        Broken: naming the list and both numbers.
+    ``tolerance`` is the largest difference, times the larger of 1 and the expected number. A NaN
+    agrees with nothing.
 
     >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "in a dream")
     Traceback (most recent call last):

@@ -1,20 +1,24 @@
 """Ranking losses: pure functions of ``(scores, labels, mask)``, one value per list, smaller better.
 
-The file of a loss is named as its config: ``loss=lambdarank`` is ``configs/loss/lambdarank.yaml``
-is ``ltr/losses/lambdarank.py``. All return float64 for float64 scores, else float32, never read
-padding, and give 0 without gradient for a list of no items. How the lists of a batch become one
-number is ``ltr.losses.batch``.
+``scores`` are the model's output, higher is better; ``labels`` are graded relevance, 0 = not
+relevant; ``mask`` is True where an item exists; all three are ``[batch, list]``. Padding is never
+read. The values, ``[batch]``, are float64 for float64 scores, else float32, and 0 without gradient
+for a list of no items; ``ltr.losses.batch`` averages them. A knob that is unknown or out of range
+raises ``ConfigError``.
+
+A loss and its config share a name: ``loss=lambdarank`` is ``configs/loss/lambdarank.yaml`` and
+``ltr/losses/lambdarank.py``.
 
 On the CPU the losses that compare items with items, RankNet to NeuralNDCG, run in compiled loops
-(``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, float64 inside whatever
-the dtype, value and gradient together, memory in proportion to the items. Numba compiles them at
-their first use, for some seconds, and keeps them on the disk. On a GPU, where torch.compile traces,
-and where Numba is not there, the same formulas run on whole tensors, without waiting for the GPU.
-Of both, tests hold that they agree. The compiled loops have first derivatives only.
+(``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, in float64 whatever the
+dtype, value and gradient together, memory in proportion to the items, first derivatives only.
+Numba compiles them for some seconds at their first use and keeps them on the disk. On a GPU, under
+torch.compile and without Numba, the same formulas run on whole tensors and never wait for the GPU.
+Tests hold that both paths agree.
 
-A loss that draws has a ``generator``. None is torch's own generator of the device, which
+A loss that draws takes a ``generator``. None is torch's own generator of the device, which
 ``torch.manual_seed`` seeds: the trainer seeds it from ``seed`` and keeps its state in the
-checkpoints, so that a resumed run draws what it would have drawn.
+checkpoints, so that a resumed run draws the same numbers.
 """
 
 from ltr.losses.approxndcg import approx_ndcg_loss

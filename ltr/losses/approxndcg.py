@@ -23,20 +23,13 @@ def approx_ndcg_loss(
     approximated rank r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) and the
     approximated truncation t(r) = sigmoid(cut_slope (k + 1/2 - r)), 1 without k (Qin, Liu and Li,
     2010, sections 4.1 and 4.2; their alpha = 1 / temperature, beta = cut_slope). The paper cuts at
-    k, where t(k) = 1/2 at every slope; cutting half a rank later lets the value go to the exact
-    NDCG@k as the temperature goes to 0 and the slope grows. A list without a relevant item gives 0
-    without gradient.
+    k; cutting half a rank later lets the value go to the exact NDCG@k as the temperature goes to 0
+    and the slope grows. A list without a relevant item gives 0 without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
         k: cutoff rank >= 1, None for the whole list.
         temperature: > 0, in units of the scores; smaller is closer to NDCG.
         cut_slope: > 0, steepness of the truncation, in units of 1 / rank; not used without ``k``.
-
-    Raises:
-        ConfigError: a knob is out of range.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])

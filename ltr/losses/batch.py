@@ -1,4 +1,4 @@
-"""What a loss does to its lists first, and how their values become the one that is minimised."""
+"""Before and after a loss: scores and labels without padding, and the mean over a batch's lists."""
 
 import torch
 from torch import Tensor
@@ -19,13 +19,10 @@ def without_padding(scores: Scores, labels: Labels, mask: Mask) -> tuple[Scores,
 def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
     """Mean of the lists' losses, a scalar; every list counts the same, however long it is.
 
-    A row without items is padding of the batch and never counts. If no list counts, the result is 0
-    and ``backward`` gives gradients of 0.
+    A row without items never counts. If no list counts, the result is 0 with gradients of 0.
 
     Args:
-        values: ``[batch]``, what a loss returned.
-        labels: ``[batch, list]``, the labels it was given.
-        mask: ``[batch, list]``, True where an item exists.
+        values: ``[batch]``, what a loss returned for ``labels`` and ``mask``.
         empty: ``"keep"`` counts a list without a relevant item with the value the loss gives it
             (0 for NeuralNDCG and LambdaRank, which lowers the mean and so the step); ``"skip"``
             leaves it out of sum and count.
@@ -44,6 +41,6 @@ def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str =
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
-    """Which lists ``mean_over_batch`` counts, ``[batch]``; its arguments mean the same."""
+    """The lists that ``mean_over_batch`` counts, ``[batch]``."""
     check_choice("empty", empty, ["keep", "skip"])
     return mask.any(-1) if empty == "keep" else (mask & (labels > 0)).any(-1)

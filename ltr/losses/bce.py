@@ -12,17 +12,11 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
 
     Mean over items of log(1 + exp(-s_j)) for relevant ones and log(1 + exp(s_j)) for the others:
     minus the log likelihood under P(relevant) = sigmoid(s_j) (the pointwise baseline of the RankNet
-    report). Natural logarithm, exact at any score. An empty list pulls its scores down as any other
-    irrelevant items; the reduction can leave it out. A list of no items gives 0.
+    report). The sigmoid is applied here. Natural logarithm, exact at any score. An empty list pulls
+    its scores down; the reduction can leave it out.
 
     Args:
-        scores: ``[batch, list]``; the sigmoid is applied here.
-        labels: ``[batch, list]``, graded relevance.
-        mask: ``[batch, list]``, True where an item exists.
         relevant: > 0, the lowest label that counts as relevant.
-
-    Raises:
-        ConfigError: ``relevant`` is not above 0.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])

@@ -1,7 +1,7 @@
 """Losses on the CPU by compiled loops, without a matrix over the pairs of a list's items.
 
-A kernel of ``ltr.kernels`` writes the value of each list and its slopes by the scores, in float64,
-rounded at the end, so that backward is a product: first derivatives only.
+A kernel of ``ltr.kernels`` writes the value of each list and its slopes by the scores in float64.
+They are rounded at the end, and backward is a product: first derivatives only.
 """
 
 import functools
@@ -27,10 +27,7 @@ WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pai
 
 
 def kernels_apply(scores: Scores) -> bool:
-    """Whether the compiled loops can take these scores: on the CPU, not traced, and Numba is there.
-
-    Everywhere else a loss takes its plain path, the same formula on whole tensors.
-    """
+    """Whether the compiled loops take these scores: on the CPU, not traced, Numba installed."""
     return scores.device.type == "cpu" and not torch.compiler.is_compiling() and _numba()
 
 
@@ -38,7 +35,7 @@ def kernels_apply(scores: Scores) -> bool:
 def _numba() -> bool:
     try:
         import numba  # noqa: F401  (half a second)
-    except ImportError as error:  # it is late for a new NumPy, as a rule
+    except ImportError as error:  # Numba often lags behind a new NumPy
         log.warning("losses take their plain path, which is slower on a CPU: %s", error)
         return False
     return True
@@ -64,19 +61,14 @@ def sum_over_pairs(
 ) -> PerList:
     """Sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
 
-    w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)). Takes the memory of
-    one row of pairs for each thread.
+    w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)), s the scores, y the
+    labels. Each thread takes the memory of one row of pairs.
 
     Args:
-        scores: s, ``[batch, list]``.
-        labels: y, ``[batch, list]``.
-        mask: ``[batch, list]``, True where an item exists.
-        cost: ``logistic``, ``hinge``, ``squared_hinge`` or ``exponential``; sigma is of the first.
+        cost: ``logistic``, ``hinge``, ``squared_hinge`` or ``exponential``.
         sigma: slope of the logistic.
         linear_from: where the exponential goes on as its tangent.
-        own: constants, ``[batch, list]``, None is 0.
-        gain: g, constants, ``[batch, list]``, None is 0.
-        discount: d of each item, constants, ``[batch, list]``, None is 0.
+        own, gain, discount: own, g and d of each item, constants, ``[batch, list]``, None is 0.
         ranks: r, ``[batch, list]``, needed with ``steps`` and with ``k``.
         steps: step at the distances 1, 2, ..., ``[list]``, None is 0.
         factors: c, c_d and c_s.
@@ -84,9 +76,6 @@ def sum_over_pairs(
         pairs: ``"any"`` or ``"both"``, which pairs count at the cutoff.
         ordered: False to sum over all j != i, whatever their labels, for i in front of the cutoff;
             c_s is 0 then.
-
-    Raises:
-        ConfigError: ``sigma``, ``k`` or ``pairs`` is out of range.
     """
     from ltr.kernels import pairs as kernels
 
@@ -122,9 +111,8 @@ def neural_dcg(
 ) -> PerList:
     """Sum over ranks r <= k of (S g)_r d(r), S = sinkhorn(neural_sort(s)), ``[batch]``.
 
-    The same as ``sinkhorn`` and ``neural_sort`` compute, with the same stopping rule list by list
-    and the same floor. A list of n items costs n^2 time and no more than ``kept`` numbers of its
-    matrix, however much padding stands around it. Knobs are not checked.
+    The stopping rule and the floor are those of ``sinkhorn``. A list of n items costs n^2 time and
+    at most ``kept`` numbers of its matrix, however much padding it has. Knobs are not checked.
     """
     from ltr.kernels.neuralndcg import neural_ndcg_lists
 
@@ -143,15 +131,9 @@ def expected_dcg(
     """Sum over items j of g_j sum over ranks r of d(r) p_j(r), p ``rank_distribution``'s.
 
     Returns ``[batch]``. One item's distribution at a time: n^2 min(n, k) time for each list, memory
-    of one n x min(n, k) matrix for each thread. Knobs are not checked.
-
-    Args:
-        scores: ``[batch, list]``, the means; higher is better.
-        gain: g, constants, ``[batch, list]``, 0 on padding.
-        of_rank: d of the ranks of each list, constants, ``[batch, list]``, 0 beyond ``k``.
-        mask: ``[batch, list]``, True where an item exists.
-        sigma: > 0, standard deviation of every score.
-        k: cutoff rank, None for the whole list.
+    of one n x min(n, k) matrix for each thread. Knobs are not checked. ``gain``, g, is 0 on padding
+    and ``of_rank``, d of the ranks of each list, 0 beyond ``k``; both are constants,
+    ``[batch, list]``.
     """
     from ltr.kernels.ranks import expected_dcg_lists
 
@@ -172,7 +154,7 @@ def _summed(
 
 
 class _Summed(torch.autograd.Function):
-    """The values that ``kernel(lists, whether slopes are wanted, value, slope)`` writes."""
+    """The values and slopes that ``kernel(lists, wanted, value, slope)`` writes."""
 
     @staticmethod
     def forward(
@@ -227,10 +209,11 @@ def _approximate(scores: Tensor, mask: Tensor, *rest: Any) -> None:
 def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:
     """Call ``kernel`` with the numbers of all lists, in parts on up to torch's number of threads.
 
+    Threads end with the call, so that a process can be forked at any time.
+
     Args:
-        kernel: takes the numbers of its lists, ``[lists]``; holds no lock of Python.
-        costs: what each list costs, such as its number of pairs, ``[batch]``. Threads end with the
-            call, so that a process can be forked at any time.
+        kernel: takes the numbers of its lists, ``[lists]``; releases Python's lock.
+        costs: of each list, such as its number of pairs, ``[batch]``.
 
     >>> seen = []
     >>> over_lists(lambda part: seen.append(part.tolist()), np.array([1, 3, 2]))
@@ -248,7 +231,7 @@ def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.in
 
 
 def _array(values: Tensor) -> Any:
-    """A contiguous NumPy array for the kernels: float64, or bool or int64 if it is that."""
+    """A contiguous NumPy array for the kernels: float64, bool or int64."""
     values = values.detach()
     return np.ascontiguousarray((values.double() if values.is_floating_point() else values).numpy())
 

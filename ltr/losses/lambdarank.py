@@ -1,12 +1,11 @@
 """LambdaRank: the pairwise logistic loss, each pair weighted by what its swap changes in NDCG."""
 
 import torch
-from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import normalised_gains, pairs_at_cutoff, pairwise_logistic
+from ltr.losses.pairs import differences, normalised_gains, pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
@@ -28,22 +27,13 @@ def lambdarank_loss(
     |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k the change of NDCG@k when i and j
     swap places at the current ranks r; g = 2^y - 1, d(r) = 1/log2(1 + r) and 0 beyond k. The
     weights are constants: the gradient is the sum of the lambdas (Burges et al., 2006, and the
-    overview of 2010, section 4.1). Ranks of ties follow the order in which the items are given. The
-    logarithm is natural. A list without pairs, such as an empty one, gives 0 without gradient.
+    overview of 2010, section 4.1). Ranks of ties follow the order of the items. The logarithm is
+    natural. A list without pairs, such as an empty one, gives 0 without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
         k: cutoff rank >= 1, None for the whole list.
         sigma: > 0, slope of the logistic, in units of 1 / score.
-        pairs: which pairs count at a cutoff: ``"any"``, at least one item in the current top k, or
-            ``"both"``, both. ``"any"`` is the default because NDCG@k changes in a swap across the
-            cutoff, and only these pairs can lift a relevant item into the top k; ``"both"`` is how
-            the NeuralNDCG paper's figures at a cutoff were made.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        pairs: ``"any"`` or ``"both"``, which pairs count at a cutoff; see ``ranknet_loss``.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
@@ -54,32 +44,22 @@ def lambdarank_loss(
     tensor([0.])
     """
     scores, labels = without_padding(scores, labels, mask)
+    gain, discount = ndcg_parts(scores, labels, mask, k=k)
     if kernels_apply(scores):
-        gain, discount = ndcg_parts(scores, labels, mask, k=k)
         return sum_over_pairs(
             scores, labels, mask, cost="logistic", sigma=sigma, gain=gain, discount=discount,
             factors=(0.0, 1.0, 0.0), ranks=rank_of_item(scores, mask), k=k, pairs=pairs,
         )  # fmt: skip
-    weights = ndcg_changes(scores, labels, mask, k=k)
+    weights = differences(gain).abs()
+    weights *= differences(discount).abs()
     weights *= pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
     return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
-
-
-def ndcg_changes(scores: Scores, labels: Labels, mask: Mask, *, k: int | None) -> Tensor:
-    """|delta NDCG@k| of swapping each two items, ``[batch, list, list]``.
-
-    The scores enter through the ranks alone, so that no gradient flows.
-    """
-    gain, discount = ndcg_parts(scores, labels, mask, k=k)
-    changes = (gain.unsqueeze(-1) - gain.unsqueeze(-2)).abs()
-    changes *= (discount.unsqueeze(-1) - discount.unsqueeze(-2)).abs()
-    return changes
 
 
 def ndcg_parts(
     scores: Scores, labels: Labels, mask: Mask, *, k: int | None
 ) -> tuple[Scores, Scores]:
-    """g_j / maxDCG@k and d(r_j) of each item: NDCG@k is the sum of their products, ``[batch]``."""
+    """g_j / maxDCG@k and d(r_j), constants, ``[batch, list]``; their products add up to NDCG@k."""
     discount = discounts(scores.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
     return normalised_gains(labels, mask, k=k), discount
 
@@ -98,27 +78,11 @@ def lambdarank_lambdas(
     """How strongly LambdaRank pushes each item up, ``[batch, list]``; without gradient.
 
     lambda_i = sum over j with y_i > y_j of lambda_ij - sum over j with y_j > y_i of lambda_ji, with
-    lambda_ij = sigma |delta NDCG@k|_ij / (1 + exp(sigma (s_i - s_j))) (the RankNet note, "for each
-    document we can simply accumulate lambda"; Burges, 2010, section 4.1). This is minus the
-    gradient of ``lambdarank_loss``, which takes the same knobs, but the pairs are formed for
-    ``block`` items at a time and not kept: memory grows with the list, not with its square.
-    ``scores.backward(-lambdas)`` is then one pass through the model. 0 on padding and for lists
-    without pairs.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        sigma: > 0, slope of the logistic, in units of 1 / score.
-        pairs: ``"any"`` or ``"both"``, which pairs count at a cutoff; see ``lambdarank_loss``.
-        block: >= 1, items whose pairs are formed at a time; changes no value.
-
-    Returns:
-        float64 for float64 scores, else float32.
-
-    Raises:
-        ConfigError: a knob is out of range.
+    lambda_ij = sigma |delta NDCG@k|_ij / (1 + exp(sigma (s_i - s_j))) (the RankNet note; Burges,
+    2010, section 4.1). It is minus the gradient of ``lambdarank_loss``, whose knobs it takes, but
+    pairs are formed for ``block`` >= 1 items at a time: memory grows with the list, not with its
+    square. ``scores.backward(-lambdas)`` is then one pass through the model. 0 on padding and for
+    lists without pairs.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     >>> mask = torch.tensor([[True, True]])
@@ -138,7 +102,7 @@ def lambdarank_lambdas(
     for start in range(0, scores.shape[-1], block):
         some = slice(start, start + block)
 
-        def difference(values: Tensor, some: slice = some) -> Tensor:
+        def difference(values: Scores, some: slice = some) -> torch.Tensor:
             return values[:, some].unsqueeze(-1) - values.unsqueeze(-2)
 
         # 1 if the item is the better one of the pair, -1 if the worse

@@ -13,19 +13,15 @@ def listmle_loss(
 ) -> PerList:
     """ListMLE of each list, ``[batch]``, >= 0.
 
-    - sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), s_r the score of the item at
-    rank r when the items stand in descending order of label: minus the log likelihood of that order
-    under the Plackett-Luce model (Xia et al., 2008, section 4.3). Items of equal labels have no
-    order of their own: one is drawn at every call, as the paper draws one of the orders that are
-    consistent with the labels. So an empty list trains towards an order drawn at random, on average
-    towards equal scores; the reduction can leave it out. A list of one item or none gives 0.
+    Minus sum over ranks r of log(exp(s_r) / sum over q >= r of exp(s_q)), s_r the score of the item
+    at rank r in descending order of label: minus the log likelihood of that order under the
+    Plackett-Luce model (Xia et al., 2008, section 4.3). Only the order of the labels matters; that
+    of equal labels is drawn at every call, as the paper draws one of the orders consistent with
+    them. So an empty list trains towards a random order, on average towards equal scores; the
+    reduction can leave it out. A list of one item or none gives 0.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance; only their order matters.
-        mask: ``[batch, list]``, True where an item exists.
-        generator: draws the order of ties. None is torch's own generator of the device, which
-            ``torch.manual_seed`` seeds and the trainer keeps in its checkpoints.
+        generator: draws the order of ties; None is torch's own, see ``ltr.losses``.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> listmle_loss(scores, labels, torch.tensor([[True, True, True]]))  # log 3 + log 2 + log 1
@@ -37,9 +33,9 @@ def listmle_loss(
 def order_costs(
     scores: Scores, labels: Labels, mask: Mask, generator: torch.Generator | None
 ) -> Tensor:
-    """-log probability that the item of each rank is drawn from those left, ``[batch, rank]``.
+    """-log probability to draw the item of each rank from those left, ``[batch, rank]``.
 
-    The ranks are those of the labels, ties drawn by ``generator``. 0 at ranks beyond the items.
+    The ranks are those of the labels; ``generator`` draws ties. 0 at ranks beyond the items.
     """
     scores, labels = without_padding(scores, labels, mask)
     draws = uniform_noise(mask, 1, scores, generator)[0].argsort(-1)

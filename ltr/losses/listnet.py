@@ -9,17 +9,11 @@ from ltr.typing import Labels, Mask, PerList, Scores
 def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     """ListNet of each list, ``[batch]``, >= 0.
 
-    - sum over items j of softmax(y)_j log softmax(s)_j: the cross entropy of the top-one
-    probabilities of the labels against those of the scores (Cao et al., 2007, section 4; a baseline
-    of the NeuralNDCG paper). Its least value is the entropy of softmax(y), not 0. Labels enter as
-    they are, not as gains. A list whose labels are all equal, an empty one included, has the
-    uniform distribution as its target and pulls its scores together; the reduction can leave empty
-    lists out. One item gives 0.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance.
-        mask: ``[batch, list]``, True where an item exists.
+    Minus sum over items j of softmax(y)_j log softmax(s)_j: the cross entropy of the top-one
+    probabilities of the labels, as they are, against those of the scores (Cao et al., 2007, section
+    4; a baseline of the NeuralNDCG paper). Its least value is the entropy of softmax(y), not 0.
+    Labels that are all equal, as in an empty list, pull the scores together; the reduction can
+    leave empty lists out. One item gives 0.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 7.0]]), torch.tensor([[3.0, 1.0, 2.0]])
     >>> listnet_loss(scores, labels, torch.tensor([[True, True, False]]))  # log 2

@@ -8,13 +8,8 @@ def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     """Mean square error of each list, ``[batch]``, >= 0.
 
     Mean over items of (s_j - y_j)^2: subset regression (Cossock and Zhang, 2006, section 5, with
-    equal weights). Scores are compared with labels as they are; ``rmse_loss`` applies a sigmoid
-    first. An empty list is a regression to 0 as any other. A list of no items gives 0.
-
-    Args:
-        scores: ``[batch, list]``, in units of the labels.
-        labels: ``[batch, list]``, graded relevance.
-        mask: ``[batch, list]``, True where an item exists.
+    equal weights). Scores are in units of the labels; ``rmse_loss`` applies a sigmoid first. An
+    empty list is a regression to 0.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[2.0, 0.0, 0.0]])

@@ -1,8 +1,10 @@
 """NeuralERR: the expected reciprocal rank with NeuralSort in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted, within
+from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
+from ltr.metrics.cumulative_gain import cut
+from ltr.metrics.ordering import ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -21,23 +23,14 @@ def neural_err_loss(
 
     NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q): c =
     S p is the softly sorted chance that a user is satisfied, S = sinkhorn(neural_sort(s)), p_j =
-    (2^y_j - 1) / 2^(levels - 1) as in the metric (Chapelle et al., 2009); NeuralNDCG's construction
-    for another metric, which its paper (Pobrotyn and Bialobrzeski, 2021) leaves as future work. It
-    goes to the exact ERR@k, which is not divided by that of the ideal order, as the temperature
-    goes to 0. A list without a relevant item gives 0 without gradient.
+    (2^y_j - 1) / 2^(levels - 1) as in the metric (Chapelle et al., 2009). The construction is
+    NeuralNDCG's (Pobrotyn and Bialobrzeski, 2021). It goes to the exact ERR@k, which is not divided
+    by that of the ideal order, as the temperature goes to 0. A list without a relevant item gives 0
+    without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better. Items scored equal share their ranks.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        temperature: of NeuralSort, > 0, in units of the scores; smaller is closer to ERR.
         levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
-        max_iter: the most iterations of the Sinkhorn scaling.
-        tol: deviation of row and column sums from one at which the scaling stops.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        k, temperature, max_iter, tol: see ``neural_ndcg_loss``.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
@@ -53,5 +46,5 @@ def neural_err_loss(
     chances = softly_sorted(
         scores, satisfied, mask, temperature=temperature, max_iter=max_iter, tol=tol
     )
-    ranks, top = within(mask.shape[-1], scores, k)
-    return minus_where(mask & (labels > 0), (first_stop(chances) * top / ranks).sum(-1))
+    found = cut(first_stop(chances) / ranks_like(chances), k).sum(-1)
+    return minus_where(mask & (labels > 0), found)

@@ -1,8 +1,10 @@
 """NeuralMAP: average precision with NeuralSort in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import minus_where, softly_sorted, within
+from ltr.losses.soft_permutation import minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
+from ltr.metrics.cumulative_gain import cut
+from ltr.metrics.ordering import ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -21,23 +23,14 @@ def neural_map_loss(
 
     NeuralMAP@k = 1/R sum over ranks r <= k of b_r (1 + sum over q < r of b_q) / r: R is the number
     of relevant items of the list, b_r = (S rel)_r the softly sorted relevance, from 0 to 1, S =
-    sinkhorn(neural_sort(s)), and the fraction the precision at r of a relevant item there;
-    NeuralNDCG's construction for another metric, which its paper (Pobrotyn and Bialobrzeski, 2021)
-    leaves as future work. It goes to the exact average precision@k, divided by R whatever k is, as
-    the temperature goes to 0. A list without a relevant item gives 0 without gradient.
+    sinkhorn(neural_sort(s)), and the fraction the precision at r of a relevant item there. The
+    construction is NeuralNDCG's (Pobrotyn and Bialobrzeski, 2021). It goes to the exact average
+    precision@k, divided by R whatever k is, as the temperature goes to 0. A list without a relevant
+    item gives 0 without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better. Items scored equal share their ranks.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        temperature: of NeuralSort, > 0, in units of the scores; smaller is closer to MAP.
         relevant: > 0, the lowest label that counts as relevant.
-        max_iter: the most iterations of the Sinkhorn scaling.
-        tol: deviation of row and column sums from one at which the scaling stops.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        k, temperature, max_iter, tol: see ``neural_ndcg_loss``.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
@@ -54,7 +47,6 @@ def neural_map_loss(
         scores, is_relevant.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
-    ranks, top = within(mask.shape[-1], scores, k)
-    precisions = (1 + chances.cumsum(-1) - chances) / ranks
-    found = (chances * precisions * top).sum(-1)
+    precisions = (1 + chances.cumsum(-1) - chances) / ranks_like(chances)
+    found = cut(chances * precisions, k).sum(-1)
     return minus_where(is_relevant, found / is_relevant.sum(-1).clamp(min=1))

@@ -1,8 +1,10 @@
 """NeuralMRR: the reciprocal rank with NeuralSort in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted, within
+from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
+from ltr.metrics.cumulative_gain import cut
+from ltr.metrics.ordering import ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -21,23 +23,14 @@ def neural_mrr_loss(
 
     NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q): b_r =
     (S rel)_r is the softly sorted relevance, from 0 to 1, S = sinkhorn(neural_sort(s)), and the
-    product is the chance that no rank before r was relevant; NeuralNDCG's construction for another
-    metric, which its paper (Pobrotyn and Bialobrzeski, 2021) leaves as future work. It goes to the
-    exact reciprocal rank of the first relevant item, 0 beyond k, as the temperature goes to 0. A
-    list without a relevant item gives 0 without gradient.
+    product is the chance that no rank before r was relevant. The construction is NeuralNDCG's
+    (Pobrotyn and Bialobrzeski, 2021). It goes to the exact reciprocal rank of the first relevant
+    item, 0 beyond k, as the temperature goes to 0. A list without a relevant item gives 0 without
+    gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better. Items scored equal share their ranks.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        temperature: of NeuralSort, > 0, in units of the scores; smaller is closer to MRR.
         relevant: > 0, the lowest label that counts as relevant.
-        max_iter: the most iterations of the Sinkhorn scaling.
-        tol: deviation of row and column sums from one at which the scaling stops.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        k, temperature, max_iter, tol: see ``neural_ndcg_loss``.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
@@ -54,5 +47,4 @@ def neural_mrr_loss(
         scores, is_relevant.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
-    ranks, top = within(mask.shape[-1], scores, k)
-    return minus_where(is_relevant, (first_stop(chances) * top / ranks).sum(-1))
+    return minus_where(is_relevant, cut(first_stop(chances) / ranks_like(chances), k).sum(-1))

@@ -1,4 +1,4 @@
-"""NeuralNDCG's sum as one Triton kernel, for CUDA: a program for each list, no matrix in memory."""
+"""NeuralNDCG's sum as one Triton kernel for CUDA: a program for each list, no matrix in memory."""
 
 import functools
 import warnings
@@ -22,28 +22,22 @@ LONGEST = 2048  # places; a program holds whole rows of P in its registers
 
 @functools.cache
 def right_on(device: torch.device) -> bool:
-    """Whether this GPU's kernel agrees with the plain path; found out once in a process.
-
-    It is compiled for a GPU that its authors may never have seen. A warning says if it is not used.
-    """
+    """Whether this GPU's kernel agrees with the plain path, tried once; else warn."""
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(64, 240, generator=generator)
     labels = torch.randint(0, 5, (64, 240), generator=generator).float().to(device)
     mask = (torch.arange(240) < torch.randint(0, 241, (64, 1), generator=generator)).to(device)
-    found = []
-    for way in ("kernel", "plain"):
-        scores = start.to(device).masked_fill(~mask, 0).requires_grad_()
-        if way == "kernel":
-            values = neural_dcg_on_gpu(
-                scores, labels, mask, k=None, temperature=1.0, transposed=False, max_iter=30,
-                tol=1e-6,
-            )  # fmt: skip
-        else:
-            soft = sinkhorn(neural_sort(scores, mask), mask)
-            values = dcg_of(soft, labels, mask, k=None)
-        (slope,) = torch.autograd.grad(values.sum(), scores)
-        found.append((values.detach(), slope))
-    (values, slopes), (expected, plain) = found
+    scores = start.to(device).masked_fill(~mask, 0).requires_grad_()
+    knobs: dict[str, Any] = {
+        "k": None,
+        "temperature": 1.0,
+        "transposed": False,
+        "max_iter": 30,
+        "tol": 1e-6,
+    }
+    values = neural_dcg_on_gpu(scores, labels, mask, **knobs)
+    expected = dcg_of(sinkhorn(neural_sort(scores, mask), mask), labels, mask, k=None)
+    slopes, plain = (torch.autograd.grad(x.sum(), scores)[0] for x in (values, expected))
     right = torch.allclose(values, expected, rtol=1e-4) and bool(
         (slopes - plain).abs().max() < 1e-3 * plain.abs().max()
     )
@@ -63,11 +57,10 @@ def neural_dcg_on_gpu(
     max_iter: int,
     tol: float,
 ) -> PerList:
-    """What ``neural_dcg`` computes on the CPU, in the dtype of the scores, ``[batch]``.
+    """``neural_dcg`` on a GPU, in the dtype of the scores, ``[batch]``; at most ``LONGEST`` places.
 
-    Rows of P are computed again in each pass from the two vectors of the logits. Memory is that of
-    the vectors of each iteration, ``[batch, 7, max_iter + 1, list]``. Value and gradient are
-    computed together, first derivatives only. Lists of up to ``LONGEST`` places.
+    Each pass computes the rows of P again from the two vectors of the logits. Memory is that of the
+    vectors of each iteration, ``[batch, 7, max_iter + 1, list]``. First derivatives only.
     """
     order = order_by_score(scores.detach(), mask)
     x, a = (part.gather(-1, order) for part in logit_parts(scores, mask, temperature))

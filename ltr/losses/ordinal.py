@@ -17,19 +17,13 @@ def ordinal_loss(
     Mean over items of the sum over grades l from 1 to levels - 1 of log(1 + exp(-z)), z =
     sigma (s_j - l + 1/2) if y_j >= l and -z otherwise: the all-threshold logistic loss (Rennie and
     Srebro, 2005, section 4.2), each threshold a binary cross entropy of P(y >= l). The thresholds
-    stand fixed half way between the grades, so that scores are in units of the labels; with sigma
-    free in the model this is what learned thresholds at equal distances are. An empty list pulls
-    its scores below the first threshold. A list of no items gives 0.
+    stand fixed half way between the grades, so that scores are in units of the labels. An empty
+    list pulls its scores below the first threshold.
 
     Args:
-        scores: ``[batch, list]``, in units of the labels.
         labels: ``[batch, list]``, from 0 to ``levels`` - 1.
-        mask: ``[batch, list]``, True where an item exists.
         levels: >= 2, the number of grades (5 for labels 0 to 4).
         sigma: > 0, slope of the logistic, in units of 1 / score.
-
-    Raises:
-        ConfigError: a knob is out of range.
 
     >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
     >>> ordinal_loss(scores, labels, torch.tensor([[True]]), levels=3)  # log 2 + log(1 + exp(-1))

@@ -18,24 +18,16 @@ def ot_ndcg_loss(
 ) -> PerList:
     """Minus NDCG@k of the transport plan of each list, ``[batch]``, from about -1 (best) to 0.
 
-    sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, negated, with S = ot_sort(s) (Cuturi et al.,
-    2019), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction over optimal transport,
-    which its paper leaves as future work. Scores are standardised list by list, so that their unit
-    does not matter. It goes to the exact NDCG@k as the temperature goes to 0. A list without a
-    relevant item gives 0 without gradient.
+    Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = ot_sort(s) (Cuturi et al.,
+    2019), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction. Scores are standardised
+    list by list, so that their unit does not matter. It goes to the exact NDCG@k as the temperature
+    goes to 0. A list without a relevant item gives 0 without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
         k: cutoff rank >= 1, None for the whole list.
         temperature: weight of the entropy, > 0, in units of the list's length squared.
-        max_iter: the most iterations of the Sinkhorn scaling. After 30, at the default temperature,
-            rows sum to one and columns to one within about 3e-3; after 100 within 1e-4.
-        tol: deviation of row and column sums from one at which the scaling stops.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        max_iter, tol: of the Sinkhorn scaling, see ``sinkhorn``. After 30 iterations at the default
+            temperature columns sum to one within about 3e-3, after 100 within 1e-4.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])

@@ -1,11 +1,11 @@
 """Position-aware ListMLE: ListMLE with more weight on the first ranks."""
 
 import torch
-from torch import Tensor
 
 from ltr.losses.listmle import order_costs
 from ltr.metrics.checks import check_choice
 from ltr.metrics.cumulative_gain import discounts
+from ltr.metrics.ordering import ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -21,21 +21,14 @@ def p_listmle_loss(
 
     Sum over ranks r of w(r) (log(sum over q >= r of exp(s_q)) - s_r): the terms of ``listmle_loss``
     with a weight that falls with the rank. The paper's is w(r) = 2^(n - r) - 1 (Lan et al., 2014,
-    section 4); it is divided here by its largest, w(1), so that a list of 240 items stays finite
-    and lists of different sizes weigh the same: w falls from 1 to 0 and halves with each rank.
-    ``log2`` is the gentler w(r) = 1/log2(1 + r). The order of items of equal labels is drawn, as in
-    ``listmle_loss``, where the value of an empty list is explained. One item or none gives 0.
+    section 4); here it is divided by its largest, w(1), so that a list of 240 items stays finite
+    and lists of all sizes weigh the same: w falls from 1 to 0 and halves with each rank. ``log2``
+    is the gentler w(r) = 1/log2(1 + r). The order of equal labels is drawn and an empty list
+    counts as in ``listmle_loss``. One item or none gives 0.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance; only their order matters.
-        mask: ``[batch, list]``, True where an item exists.
         weight: ``"exp2"`` (the paper's) or ``"log2"``.
-        generator: draws the order of ties. None is torch's own generator of the device, which
-            ``torch.manual_seed`` seeds and the trainer keeps in its checkpoints.
-
-    Raises:
-        ConfigError: ``weight`` is neither.
+        generator: draws the order of ties; None is torch's own, see ``ltr.losses``.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([[2.0, 0.0, 1.0]])
     >>> mask = torch.tensor([[True, True, True]])
@@ -45,13 +38,10 @@ def p_listmle_loss(
     check_choice("weight", weight, ["exp2", "log2"])
     costs = order_costs(scores, labels, mask, generator)
     if weight == "log2":
-        return (costs * discounts(mask.shape[-1], costs)).sum(-1)
-    return (costs * _halving(mask, costs)).sum(-1)
-
-
-def _halving(mask: Mask, like: Tensor) -> Tensor:
-    """(2^(n - r) - 1) / (2^(n - 1) - 1) for r from 1 to n, ``[batch, rank]``; 0 beyond n."""
-    ranks = torch.arange(1, mask.shape[-1] + 1, dtype=like.dtype, device=like.device)
-    last = (1 - mask.sum(-1, keepdim=True).to(like.dtype)).exp2()
-    # both sides of the fraction times 2^(1 - n); a list of one item would be 0 / 0
-    return ((1 - ranks).exp2() - last).clamp(min=0) / (1 - last).masked_fill(last >= 1, 1)
+        weights = discounts(mask.shape[-1], costs)
+    else:
+        # both sides of w(r) / w(1) times 2^(1 - n); a list of one item would be 0 / 0
+        last = (1 - mask.sum(-1, keepdim=True).to(costs.dtype)).exp2()
+        halving = ((1 - ranks_like(costs)).exp2() - last).clamp(min=0)
+        weights = halving / (1 - last).masked_fill(last >= 1, 1)
+    return (costs * weights).sum(-1)

@@ -1,4 +1,4 @@
-"""Pairs of items: which count and what they weigh, and the weighted pairwise logistic loss."""
+"""Pairs of items: which pairs count, their weights, and the weighted pairwise logistic loss."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_choice, check_k, check_positive
 from ltr.metrics.cumulative_gain import dcg, gains
-from ltr.metrics.ordering import rank_of_item
+from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.typing import Labels, Mask, Pairs, PerList, Scores
 
 
@@ -24,48 +24,42 @@ def pairwise_logistic(
 ) -> PerList:
     """Sum over the pairs y_i > y_j of w_ij log(1 + exp(-sigma (s_i - s_j))), ``[batch]``.
 
-    Natural logarithm, exact at any difference of scores. The sum is not divided by the number of
-    pairs. A list without pairs gives 0 without gradient (Burges et al., 2005; C of the RankNet
-    note with alpha = sigma).
+    Natural logarithm, exact at any difference of scores (Burges et al., 2005; C of the RankNet note
+    with alpha = sigma). A list without pairs gives 0 without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance.
-        mask: ``[batch, list]``, True where an item exists.
-        weights: ``[batch, list, list]``, finite, w_ij of item i over item j; those of other pairs
-            are not used.
+        weights: w_ij of item i over item j, finite, ``[batch, i, j]``; not read at other pairs.
         sigma: > 0, slope of the logistic, in units of 1 / score.
-        pairs: ``[batch, list, list]``, the pairs to sum over instead.
-
-    Raises:
-        ConfigError: ``sigma`` is not above 0.
+        pairs: the pairs to sum over instead, ``[batch, i, j]``.
     """
     check_positive("sigma", sigma)
     scores, labels = without_padding(scores, labels, mask)
     pairs = ordered_pairs(labels, mask) if pairs is None else pairs
-    costs = -logsigmoid(sigma * (scores.unsqueeze(-1) - scores.unsqueeze(-2)))
+    costs = -logsigmoid(sigma * differences(scores))
     return (weights.masked_fill(~pairs, 0) * costs).sum((-2, -1))
 
 
+def differences(values: Tensor) -> Tensor:
+    """x_i - x_j of each two items, ``[batch, i, j]``."""
+    return values.unsqueeze(-1) - values.unsqueeze(-2)
+
+
 def ordered_pairs(labels: Labels, mask: Mask) -> Pairs:
-    """Where item i is more relevant than item j, both of them real, ``[batch, i, j]``."""
+    """True where item i is more relevant than item j and both are real, ``[batch, i, j]``."""
     pairs = labels.unsqueeze(-1) > labels.unsqueeze(-2)
     return pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
 
 
 def all_pairs(mask: Mask) -> Pairs:
-    """Where i and j are two real items, in both orders, ``[batch, i, j]``."""
+    """True where i and j are two real items, in both orders, ``[batch, i, j]``."""
     itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
     return mask.unsqueeze(-1) & mask.unsqueeze(-2) & ~itself
 
 
 def pairs_at_cutoff(scores: Scores, mask: Mask, *, k: int | None, pairs: str) -> Pairs:
-    """Which pairs count at the cutoff ``k`` of the current ranking, ``[batch, i, j]``.
+    """True where a pair counts at the cutoff ``k`` of the current ranking, ``[batch, i, j]``.
 
-    ``"any"``: at least one item of the pair in the top k, ``"both"``: both. All, if k is None.
-
-    Raises:
-        ConfigError: ``k`` < 1, or ``pairs`` is neither.
+    ``"any"``: at least one item of the pair in the top k; ``"both"``: both; k = None: every pair.
     """
     check_choice("pairs", pairs, ["any", "both"])
     check_k(k)
@@ -86,17 +80,11 @@ def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
     """Weight of item i over item j, ``[batch, i, j]``; 0 unless y_i > y_j and both are real.
 
     - None: 1.
-    - ``ndcg_beta``: tau = (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r) of the
-      ideal order. The taus of the pairs in the wrong order add up to 1 - NDCG_beta (the RankNet
+    - ``"ndcg_beta"``: tau = (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r) of
+      the ideal order. The taus of the pairs in the wrong order add up to 1 - NDCG_beta (the RankNet
       report, eq. 12 to 18, whose division by the number of queries K is the mean over the lists).
 
-    Args:
-        labels: ``[batch, list]``, graded relevance, 0 on padding.
-        mask: ``[batch, list]``, True where an item exists.
-        pair_weight: None or ``"ndcg_beta"``.
-
-    Raises:
-        ConfigError: ``pair_weight`` is neither.
+    ``labels`` are 0 on padding.
 
     >>> labels, mask = torch.tensor([[0.0, 2.0]]), torch.tensor([[True, True]])
     >>> pair_weights(labels, mask, "ndcg_beta")[0, 1].tolist()  # (2 - 0) / (2 (2 - 1))
@@ -106,12 +94,11 @@ def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
     if pair_weight is None:
         return pairs
     check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
-    differences = labels.unsqueeze(-1) - labels.unsqueeze(-2)
-    return pairs * differences / _ideal(labels, mask).unsqueeze(-1)
+    return pairs * differences(labels) / _ideal(labels, mask).unsqueeze(-1)
 
 
 def pair_factors(labels: Labels, mask: Mask, pair_weight: str | None) -> dict[str, Any]:
-    """The same weights as ``sum_over_pairs`` takes them."""
+    """The same weights as arguments of ``sum_over_pairs``."""
     if pair_weight is None:
         return {"own": torch.ones_like(labels)}
     check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
@@ -120,8 +107,7 @@ def pair_factors(labels: Labels, mask: Mask, pair_weight: str | None) -> dict[st
 
 def _ideal(labels: Labels, mask: Mask) -> Tensor:
     """DCG_beta of the ideal order, 1 where that is 0, ``[batch, 1]``."""
-    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
-    below = (mask.sum(-1, keepdim=True) - ranks).clamp(min=0)
+    below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
     # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
     ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
     return ideal.masked_fill(ideal <= 0, 1)

@@ -16,18 +16,12 @@ def rankboost_loss(
     Sum over the pairs y_i > y_j of w_ij exp(-(s_i - s_j)) (Freund et al., 2003, section 3, by
     gradient descent instead of boosting). With ``ndcg_beta``, w_ij = (y_i - y_j) / DCG_beta makes
     it RankBoostndcg, an upper bound of 1 - NDCG_beta (the RankNet report, eq. 18 and 19; its K is
-    the number of lists, by which the reduction divides). Where s_j - s_i is above 30 the
-    exponential goes on as its tangent, so that float32 stays finite and the gradient keeps its
-    sign. A list without pairs, such as an empty one, gives 0 without gradient.
+    the number of lists, by which the reduction divides). Where s_j - s_i > 30 the exponential goes
+    on as its tangent, so that float32 stays finite. A list without pairs, such as an empty one,
+    gives 0 without gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
         pair_weight: None, every pair counts 1, or ``"ndcg_beta"``.
-
-    Raises:
-        ConfigError: ``pair_weight`` is neither.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])

@@ -27,18 +27,11 @@ def ranknet_loss(
     gradient. Pairs of equal labels, which the paper gives a target of 1/2, do not count.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance; only their order matters.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for all pairs.
+        k: cutoff rank >= 1, None for all pairs. Ranks of ties follow the order of the items.
         sigma: > 0, slope of the logistic, in units of 1 / score.
         pairs: which pairs count at a cutoff: ``"any"``, at least one item in the current top k, or
-            ``"both"``, both. ``"any"`` is the default because only pairs across the cutoff can lift
-            a relevant item into the top k; ``"both"`` is how the NeuralNDCG paper's figures at a
-            cutoff were made. Ranks of ties follow the order in which the items are given.
-
-    Raises:
-        ConfigError: a knob is out of range.
+            ``"both"``, both, as in the NeuralNDCG paper. Only pairs across the cutoff can lift a
+            relevant item into the top k, hence the default.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])

@@ -2,7 +2,7 @@
 
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import pair_factors, pair_weights
+from ltr.losses.pairs import differences, pair_factors, pair_weights
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -17,21 +17,16 @@ def ranksvm_loss(
     """RankSVM of each list, ``[batch]``, >= 0.
 
     Sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), or of its square (Joachims, 2002;
-    the squared hinge of Chapelle and Keerthi, 2010). With ``ndcg_beta``, w_ij = (y_i - y_j) /
-    DCG_beta makes it RankSVMndcg, an upper bound of 1 - NDCG_beta (the RankNet report, eq. 18 to
-    20; its K is the number of lists, by which the reduction divides). With a linear model and an
-    L2 or L1 penalty, which are the trainer's ``l2`` and ``l1``, this is the support vector machine.
-    A list without pairs, such as an empty one, gives 0 without gradient.
+    Chapelle and Keerthi, 2010). With ``ndcg_beta``, w_ij = (y_i - y_j) / DCG_beta makes it
+    RankSVMndcg, an upper bound of 1 - NDCG_beta (the RankNet report, eq. 18 to 20; its K is the
+    number of lists, by which the reduction divides). With a linear model and the trainer's ``l2``
+    or ``l1`` it is the support vector machine. A list without pairs, such as an empty one, gives 0
+    without gradient.
 
     Args:
         scores: ``[batch, list]``, higher is better; the margin is 1 in their units.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
         squared: the squared hinge.
         pair_weight: None, every pair counts 1, or ``"ndcg_beta"``.
-
-    Raises:
-        ConfigError: ``pair_weight`` is neither.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
@@ -50,5 +45,5 @@ def ranksvm_loss(
             **pair_factors(labels, mask, pair_weight),
         )  # fmt: skip
     weights = pair_weights(labels, mask, pair_weight)
-    costs = (1 - (scores.unsqueeze(-1) - scores.unsqueeze(-2))).clamp(min=0)
+    costs = (1 - differences(scores)).clamp(min=0)
     return (weights * (costs.square() if squared else costs)).sum((-2, -1))

@@ -9,17 +9,12 @@ def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int
     """Root mean square error of each list, ``[batch]``, >= 0.
 
     sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (the NeuralNDCG paper, 5.4). The root is
-    taken per list; at an error of exactly 0 the gradient is 0. An empty list is a regression to 0
-    as any other. A list of no items gives 0.
+    taken per list; at an error of exactly 0 the gradient is 0. An empty list is a regression to 0.
 
     Args:
         scores: ``[batch, list]``; the sigmoid is applied here.
         labels: ``[batch, list]``, from 0 to ``levels``.
-        mask: ``[batch, list]``, True where an item exists.
         levels: > 0, the number of grades (5 for labels 0 to 4).
-
-    Raises:
-        ConfigError: ``levels`` is not above 0.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[4.0, 0.0]])

@@ -1,12 +1,13 @@
 """SoftNDCG: the NDCG expected under SoftRank's rank distribution."""
 
-import torch
 from torch import Tensor
 
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import expected_dcg, kernels_apply
+from ltr.losses.soft_permutation import minus_over
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts, gains
+from ltr.metrics.ordering import ranks_like
 from ltr.relaxations import rank_distribution, sinkhorn
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -29,25 +30,17 @@ def soft_ndcg_loss(
     NDCG@k as sigma goes to 0. A list without a relevant item gives 0 without gradient.
 
     On the CPU, without ``normalise``, a list of n items of which m are relevant takes time
-    n m min(n, k) and memory of n min(n, k) numbers for each thread: 64 lists of 1 to 240 items,
-    four of five relevant, take 0.2 s on one core and 1 MiB. Else it is n^3 time and the matrices
-    of ``rank_distribution``, 16 s and 1.5 GiB there.
+    n m min(n, k) and memory of n min(n, k) numbers for each thread; else n^3 time and the matrices
+    of ``rank_distribution``.
 
     Args:
-        scores: ``[batch, list]``, the means; higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
         sigma: > 0, standard deviation of every score, in units of the scores.
         k: cutoff rank >= 1, None for the whole list.
-        discount: d: ``log2`` is 1/log2(1 + r); the shallower ones, as the slides' study tries to
-            give the lower ranks a say, are ``sqrt_log2``, its square root, and ``linear``,
-            1 - (r - 1)/n. The same d is in maxDCG.
-        normalise: scale rows and columns to one first (the slides' improvement of the
-            approximation): ``sinkhorn`` with its defaults.
+        discount: d, in maxDCG too: ``log2`` is 1/log2(1 + r); shallower, as in the slides' study,
+            are ``sqrt_log2``, its square root, and ``linear``, 1 - (r - 1)/n.
+        normalise: scale rows and columns to one first by ``sinkhorn`` (the slides' improvement).
 
-    Raises:
-        ConfigError: a knob is out of range.
-
+    >>> import torch
     >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
     >>> mask = torch.tensor([[True, True]])
     >>> soft_ndcg_loss(scores, labels, mask, sigma=0.1)  # -1 / log2(1 + 2)
@@ -67,9 +60,7 @@ def soft_ndcg_loss(
         if normalise:
             soft = sinkhorn(soft, mask)
         found = (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
-    ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1)
-    relevant = ideal > 0
-    return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
+    return minus_over(found, (gain.sort(-1, descending=True).values * of_rank).sum(-1))
 
 
 def _discounts(mask: Mask, like: Tensor, *, k: int | None, discount: str) -> Tensor:
@@ -79,6 +70,5 @@ def _discounts(mask: Mask, like: Tensor, *, k: int | None, discount: str) -> Ten
         return of_rank
     if discount == "sqrt_log2":
         return of_rank.sqrt()
-    ranks = torch.arange(1, mask.shape[-1] + 1, dtype=like.dtype, device=like.device)
-    linear = 1 - (ranks - 1) / mask.sum(-1, keepdim=True).clamp(min=1)
+    linear = 1 - (ranks_like(of_rank) - 1) / mask.sum(-1, keepdim=True).clamp(min=1)
     return linear.clamp(min=0).masked_fill(of_rank == 0, 0)

@@ -18,22 +18,14 @@ def softsort_ndcg_loss(
 ) -> PerList:
     """Minus NDCG@k of SoftSort of each list, ``[batch]``, from about -1 (best) to 0.
 
-    sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, negated, with S = sinkhorn(soft_sort(s))
-    (Prillo and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction
-    over another soft permutation. It goes to the exact NDCG@k as the temperature goes to 0. A list
-    without a relevant item gives 0 without gradient.
+    Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = sinkhorn(soft_sort(s)) (Prillo
+    and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction. It goes
+    to the exact NDCG@k as the temperature goes to 0. A list without a relevant item gives 0 without
+    gradient.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
         temperature: of SoftSort, > 0, in units of the scores; smaller is closer to NDCG.
-        max_iter: the most iterations of the Sinkhorn scaling.
-        tol: deviation of row and column sums from one at which the scaling stops.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        k, max_iter, tol: see ``neural_ndcg_loss``.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])

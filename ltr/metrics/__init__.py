@@ -1,7 +1,14 @@
 """Exact ranking metrics: pure functions of ``(scores, labels, mask)``, one value per list.
 
-The names that need torch are looked up when they are first used, so that a config can be checked
-(``parse_metric``, ``Convention``) before torch is imported.
+``scores``, higher is better, ``labels``, graded relevance with 0 = not relevant, and ``mask``, True
+where an item exists, are ``[batch, list]``; padding is never read. The values, ``[batch]``, are
+float64 where an input is float64, else float32. ``k`` is a cutoff rank >= 1, None for the whole
+list; the other knobs are the keys of a ``Convention``, with its meaning and defaults. A knob that
+is unknown or out of range raises ``ConfigError``. A list in which a real item is scored NaN gives
+NaN: raising would make a GPU wait.
+
+Names that need torch are imported at their first use, so that a config can be checked
+(``parse_metric``, ``Convention``) without torch.
 """
 
 from pkgutil import resolve_name

@@ -30,8 +30,8 @@ def check_empty(empty: float | int | str) -> None:
 def check_gain(gain: str | Sequence[float | int], choices: Sequence[str]) -> None:
     """Raise ``ConfigError`` unless ``gain`` is one of ``choices`` or a table of gains.
 
-    A table is the gain of grade 0, 1, 2, ...: finite, from 0 on, and never falling, so that the
-    order of the labels is the order of the gains.
+    A table holds the gains of grade 0, 1, 2, ...: finite, >= 0, and never falling, so that labels
+    and gains have the same order.
     """
     table = "a list of gains such as [0,1,3]: that of grade 0, of grade 1, ..., none below the last"
     if isinstance(gain, str):
@@ -61,7 +61,7 @@ def check_levels(levels: int) -> None:
 
 
 def levels_for(largest: float | int) -> int:
-    """The number of grades of data whose largest label is ``largest``, which may be a real number.
+    """The number of grades of data whose largest label is ``largest``, a whole number or not.
 
     >>> levels_for(4), levels_for(3.2), levels_for(0)
     (5, 5, 2)

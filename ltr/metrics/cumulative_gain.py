@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_gain, check_k
-from ltr.metrics.ordering import at_ranks
+from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks
 from ltr.metrics.per_list import float_type, settle
 from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -16,11 +16,10 @@ from ltr.typing import Labels, Mask, PerList, Scores
 def gains(labels: Labels, mask: Mask, *, gain: str | Sequence[float | int] = "exp2") -> Labels:
     """2^y - 1 (``exp2``), y (``linear``) or ``gain[y]`` of each item, 0 on padding.
 
-    Returns ``[batch, list]``. A table is looked up after a check of the labels, for which a GPU
-    must wait; the named gains need none.
+    Returns ``[batch, list]``. A table needs a check of the labels, for which a GPU must wait.
 
     Raises:
-        ConfigError: ``gain`` is none of them, or a label is no grade of the table.
+        ConfigError: an unknown ``gain``, or a label that is no grade of the table.
 
     >>> gains(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([[True, True, False]]), gain=[0, 1, 5])
     tensor([[0., 5., 0.]])
@@ -44,9 +43,6 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
     ``log2`` is 1/log2(1 + rank), ``letor`` is 1 at ranks 1 and 2 and 1/log2(rank) from 3 on.
     ``like`` gives dtype and device.
 
-    Raises:
-        ConfigError: ``discount`` is neither, or ``k`` < 1.
-
     >>> discounts(4, torch.zeros(()), k=3, discount="letor") * torch.tensor([1, 1, 3, 4]).log2()
     tensor([0., 0., 1., 0.])
     """
@@ -57,16 +53,9 @@ def discounts(size: int, like: Tensor, *, k: int | None = None, discount: str = 
 
 
 def cut(values: Tensor, k: int | None) -> Tensor:
-    """``values`` ``[..., rank]`` with 0 beyond rank ``k``; all of them where ``k`` is None.
-
-    Raises:
-        ConfigError: ``k`` < 1.
-    """
+    """``values`` ``[..., rank]`` with 0 beyond rank ``k``; all of them where ``k`` is None."""
     check_k(k)
-    if k is None:
-        return values
-    ranks = torch.arange(1, values.shape[-1] + 1, device=values.device)
-    return values.masked_fill(ranks > k, 0)
+    return values if k is None else values.masked_fill(ranks_like(values) > k, 0)
 
 
 def dcg(
@@ -81,25 +70,12 @@ def dcg(
 ) -> PerList:
     """Discounted cumulative gain of each list, ``[batch]``.
 
-    DCG@k = sum over ranks r <= k of g(y_r) d(r), y_r the label of the item at rank r when the items
-    stand in descending order of score (Järvelin and Kekäläinen, 2002; the NeuralNDCG paper, eq. 1).
-    A ``k`` beyond the end is the whole list. A list of no items gives 0; a list in which a real
-    item is scored NaN gives NaN (looking for it would stop a GPU, so nothing is raised). float64
-    where an input is float64, else float32.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        gain: g: ``exp2`` is 2^y - 1 (the industry's DCG), ``linear`` is y (the traditional DCG), a
-            list is the gains of the grades 0, 1, 2, ....
-        discount: d: ``log2`` is 1/log2(1+r), ``letor`` is 1 for r <= 2 and 1/log2(r) beyond.
-        ties: ``file``: items with equal scores keep the order in which they are given;
-            ``averaged``: the expected value over all orders of them, as scikit-learn has it.
+    DCG@k = sum over ranks r <= k of g(y_r) d(r), g the gain, d the discount and y_r the label at
+    rank r in descending order of score (Järvelin and Kekäläinen, 2002; the NeuralNDCG paper, eq.
+    1). A ``k`` beyond the end is the whole list. A list of no items gives 0.
 
     Raises:
-        ConfigError: ``k`` < 1, an unknown gain, discount or tie rule, or a label without a gain.
+        ConfigError: a label without a gain.
 
     >>> scores, labels = torch.tensor([[0.2, 0.1, 0.9]]), torch.tensor([[3.0, 1.0, 2.0]])
     >>> mask = torch.tensor([[True, False, True]])
@@ -129,24 +105,10 @@ def ndcg(
     """Normalised discounted cumulative gain of each list, from 0 to 1, ``[batch]``.
 
     NDCG@k = DCG@k / maxDCG@k, the DCG@k of the items in descending order of label (the NeuralNDCG
-    paper, eq. 2). Everything else is as in ``dcg``.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        empty: the value of a list without a relevant item (or without any), from 0 to 1;
-            ``"skip"`` gives NaN, which the mean leaves out.
-        gain: as in ``dcg``.
-        discount: as in ``dcg``.
-        ties: as in ``dcg``.
-        short: a list of fewer than ``k`` items: ``scored`` as any other, or ``zero``, as the LETOR
-            script has it. Whether it is empty comes first.
+    paper, eq. 2). With ``short="zero"`` a list of fewer than k items gives 0, unless it is empty.
 
     Raises:
-        ConfigError: ``k`` < 1, an unknown gain, discount, tie rule or ``short``, another ``empty``,
-            or a label without a gain.
+        ConfigError: a label without a gain.
 
     >>> scores, mask = torch.tensor([[0.9, 0.2]]), torch.tensor([[True, True]])
     >>> ndcg(scores, torch.tensor([[1.0, 2.0]]), mask, k=1).tolist()  # (2**1 - 1) / (2**2 - 1)
@@ -177,20 +139,7 @@ def ndcg_beta(
     DCG_beta@k = sum over ranks r <= k of y_r (n - r), n the number of items of the list, divided by
     that of the items in descending order of label (RankSVMndcg and RankBoostndcg, eq. 12 of the
     project report, where k = n). The last of n ranks counts nothing, so that a single relevant item
-    there has 0; a list of one item, relevant, has only one order, the best: 1.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant; it is the gain.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        empty: the value of a list whose labels are all 0 (or without items), from 0 to 1;
-            ``"skip"`` gives NaN, which the mean leaves out.
-        ties: ``file``: items with equal scores keep the order in which they are given;
-            ``averaged``: the expected value over all orders of them.
-
-    Raises:
-        ConfigError: a knob is out of range.
+    there has 0; a list of one item, relevant, has 1.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> mask = torch.tensor([[True, True, True]])
@@ -198,8 +147,7 @@ def ndcg_beta(
     [0.20000000298023224]
     """
     gain = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
-    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=gain.dtype, device=gain.device)
-    weights = cut((mask.sum(-1, keepdim=True) - ranks).clamp(min=0), k)
+    weights = cut((mask.sum(-1, keepdim=True) - ranks_like(gain)).clamp(min=0), k)
     found = (at_ranks(gain, scores, mask, ties=ties) * weights).sum(-1)
     ideal = (at_ranks(gain, labels, mask) * weights).sum(-1)
     value = (found / ideal).masked_fill(ideal <= 0, 1)
@@ -219,13 +167,12 @@ def mean_ndcg(
 ) -> PerList:
     """The mean of NDCG@1, NDCG@2, ..., NDCG@n of each list of n items, ``[batch]``.
 
-    The LETOR script's MeanNDCG (its ``letor`` discount and ``empty=0`` are those of the convention
-    ``letor4``). With ``k`` the mean over the ranks 1 to min(k, n); no list is short here. Until the
-    first rank that the ideal order gives a gain, NDCG is 0/0 and counts 0. The knobs are as for
-    ``ndcg``.
+    The LETOR script's MeanNDCG under the convention ``letor4``. With ``k`` the mean over the ranks
+    1 to min(k, n). Before the first rank to which the ideal order gives a gain, NDCG is 0/0 and
+    counts 0.
 
     Raises:
-        ConfigError: a knob is out of range, or a label without a gain.
+        ConfigError: a label without a gain.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mask = torch.tensor([[True, True]])
@@ -237,13 +184,7 @@ def mean_ndcg(
     discount_of = discounts(scores.shape[-1], of_item, discount=discount)
     found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).cumsum(-1)
     ideal = (at_ranks(of_item, labels, mask) * discount_of).cumsum(-1)
-    at_each = (found / ideal).masked_fill(ideal <= 0, 0).masked_fill(~_first(mask), 0)
+    at_each = (found / ideal).masked_fill(ideal <= 0, 0).masked_fill(~real_ranks(mask), 0)
     items = mask.sum(-1)
     value = cut(at_each, k).sum(-1) / (items if k is None else items.clamp(max=k))
     return settle(value, scores, mask, without=(of_item <= 0).all(-1), empty=empty)
-
-
-def _first(mask: Mask) -> Mask:
-    """True at the ranks that items have: as many as there are, from the first."""
-    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
-    return ranks <= mask.sum(-1, keepdim=True)

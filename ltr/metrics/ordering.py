@@ -1,4 +1,4 @@
-"""Items in descending order of score; the tie rules of the whole project are here."""
+"""Items in descending order of score, with the tie rules of the whole project."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +17,9 @@ _kept: ContextVar[dict[tuple[int, int], _Sorted] | None] = ContextVar("kept", de
 
 @contextmanager
 def sorted_once() -> Iterator[None]:
-    """Inside, the same two tensors of scores and mask are sorted once, whichever metric asks.
+    """Inside, the same two tensors of scores and mask are sorted once.
 
-    All metrics and cutoffs of a batch then share one order, and one ideal order. The tensors must
+    All metrics and cutoffs of a batch then share one order and one ideal order. The tensors must
     not be changed inside.
 
     >>> scores, mask = torch.tensor([[0.1, 0.9]]), torch.tensor([[True, True]])
@@ -35,11 +35,11 @@ def sorted_once() -> Iterator[None]:
 
 
 def order_by_score(scores: Scores, mask: Mask) -> Ranks:
-    """For each rank the index of the item that stands there, ``[batch, rank]``.
+    """The index of the item at each rank, ``[batch, rank]``.
 
     Stable: items with equal scores keep the order in which they are given (the file's). Padding
-    comes last. An item scored -inf counts as scored with the lowest finite number, so that it
-    stays in front of the padding; the place of an item scored NaN is not defined.
+    comes last. A score of -inf counts as the lowest finite number, so that its item stays in front
+    of the padding; the place of an item scored NaN is not defined.
     """
     kept = None if torch.compiler.is_compiling() else _kept.get()
     key = id(scores), id(mask)
@@ -58,19 +58,30 @@ def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
     tensor([[2, 1, 3]])
     """
     order = order_by_score(scores, mask)
-    ranks = torch.arange(1, scores.shape[-1] + 1, device=scores.device).expand_as(order)
-    return torch.empty_like(order).scatter(-1, order, ranks)
+    return torch.empty_like(order).scatter(-1, order, ranks_like(order).expand_as(order))
+
+
+def ranks_like(values: Tensor) -> Tensor:
+    """The ranks 1, 2, ... of ``values`` ``[..., rank]``: in a floating dtype theirs, else int64.
+
+    >>> ranks_like(torch.zeros(2, 3))
+    tensor([1., 2., 3.])
+    """
+    dtype = values.dtype if values.is_floating_point() else torch.long
+    return torch.arange(1, values.shape[-1] + 1, dtype=dtype, device=values.device)
+
+
+def real_ranks(mask: Mask) -> Mask:
+    """True at the ranks 1 to n of a list of n items, ``[batch, rank]``."""
+    return ranks_like(mask) <= mask.sum(-1, keepdim=True)
 
 
 def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") -> Scores:
     """The value of the item at each rank, ``[batch, rank]``.
 
     With ``ties="averaged"`` it is the expected value over all orders of the items with equal
-    scores: their mean (McSherry and Najork, 2008, section 2). A metric that is a weighted sum over
-    ranks then is its expected value too.
-
-    Raises:
-        ConfigError: another ``ties``.
+    scores: their mean (McSherry and Najork, 2008, section 2). A weighted sum over ranks is then
+    its expected value too.
 
     >>> scores, mask = torch.tensor([[0.5, 0.9, 0.5]]), torch.tensor([[True, True, True]])
     >>> at_ranks(torch.tensor([[4.0, 1.0, 2.0]]), scores, mask)

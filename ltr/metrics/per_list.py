@@ -1,4 +1,4 @@
-"""The value of a list that has one of its own, empty or broken, and the mean over lists."""
+"""The dtype of a metric, the value of empty and broken lists, and the mean over lists."""
 
 import math
 
@@ -17,13 +17,9 @@ def float_type(scores: Scores, labels: Labels) -> torch.dtype:
 def settle(
     values: Tensor, scores: Scores, mask: Mask, *, without: PerListMask, empty: float | int | str
 ) -> PerList:
-    """``values`` with ``empty`` where ``without`` says that a list has no relevant item.
+    """``values`` with ``empty`` (NaN for ``"skip"``) for lists ``without`` a relevant item.
 
-    A list in which a real item is scored NaN is NaN, empty or not: looking for it would stop a
-    GPU, so nothing is raised, and the mean shows it. ``empty="skip"`` gives NaN too.
-
-    Raises:
-        ConfigError: ``empty`` is neither a number from 0 to 1 nor ``"skip"``.
+    A list in which a real item is scored NaN is NaN, empty or not.
     """
     check_empty(empty)
     values = values.masked_fill(without, torch.nan if empty == "skip" else float(empty))
@@ -33,19 +29,10 @@ def settle(
 def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> float:
     """Mean of per-list values in float64, as one sum over one count.
 
-    Collect the values of all batches first, so that the batch size cannot change the figure.
-
-    Args:
-        values: ``[lists]``.
-        empty: the convention under which they were computed. Under ``"skip"`` a NaN is a list that
-            is left out. Under a number no list is left out: a NaN can only come from a NaN score
-            and makes the mean NaN, instead of dropping the lists on which the model broke down.
-
-    Returns:
-        The mean; NaN if no list is left.
-
-    Raises:
-        ConfigError: ``empty`` is neither a number from 0 to 1 nor ``"skip"``.
+    ``values``, ``[lists]``, are those of all batches, so that the batch size cannot change the
+    figure. ``empty`` is the convention under which they were computed: under ``"skip"`` lists of
+    NaN are left out; under a number a NaN can only come from a NaN score and makes the mean NaN. No
+    list left gives NaN.
 
     >>> mean_over_lists(torch.tensor([1.0, torch.nan, 0.5]))
     0.75

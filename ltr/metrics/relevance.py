@@ -1,4 +1,4 @@
-"""Metrics of the ranks at which relevant items stand: precision, recall, MAP, MRR and ERR."""
+"""Metrics of the ranks of relevant items: precision, recall, MAP, MRR and ERR."""
 
 import torch
 from torch import Tensor
@@ -6,18 +6,14 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_k, check_levels, check_positive
 from ltr.metrics.cumulative_gain import cut
-from ltr.metrics.ordering import at_ranks, sum_of_group, tie_groups
+from ltr.metrics.ordering import at_ranks, ranks_like, sum_of_group, tie_groups
 from ltr.metrics.per_list import float_type, settle
 from ltr.metrics.spec import MAP_OVER
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 
 def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
-    """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding.
-
-    Raises:
-        ConfigError: ``relevant`` is not above 0.
-    """
+    """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding."""
     check_positive("relevant", relevant)
     at_least = labels.double() >= relevant  # in float32, 0.50000001 would be 0.5
     return (at_least & mask).to(float_type(scores, labels))
@@ -35,23 +31,8 @@ def precision(
 ) -> PerList:
     """Precision of each list, from 0 to 1, ``[batch]``.
 
-    P@k = relevant items among the ranks 1 to k / k, whatever the number of items: a list of fewer
-    than k is filled up with items that are not relevant, as trec_eval and the LETOR script do. With
-    k = None it is the share of relevant items in the list.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        empty: the value of a list without a relevant item (or without any), from 0 to 1;
-            ``"skip"`` gives NaN, which the mean leaves out.
-        relevant: the smallest label that counts as relevant, above 0.
-        ties: ``file``: items with equal scores keep the order in which they are given;
-            ``averaged``: the expected value over all orders of them.
-
-    Raises:
-        ConfigError: a knob is out of range.
+    P@k = relevant items among the ranks 1 to k / k, also for a list of fewer than k items, as in
+    trec_eval and the LETOR script. With k = None it is the share of relevant items in the list.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
@@ -81,10 +62,6 @@ def recall(
     """Recall of each list, from 0 to 1, ``[batch]``.
 
     R@k = relevant items among the ranks 1 to k / relevant items of the list. With k = None it is 1.
-    The knobs, and what an empty list gives, are as for ``precision``.
-
-    Raises:
-        ConfigError: a knob is out of range.
 
     >>> import torch
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
@@ -110,26 +87,11 @@ def map(
     """Average precision of each list, from 0 to 1, ``[batch]``; its mean over lists is MAP.
 
     AP@k = sum over ranks r <= k with a relevant item of P@r / N, P@r the precision at r and N the
-    number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and map_cut).
-    The expected value under ties is that of McSherry and Najork, 2008, section 2.4: of n tied items
-    behind s others, m and R of them relevant, the j-th place (rank s + j) holds a relevant one with
-    probability m/n and then (j-1)(m-1)/(n-1) tied relevant ones stand before it.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        empty: the value of a list without a relevant item (or without any), from 0 to 1;
-            ``"skip"`` gives NaN, which the mean leaves out.
-        relevant: the smallest label that counts as relevant, above 0.
-        map_over: N: ``relevant``, all relevant items, or ``reachable``, at most k, so that the best
-            order has 1 (LightGBM).
-        ties: ``file``: items with equal scores keep the order in which they are given;
-            ``averaged``: the expected value over all orders of them.
-
-    Raises:
-        ConfigError: a knob is out of range.
+    number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and map_cut)
+    or, with ``map_over="reachable"``, at most k (LightGBM). The expected value under ties is that
+    of McSherry and Najork, 2008, section 2.4: of n tied items behind s others, m and R of them
+    relevant, the j-th place (rank s + j) holds a relevant one with probability m/n, and then
+    (j-1)(m-1)/(n-1) tied relevant ones stand before it.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 2.0]])
     >>> mask = torch.tensor([[True, True, True]])
@@ -141,7 +103,7 @@ def map(
     check_choice("map_over", map_over, list(MAP_OVER))
     of_item = relevance(scores, labels, mask, relevant)
     hits = at_ranks(of_item, scores, mask)
-    ranks = _ranks(hits)
+    ranks = ranks_like(hits)
     if ties == "file":
         precisions = hits * hits.cumsum(-1) / ranks
     else:
@@ -170,10 +132,6 @@ def mrr(
     RR@k = 1 / rank of the first relevant item; 0 where that is beyond k (Voorhees, 1999). The
     expected value under ties is that of McSherry and Najork, 2008, section 2.3: among n tied items,
     m of them relevant, the first relevant one has place j with probability C(n-j, m-1) / C(n, m).
-    The knobs are as for ``map``.
-
-    Raises:
-        ConfigError: a knob is out of range.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
     >>> mask = torch.tensor([[True, True, True]])
@@ -189,27 +147,23 @@ def mrr(
         chance = (_log_choose(size - place, inside - 1) - _log_choose(size, inside)).exp()
         possible = (ahead == 0) & (inside > 0) & (size - place >= inside - 1)
         first = chance.masked_fill(~possible, 0).to(hits.dtype)
-    value = cut(first / _ranks(hits), k).sum(-1)
+    value = cut(first / ranks_like(hits), k).sum(-1)
     return settle(value, scores, mask, without=~of_item.any(-1), empty=empty)
 
 
-def _ranks(like: Tensor) -> Tensor:
-    return torch.arange(1, like.shape[-1] + 1, dtype=like.dtype, device=like.device)
-
-
 def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """At each rank, of its group of equal scores: items, relevant items, those ahead, its place.
+    """At each rank: the items and relevant items of its group, those ahead of it, its place in it.
 
-    All ``[batch, rank]``; ``ahead`` is the relevant items in front of the group, the place counts
-    from 1 inside it.
+    All ``[batch, rank]``. A group is a run of equal scores; ``ahead`` counts relevant items and the
+    place counts from 1.
     """
     ones = torch.ones_like(hits)
     size, inside = sum_of_group(ones, groups), sum_of_group(hits, groups)
-    # the groups in their order, each with its relevant items, summed up to but without itself
+    # the relevant items of each group in order, summed up to but without itself
     of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
     ahead = (of_group.cumsum(-1) - of_group).gather(-1, groups)
     items = torch.zeros_like(hits).scatter_add(-1, groups, ones)
-    place = _ranks(hits) - (items.cumsum(-1) - items).gather(-1, groups)
+    place = ranks_like(hits) - (items.cumsum(-1) - items).gather(-1, groups)
     return size, inside, ahead, place
 
 
@@ -234,19 +188,8 @@ def err(
     2^(levels - 1) the probability that the item at rank r satisfies (Chapelle et al., 2009, eq. 4
     and 7). The best value is below 1. The labels are checked, for which a GPU must wait.
 
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        labels: ``[batch, list]``, graded relevance, 0 = not relevant.
-        mask: ``[batch, list]``, True where an item exists.
-        k: cutoff rank >= 1, None for the whole list.
-        empty: the value of a list whose labels are all 0 (or without items), from 0 to 1;
-            ``"skip"`` gives NaN, which the mean leaves out.
-        levels: number of grades of the data set, 5 for the labels 0 to 4.
-        ties: only ``file``: items with equal scores keep the order in which they are given.
-
     Raises:
-        ConfigError: a knob is out of range, a label is above ``levels`` - 1, or ``ties`` is
-            ``averaged``: that expected value is not computed.
+        ConfigError: a label is above ``levels`` - 1, ``ties`` is ``averaged``.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
     >>> mask = torch.tensor([[True, True]])
@@ -265,6 +208,5 @@ def err(
     satisfied = at_ranks((grades.exp2() - 1) / 2 ** (levels - 1), scores, mask, ties=ties)
     goes_on = (1 - satisfied).cumprod(-1).roll(1, -1)
     goes_on[:, :1] = 1
-    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=grades.dtype, device=grades.device)
-    value = cut(satisfied * goes_on / ranks, k).sum(-1)
+    value = cut(satisfied * goes_on / ranks_like(grades), k).sum(-1)
     return settle(value, scores, mask, without=(grades <= 0).all(-1), empty=empty)

@@ -1,4 +1,4 @@
-"""How a metric is written, ``ndcg@10``, and the convention of its figure. No torch here."""
+"""Parse the name of a metric, ``ndcg@10``, and the convention of its figure. No torch here."""
 
 import functools
 import inspect
@@ -19,10 +19,7 @@ from ltr.metrics.checks import (
 )
 
 GAINS = {"exp2": "2^y-1", "linear": "y"}
-DISCOUNTS = {
-    "log2": "1/log2(1+rank)",
-    "letor": "1 at ranks 1 and 2, then 1/log2(rank)",
-}
+DISCOUNTS = {"log2": "1/log2(1+rank)", "letor": "1 at ranks 1 and 2, then 1/log2(rank)"}
 TIES = {"file": "ties in file order", "averaged": "ties averaged over their orders"}
 SHORT = {"scored": "short lists scored", "zero": "ndcg@k of fewer than k items = 0"}
 MAP_OVER = {
@@ -36,19 +33,19 @@ class Convention:
     """The conventions of the metrics; every printed or stored figure names them.
 
     Attributes:
-        empty: what a list without a relevant item counts, from 0 to 1, or ``"skip"``: the mean
-            leaves it out. Without one are, for map, mrr, precision and recall, a list with no label
-            from ``relevant`` on; for the other metrics one with no label above 0.
+        empty: the value of an empty list, from 0 to 1, or ``"skip"``: NaN, which the mean leaves
+            out. A list is empty for map, mrr, precision and recall without a label of at least
+            ``relevant``, for the other metrics without a label above 0.
         gain: ``"exp2"`` (2^y - 1, the industry's DCG), ``"linear"`` (y, the traditional DCG), or a
             table: the gains of the grades 0, 1, 2, ....
         discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (the LETOR script: 1 at ranks 1 and 2,
             1/log2(rank) from rank 3 on).
         ties: ``"file"``: items with equal scores keep the file's order; ``"averaged"``: the
-            expected value over all orders of them.
+            expected value over all orders of them, as in scikit-learn.
         short: NDCG@k of a list of fewer than k items: ``"scored"`` as any other, or ``"zero"``.
         relevant: the smallest label that map, mrr, precision and recall count as relevant.
-        map_over: what map@k divides by: ``"relevant"``, all relevant items, or ``"reachable"``, at
-            most k of them.
+        map_over: map@k is divided by ``"relevant"``, the number of relevant items, or
+            ``"reachable"``, at most k of them.
         levels: number of grades of the data, 5 for the labels 0 to 4; err depends on it.
 
     Raises:
@@ -70,7 +67,6 @@ all relevant items, 5 grades
     levels: int = 5
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_empty(self.empty)
         check_gain(self.gain, list(GAINS))
         check_choice("discount", self.discount, list(DISCOUNTS))
@@ -83,23 +79,18 @@ all relevant items, 5 grades
             object.__setattr__(self, "gain", tuple(self.gain))
 
     def describe(self) -> str:
-        """All of it in one line, to stand beside a figure."""
+        """The convention in one line, to stand beside a figure."""
         if isinstance(self.gain, str):
             gain = f"gain {GAINS[self.gain]}"
         else:
             gain = f"gains [{', '.join(f'{value:g}' for value in self.gain)}]"
         counts = "empty lists left out" if self.empty == "skip" else f"empty list = {self.empty:g}"
-        parts = [
-            f"{counts} (no label > 0; map, mrr, precision, recall: none relevant)",
-            gain,
-            f"discount {DISCOUNTS[self.discount]}",
-            TIES[self.ties],
-            SHORT[self.short],
-            f"relevant from label {self.relevant:.9g}",
-            MAP_OVER[self.map_over],
-            f"{self.levels} grades",
-        ]
-        return ", ".join(parts)
+        return (
+            f"{counts} (no label > 0; map, mrr, precision, recall: none relevant), {gain}, "
+            f"discount {DISCOUNTS[self.discount]}, {TIES[self.ties]}, {SHORT[self.short]}, "
+            f"relevant from label {self.relevant:.9g}, {MAP_OVER[self.map_over]}, "
+            f"{self.levels} grades"
+        )
 
 
 if TYPE_CHECKING:
@@ -108,15 +99,8 @@ else:  # ltr.typing imports torch
     Labels = Mask = PerList = Scores = Any
 
 METRICS = {  # and the module of each
-    "dcg": "cumulative_gain",
-    "ndcg": "cumulative_gain",
-    "mean_ndcg": "cumulative_gain",
-    "ndcg_beta": "cumulative_gain",
-    "map": "relevance",
-    "mrr": "relevance",
-    "precision": "relevance",
-    "recall": "relevance",
-    "err": "relevance",
+    **dict.fromkeys(("dcg", "ndcg", "mean_ndcg", "ndcg_beta"), "cumulative_gain"),
+    **dict.fromkeys(("map", "mrr", "precision", "recall", "err"), "relevance"),
 }
 
 _OWN = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
@@ -128,8 +112,8 @@ class Metric:
     """A metric at a cutoff; calling it gives one value per list.
 
     Attributes:
-        name: one of ``METRICS``, or ``module.function`` of the user's own. A module is imported
-            when ``function`` is asked for, not before.
+        name: one of ``METRICS``, or ``module.function`` of the user's own, whose module is
+            imported when ``function`` is read.
         k: cutoff rank >= 1, None for the whole list.
 
     Raises:
@@ -140,13 +124,12 @@ class Metric:
     k: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the name and the cutoff."""
         if self.name not in METRICS and not self.is_own:
             raise _not_a_metric(self.name)
         check_k(self.k)
 
     def __str__(self) -> str:
-        """As it is written in configs, logs and tables."""
+        """The name as it stands in configs, logs and tables, ``ndcg@10``."""
         return self.name if self.k is None else f"{self.name}@{self.k}"
 
     @property
@@ -156,7 +139,7 @@ class Metric:
 
     @property
     def function(self) -> Callable[..., PerList]:
-        """What computes it.
+        """The function that computes the metric.
 
         Raises:
             ConfigError: the module of the user's own cannot be imported, or has no such function.
@@ -171,30 +154,24 @@ class Metric:
                 f"module on PYTHONPATH, or choose one of {', '.join(METRICS)}"
             ) from error
         if not callable(found):
-            raise ConfigError(f"metric {self.name} is no function: name one of its module")
+            raise ConfigError(f"metric {self.name} is no function: name a function of its module")
         return found
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys of a convention that it depends on: those that its function takes."""
+        """The keys of a convention that the function takes, so that the figure depends on them."""
         return tuple(name for name in _knobs(self.function) if name != "k")
 
     def __call__(
-        self,
-        scores: Scores,
-        labels: Labels,
-        mask: Mask,
-        convention: Convention = Convention(),
+        self, scores: Scores, labels: Labels, mask: Mask, convention: Convention = Convention()
     ) -> PerList:
         """The value of each list, ``[batch]``; see the function of the same name.
 
         Raises:
-            ConfigError: the function refuses a knob; the user's own fails, or gives something else.
+            ConfigError: a knob, or the user's own function fails or returns another shape.
         """
         function = self.function
-        knobs = {
-            name: self.k if name == "k" else getattr(convention, name) for name in _knobs(function)
-        }
+        knobs = {name: getattr(convention, name, self.k) for name in _knobs(function)}  # k: no key
         if not self.is_own:
             return function(scores, labels, mask, **knobs)
         if self.k is not None and "k" not in knobs:
@@ -232,7 +209,7 @@ def parse_metric(text: str) -> Metric:
 
 @functools.cache
 def _knobs(function: Callable[..., PerList]) -> tuple[str, ...]:
-    """Which of ``k`` and the keys of a convention a function takes."""
+    """Those of ``k`` and the keys of a convention that a function takes."""
     taken = inspect.signature(function).parameters
     return tuple(name for name in ("k", *(key.name for key in fields(Convention))) if name in taken)
 

@@ -1,7 +1,8 @@
 """Scoring models: ``forward(features, mask, ranks=None) -> scores``, 0 where mask is False.
 
-Each takes ``width``, the number of features of an item, first, and its settings after it. Padded
-features are never read.
+Each takes ``width``, the number of features of an item, and settings by name; a setting that is out
+of range raises ``ConfigError``. Activations are names of ``ltr.models.layers``. Weight matrices
+start from Xavier's uniform distribution. Padded features are never read.
 """
 
 from ltr.models.mlp import MLP, Linear

@@ -6,24 +6,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ltr.models.layers import Dropout, keep_factors
-from ltr.models.packing import Packing
+from ltr.models.layers import Dropout, Packing, keep_factors
 
 
 def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> Tensor:
-    """softmax(Q K' / sqrt(d)) V of every list by itself (Vaswani et al., 2017, eq. 1).
+    """softmax(Q K' / sqrt(d)) V of every list by itself, ``[items, size]`` (Vaswani et al., 2017).
 
-    Where only real items are kept, list by list, so that time and memory grow with the sum of the
-    squared lengths; else padded, with PyTorch's own attention. Both give the same values.
+    Packed items are attended list by list, so that time and memory grow with the sum of the squared
+    lengths; padded ones by PyTorch's own attention. Both give the same values.
 
     Args:
         projected: ``[items, 3 * size]``, Q, K and V side by side; each is ``heads`` vectors.
-        packing: which items make a list.
+        packing: of the items.
         heads: divides ``size``.
         rate: of dropout on the attention weights, 0 outside training.
-
-    Returns:
-        ``[items, size]``.
     """
     if packing.lengths is None:
         return _attend_padded(projected, packing, heads, rate)
@@ -48,7 +44,7 @@ def _attend_padded(projected: Tensor, packing: Packing, heads: int, rate: float)
 
 
 def _attend_packed(projected: Tensor, lengths: list[int], heads: int) -> Tensor:
-    """Without dropout and without gradients: no n x n matrix is kept, however long a list is."""
+    """Attention without dropout and gradients, which keeps no n x n matrix."""
     out = projected.new_empty(len(projected), projected.shape[1] // 3)
     for rows, result in zip(projected.split(lengths), out.split(lengths), strict=True):
         query, key, value = _heads(rows, heads).unsqueeze(1)
@@ -114,7 +110,7 @@ class _PackedAttention(torch.autograd.Function):
 def _lists(
     projected: Tensor, items: Tensor, lengths: list[int], heads: int
 ) -> list[tuple[Tensor, Tensor, slice]]:
-    """Of each list its rows of both tensors, and the place of its attention weights."""
+    """For each list its rows of both tensors and the place of its attention weights."""
     ends = torch.tensor([heads * n * n for n in lengths]).cumsum(0).tolist()
     places = [slice(end - heads * n * n, end) for end, n in zip(ends, lengths, strict=True)]
     return list(zip(projected.split(lengths), items.split(lengths), places, strict=True))
@@ -123,11 +119,11 @@ def _lists(
 class EncoderBlock(nn.Module):
     """Pre-norm self-attention and feed-forward, each added to its input (Vaswani et al., 2017).
 
-    The same as ``torch.nn.TransformerEncoderLayer(norm_first=True)``, but the padding is left out.
+    ``torch.nn.TransformerEncoderLayer(norm_first=True)`` without padding; ``heads`` divides
+    ``size``, and ``dropout`` is on attention weights too.
     """
 
     def __init__(self, size: int, heads: int, feed_forward: int, dropout: float) -> None:
-        """``heads`` divides ``size``; ``dropout`` is on attention weights too."""
         super().__init__()
         self.heads, self.rate = heads, dropout
         self.norm1 = nn.LayerNorm(size)
@@ -157,7 +153,6 @@ class Encoder(nn.Module):
     def __init__(
         self, size: int, *, blocks: int, heads: int, feed_forward: int, dropout: float
     ) -> None:
-        """See ``EncoderBlock``."""
         super().__init__()
         self.blocks = nn.ModuleList(
             EncoderBlock(size, heads, feed_forward, dropout) for _ in range(blocks)

@@ -1,6 +1,7 @@
-"""Layers over items: activations, dropout, fully connected layers, and the head that scores."""
+"""Layers over the items of padded lists: packing, activations, dropout, dense layers, the head."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,8 +9,47 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ltr.errors import ConfigError
-from ltr.models.packing import Packing
-from ltr.typing import Scores
+from ltr.typing import Mask, Scores
+
+
+class Packing(NamedTuple):
+    """The items of padded lists ``[batch, list]`` as one row ``[items]``.
+
+    On the CPU only the real items are kept, as most of a padded batch can be padding. On a GPU,
+    where finding them would wait, and in a compiled model, whose shapes are fixed, every place is
+    kept. The scores of the real items are the same.
+
+    Attributes:
+        mask: ``[batch, list]``, True where an item exists.
+        places: ``[items]``, place of each kept item in the flattened batch; None: all are kept.
+        lengths: ``[batch]``, kept items of each list; None: all are kept.
+    """
+
+    mask: Mask
+    places: Tensor | None = None
+    lengths: list[int] | None = None
+
+    @classmethod
+    def of(cls, mask: Mask) -> "Packing":
+        """The packing for the lists of ``mask``."""
+        if mask.is_cuda or torch.compiler.is_compiling():
+            return cls(mask)
+        return cls(mask, mask.flatten().nonzero().squeeze(-1), mask.sum(-1).tolist())
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """``[batch, list, ...]`` to ``[items, ...]``; padding that is kept becomes 0."""
+        flat = padded.flatten(0, 1)
+        if self.places is not None:
+            return flat[self.places]
+        return flat.masked_fill(~self.mask.flatten()[(..., *[None] * (flat.dim() - 1))], 0)
+
+    def unpack(self, items: Tensor) -> Tensor:
+        """``[items, ...]`` to ``[batch, list, ...]``, 0 on padding that was not kept."""
+        shape = (*self.mask.shape, *items.shape[1:])
+        if self.places is None:
+            return items.view(shape)
+        flat = items.new_zeros(self.mask.numel(), *items.shape[1:])
+        return flat.index_copy(0, self.places, items).view(shape)
 
 
 def positive_int(setting: str, value: int) -> int:
@@ -20,7 +60,7 @@ def positive_int(setting: str, value: int) -> int:
 
 
 def sizes_tuple(setting: str, sizes: Iterable[int]) -> tuple[int, ...]:
-    """A tuple of the layer sizes, all integers >= 1, else ``ConfigError``; ``sizes`` is kept."""
+    """The layer sizes as a tuple of integers >= 1, else ``ConfigError``."""
     if isinstance(sizes, int | str):
         raise ConfigError(f"{setting}={sizes} is not a list: write {setting}=[{sizes}]")
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
@@ -45,7 +85,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation_module(name: str | None) -> nn.Module:
-    """A new module for the name of an activation; None is ``"none"``, the identity.
+    """A new module for the name of an activation, None for the identity.
 
     Raises:
         ConfigError: the name is unknown.
@@ -53,21 +93,19 @@ def activation_module(name: str | None) -> nn.Module:
     >>> activation_module("tanh"), activation_module(None)
     (Tanh(), Identity())
     """
-    if name is None:
-        name = "none"
-    if name not in ACTIVATIONS:
+    if (name or "none") not in ACTIVATIONS:
         raise ConfigError(f"'{name}' is not an activation: choose one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]()
+    return ACTIVATIONS[name or "none"]()
 
 
-_LEVELS = 1 << 16  # of the 16 random bits that decide over a value
+_LEVELS = 1 << 16  # 16 random bits decide whether a value is kept
 
 
 class Dropout(nn.Module):
-    """Sets values to 0 at ``rate`` and scales the others up, in training; else the identity.
+    """Set values to 0 at ``rate`` and scale the others up in training; else the identity.
 
-    On the CPU PyTorch's own draws one value at a time, which can take a quarter of a training step;
-    there the mask comes from ``keep_factors``. Elsewhere, and in a compiled model, it is PyTorch's.
+    On the CPU PyTorch's own dropout draws one value at a time, which can take a quarter of a
+    training step: ``keep_factors`` draws there, PyTorch elsewhere and in a compiled model.
     """
 
     def __init__(self, rate: float, *, inplace: bool = False) -> None:
@@ -76,7 +114,7 @@ class Dropout(nn.Module):
         self.rate, self.inplace = rate, inplace
 
     def forward(self, values: Tensor) -> Tensor:
-        """``values`` of any shape, thinned out."""
+        """``values`` of any shape with dropout applied."""
         if not self.training or self.rate == 0:
             return values
         if values.device.type != "cpu" or torch.compiler.is_compiling():
@@ -85,7 +123,6 @@ class Dropout(nn.Module):
         return values.mul_(keep) if self.inplace else values * keep
 
     def extra_repr(self) -> str:
-        """The rate, for ``print(model)``."""
         return f"rate={self.rate}"
 
 
@@ -93,8 +130,8 @@ def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
     """0 with probability ``rate``, else 1 / (1 - rate), independently, float32 on the CPU.
 
     ``rate`` is rounded to a multiple of 2**-16, in the scale too, so that the expected factor is 1.
-    The draws come from a generator of NumPy that one number from torch's global one seeds:
-    ``torch.manual_seed`` governs them, and a checkpoint holds their state.
+    A number from torch's global generator seeds NumPy's, so that ``torch.manual_seed`` and
+    checkpoints govern the draws.
 
     >>> keep_factors((2, 3), 0.0)
     tensor([[1., 1., 1.],
@@ -109,14 +146,9 @@ def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
 
 
 def dense_layers(
-    width: int,
-    sizes: Sequence[int],
-    *,
-    activation: str | None,
-    dropout: float,
-    input_norm: bool,
+    width: int, sizes: Sequence[int], *, activation: str | None, dropout: float, input_norm: bool
 ) -> nn.Sequential:
-    """Layer norm of the input where asked for, then linear, activation, dropout for each size."""
+    """Layer norm of the input if ``input_norm``, then linear, activation, dropout for each size."""
     layers: list[nn.Module] = [nn.LayerNorm(width)] if input_norm else []
     for size_in, size_out in zip([width, *sizes], sizes, strict=False):
         layers += [nn.Linear(size_in, size_out), activation_module(activation), Dropout(dropout)]
@@ -142,8 +174,8 @@ class ScoringHead(nn.Module):
 def xavier_uniform(model: nn.Module) -> None:
     """Draw every weight matrix of ``model`` from Xavier's uniform distribution, global generator.
 
-    The query, key and value matrices that are stacked in one are drawn each by itself. Biases
-    and norms keep PyTorch's own initialisation.
+    Stacked query, key and value matrices are drawn one by one. Biases and norms keep PyTorch's
+    initialisation.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:

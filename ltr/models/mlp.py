@@ -6,6 +6,7 @@ from torch import nn
 
 from ltr.errors import ConfigError
 from ltr.models.layers import (
+    Packing,
     ScoringHead,
     dense_layers,
     dropout_rate,
@@ -13,27 +14,22 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
-from ltr.models.packing import Packing
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
 class MLP(nn.Module):
     """Fully connected layers, then a linear layer to one score.
 
-    Hidden sizes 64 and 32 with ReLU, and a sigmoid on the output, are the model of the project
-    report on RankNet (after Burges et al., 2005). Weight matrices start from Xavier's uniform
-    distribution.
+    Hidden sizes 64 and 32 with ReLU and a sigmoid on the output are the model of the project report
+    on RankNet (after Burges et al., 2005).
 
     Args:
         width: number of features of an item.
         hidden_sizes: size of each hidden layer, at least one.
-        activation: after each hidden layer; a name of ``ltr.models.layers``.
+        activation: after each hidden layer.
         dropout: rate in [0, 1), after each activation.
         input_norm: layer norm of the features first.
         output_activation: of the score.
-
-    Raises:
-        ConfigError: a setting is out of range.
     """
 
     def __init__(
@@ -51,12 +47,9 @@ class MLP(nn.Module):
         if not sizes:
             raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
         self.layers = dense_layers(
-            positive_int("width", width),
-            sizes,
-            activation=activation,
-            dropout=dropout_rate("dropout", dropout),
-            input_norm=input_norm,
-        )
+            positive_int("width", width), sizes, activation=activation,
+            dropout=dropout_rate("dropout", dropout), input_norm=input_norm,
+        )  # fmt: skip
         self.head = ScoringHead(sizes[-1], output_activation)
         xavier_uniform(self)
 
@@ -67,17 +60,7 @@ class MLP(nn.Module):
 
 
 class Linear(nn.Module):
-    """One weight per feature and a bias: the ranker of RankSVM and its like.
-
-    The weights start from Xavier's uniform distribution.
-
-    Args:
-        width: number of features of an item.
-        output_activation: of the score; a name of ``ltr.models.layers``.
-
-    Raises:
-        ConfigError: ``width`` < 1, or an unknown activation.
-    """
+    """One weight per feature and a bias, as in RankSVM; the arguments are those of ``MLP``."""
 
     def __init__(self, width: int, *, output_activation: str | None = None) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ltr.errors import ConfigError
 from ltr.models.encoder import Encoder, EncoderBlock
 from ltr.models.layers import (
+    Packing,
     ScoringHead,
     dense_layers,
     dropout_rate,
@@ -16,18 +17,20 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
-from ltr.models.packing import Packing
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
-def position_encoding(position: str, size: int, max_rank: int) -> nn.Module:
+def position_encoding(position: str | None, size: int, max_rank: int) -> nn.Module | None:
     """The module for ``"fixed"`` or ``"learned"``: ranks ``[...]`` to vectors ``[..., size]``.
 
     Raises:
-        ConfigError: ``position`` is neither, or ``size`` is odd with ``"fixed"``.
+        ConfigError: ``position`` is neither nor None, or ``size`` is odd with ``"fixed"``.
     """
-    if position not in ("fixed", "learned"):
+    if position not in ("fixed", "learned", None):
         raise ConfigError(f"position={position} is not known: choose one of fixed, learned, null")
+    if position is None:
+        return None
+    positive_int("max_rank", max_rank)
     if position == "learned":
         return LearnedPosition(size, max_rank)
     if size % 2:
@@ -39,7 +42,7 @@ def position_encoding(position: str, size: int, max_rank: int) -> nn.Module:
 
 
 class FixedPosition(nn.Module):
-    """Sines and cosines of the rank (Vaswani et al., 2017, section 3.5); any rank has its own."""
+    """Sines and cosines of the rank (Vaswani et al., 2017, section 3.5), of any length."""
 
     rates: Tensor
 
@@ -69,29 +72,28 @@ class LearnedPosition(nn.Module):
 class ContextAwareTransformer(nn.Module):
     """Input layers, pre-norm encoder blocks with a final norm, and a linear layer to one score.
 
-    The model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with Self-Attention", on
-    PyTorch's own attention with ReLU in the feed-forward part. The defaults are the NeuralNDCG
-    paper's setting for Web30K. Weight matrices start from Xavier's uniform distribution. Without
-    ``position`` the order in which the items are given means nothing.
+    The model of Pobrotyn et al. (2020), "Context-Aware Learning to Rank with Self-Attention", with
+    ReLU in the feed-forward part. The defaults are the NeuralNDCG paper's setting for Web30K.
+    Without ``position`` the scores do not depend on the order of the items.
 
     Args:
         width: number of features of an item.
         fc_sizes: size of each input layer; the last is the hidden size of the blocks. With none the
             features enter the blocks as they are.
         input_norm: layer norm of the features first.
-        fc_activation: after each input layer; a name of ``ltr.models.layers``.
+        fc_activation: after each input layer.
         fc_dropout: rate in [0, 1), after each input layer.
         blocks: number of encoder blocks.
         heads: attention heads; divides the hidden size.
         feed_forward: size of the feed-forward part of a block.
         dropout: rate in [0, 1), in the blocks, on attention weights too.
-        position: encoding of the rank an item was first given, added to the input of the blocks:
+        position: encoding of the initial rank of an item, added to the input of the blocks:
             ``"fixed"`` (sines and cosines), ``"learned"``, or None. It needs ``ranks``.
         max_rank: entries of the learned encoding; ranks beyond it share the last one.
         output_activation: of the score; the NeuralNDCG paper has Tanh for NeuralNDCG, none else.
 
     Raises:
-        ConfigError: a setting is out of range, or ``position`` is set and no ranks are given.
+        ConfigError: a setting is out of range, or ``position`` is set without ranks.
     """
 
     def __init__(
@@ -119,32 +121,23 @@ class ContextAwareTransformer(nn.Module):
                 "change heads or the last of fc_sizes"
             )
         self.layers = dense_layers(
-            width,
-            sizes,
-            activation=fc_activation,
-            dropout=dropout_rate("fc_dropout", fc_dropout),
-            input_norm=input_norm,
-        )
-        self.position = (
-            None
-            if position is None
-            else position_encoding(position, size, positive_int("max_rank", max_rank))
-        )
+            width, sizes, activation=fc_activation,
+            dropout=dropout_rate("fc_dropout", fc_dropout), input_norm=input_norm,
+        )  # fmt: skip
+        self.position = position_encoding(position, size, max_rank)
         self.encoder = Encoder(
-            size,
-            blocks=positive_int("blocks", blocks),
-            heads=heads,
+            size, blocks=positive_int("blocks", blocks), heads=heads,
             feed_forward=positive_int("feed_forward", feed_forward),
             dropout=dropout_rate("dropout", dropout),
-        )
+        )  # fmt: skip
         self.head = ScoringHead(size, output_activation)
         xavier_uniform(self)
 
     def bytes_needed(self, items: int, *, training: bool) -> int:
-        """About what one list of ``items`` takes on a CPU, in bytes, besides the features.
+        """About the memory of one list of ``items`` on a CPU, in bytes, without the features.
 
-        Attention without gradients keeps no matrix of items by items; with them it keeps one for
-        each head of each block, and with dropout another, and needs two or three while it works.
+        Attention without gradients keeps no matrix of items by items. With gradients it keeps one
+        for each head of each block, with dropout two, and needs two or three more at work.
         """
         first = cast(EncoderBlock, self.encoder.blocks[0])
         size, wide = first.in_proj.in_features, first.linear1.out_features

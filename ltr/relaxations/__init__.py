@@ -1,9 +1,14 @@
-"""Soft permutations: matrices ``[batch, rank, item]`` that relax sorting by descending score."""
+"""Soft permutations: matrices ``[batch, rank, item]`` that relax sorting by descending score.
 
-from ltr.relaxations.neuralsort import neural_sort, stochastic_neural_sort
+They take ``scores`` and ``mask``, ``[batch, list]``, with padding anywhere. Of a list of n items
+the ranks beyond n and the columns of padding are exactly 0, and so is the gradient on padding. The
+dtype is float64 for float64 scores, else float32. A smaller temperature is closer to sorting. A
+knob that is unknown or out of range raises ``ConfigError``.
+"""
+
+from ltr.relaxations.neuralsort import neural_sort, soft_sort, stochastic_neural_sort
 from ltr.relaxations.optimal_transport import ot_sort, sinkhorn
 from ltr.relaxations.rank_binomial import rank_distribution, sampled_rank_distribution
-from ltr.relaxations.softsort import soft_sort
 
 __all__ = [
     "neural_sort",

@@ -1,9 +1,10 @@
-"""NeuralSort, plain and of scores that Gumbel noise has perturbed."""
+"""Row-stochastic relaxations by a softmax: NeuralSort, plain and with noise, and SoftSort."""
 
 import torch
 
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_positive
+from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Mask, Matrices, Matrix, SampledScores, Scores
 
@@ -14,18 +15,7 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     P[r, j] = softmax over j of ((n + 1 - 2r) s_j - sum_i |s_i - s_j|) / temperature, n the number
     of items of the list, r from 1 to n (the NeuralNDCG paper, eq. 3; Grover et al., 2019). As the
     temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
-    The rows beyond n and the columns of padding are exactly 0; every other row sums to one.
-
-    Args:
-        scores: ``[batch, list]``, higher is better.
-        mask: ``[batch, list]``, True where an item exists, padding anywhere.
-        temperature: > 0, in units of the scores; smaller is closer to sorting.
-
-    Returns:
-        float64 for float64 scores, else float32. The gradient on padding is exactly 0.
-
-    Raises:
-        ConfigError: ``temperature`` is not above 0.
+    ``temperature`` > 0 is in units of the scores.
 
     >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
     >>> neural_sort(scores, mask, temperature=0.1).round().tolist()  # ranks 1, 2, none
@@ -34,19 +24,18 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     check_positive("temperature", temperature)
     scores, spread = logit_parts(scores, mask, temperature)
     sizes = mask.sum(-1, keepdim=True)
-    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
-    weights = (sizes + 1 - 2 * ranks).to(scores.dtype)
+    weights = (sizes + 1 - 2 * ranks_like(mask)).to(scores.dtype)
     # An infinite spread keeps padding out of the softmax; a list of padding only would be NaN.
     spread = spread.masked_fill(~mask & (sizes > 0), torch.inf)
     logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
-    return logits.softmax(-1).masked_fill((ranks > sizes).unsqueeze(-1), 0)
+    return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
 
 
 def logit_parts(scores: Scores, mask: Mask, temperature: float) -> tuple[Scores, Scores]:
     """x and a of the logits (n + 1 - 2r) x_j - a_j, each ``[batch, list]``.
 
-    x is the scores, shifted list by list, over the temperature, 0 on padding, and a_j the sum over
-    i of \\|x_i - x_j\\|, without meaning on padding.
+    x is the scores, shifted list by list, over the temperature, 0 on padding; a_j is the sum over i
+    of \\|x_i - x_j\\|, undefined on padding.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
     sizes = mask.sum(-1, keepdim=True)
@@ -60,7 +49,7 @@ def sum_of_distances(scores: Scores, mask: Mask) -> Scores:
     """For each item j the sum over the items i of its list of \\|s_i - s_j\\|, ``[batch, list]``.
 
     By one sort and prefix sums, O(n log n): s_j (#below - #above) - sum below + sum above. Items
-    with equal scores get bitwise equal sums. What stands on padding means nothing.
+    with equal scores get bitwise equal sums. Undefined on padding.
 
     >>> sum_of_distances(torch.tensor([[1.0, 4.0, 2.0]]), torch.tensor([[True, True, True]]))
     tensor([[4., 5., 3.]])
@@ -77,6 +66,28 @@ def sum_of_distances(scores: Scores, mask: Mask) -> Scores:
     return scores * (below - (sizes - not_above)) - sum_below + sum_above
 
 
+def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix:
+    """The matrix P whose row r says which item stands at rank r, ``[batch, rank, item]``.
+
+    P[r, j] = softmax over j of -|s_(r) - s_j| / temperature, s_(r) the r-th largest score (Prillo
+    and Eisenschlos, 2020, eq. 4 with the distance |.|). As the temperature goes to 0, P becomes the
+    permutation matrix; items with equal scores share ranks. ``temperature`` > 0 is in units of the
+    scores.
+
+    >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
+    >>> soft_sort(scores, mask)[0, 0]  # exp(-2) / (exp(-2) + 1) and the rest
+    tensor([0.1192, 0.8808, 0.0000])
+    """
+    check_positive("temperature", temperature)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    ordered = scores.gather(-1, order_by_score(scores, mask))
+    distances = (ordered.unsqueeze(-1) - scores.unsqueeze(-2)).abs() / temperature
+    # padding is kept out of the softmax; a list of padding only would be NaN
+    outside = (~mask & mask.any(-1, keepdim=True)).unsqueeze(-2)
+    logits = (-distances).masked_fill(outside, -torch.inf)
+    return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
+
+
 def stochastic_neural_sort(
     scores: Scores,
     mask: Mask,
@@ -88,24 +99,18 @@ def stochastic_neural_sort(
 ) -> Matrices:
     """NeuralSort of ``log(positive scores) + beta * Gumbel noise``, drawn ``n_samples`` times.
 
-    The matrices ``[sample, batch, rank, item]`` are relaxed draws from the Plackett-Luce model in
-    which an item of positive score p_j is drawn next with a probability in proportion to p_j (its
-    power 1 / beta in general; Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). Scores
-    are made positive list by list, p_j = 1 + s_j - min over the list's items of s_i; the papers
-    take positive scores for granted. The 1 keeps the logarithm's slope at most 1. The papers scale
-    log p with beta too, which makes beta a second unit of the temperature; here it is the amount of
-    noise, and without noise this is NeuralSort of log p.
+    The matrices ``[sample, batch, rank, item]`` are relaxed draws from the Plackett-Luce model,
+    which draws an item of positive score p_j next with a probability in proportion to p_j (to its
+    power 1 / beta in general; Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). The
+    papers assume positive scores; here p_j = 1 + s_j - min over the list's items of s_i, where the
+    1 keeps the logarithm's slope at most 1. The papers scale log p with beta too; here beta scales
+    the noise alone, and without noise this is NeuralSort of log p.
 
     Args:
-        scores: ``[batch, list]``, higher is better.
-        mask: ``[batch, list]``, True where an item exists, padding anywhere.
-        temperature: > 0, in units of log scores; smaller is closer to sorting.
+        temperature: > 0, in units of log scores.
         n_samples: >= 1, draws.
         beta: > 0, scale of the noise.
-        generator: what draws; None is torch's own generator of the device, see ``uniform_noise``.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        generator: draws the noise, see ``uniform_noise``.
 
     >>> scores, mask = torch.tensor([[1.0, 5.0, 9.0]]), torch.tensor([[True, True, False]])
     >>> generator = torch.Generator().manual_seed(0)
@@ -128,11 +133,7 @@ def drawn_scores(
     beta: float,
     generator: torch.Generator | None = None,
 ) -> SampledScores:
-    """What ``stochastic_neural_sort`` sorts, ``[sample, batch, list]``; its knobs mean the same.
-
-    Raises:
-        ConfigError: a knob is out of range.
-    """
+    """The noisy log scores that ``stochastic_neural_sort`` sorts, ``[sample, batch, list]``."""
     check_positive("beta", beta)
     if n_samples < 1:
         raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")

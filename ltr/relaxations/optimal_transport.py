@@ -8,42 +8,32 @@ from torch.autograd.function import once_differentiable
 
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice
+from ltr.metrics.ordering import real_ranks
 from ltr.relaxations.neuralsort import neural_sort
 from ltr.typing import Mask, Matrix, Scores
 
 
 def sinkhorn(
-    matrix: Matrix,
-    mask: Mask,
-    *,
-    max_iter: int = 30,
-    tol: float = 1e-6,
-    first: str = "columns",
+    matrix: Matrix, mask: Mask, *, max_iter: int = 30, tol: float = 1e-6, first: str = "columns"
 ) -> Matrix:
     """Normalise columns and rows in turn until both sum to one, ``[batch, rank, item]``.
 
-    For a list of n items only the n x n block of its ranks 1 to n and its real items is read; the
-    rest of the result is exactly 0. A list stops by itself, when after an iteration no row or
-    column sum differs from one by ``tol`` or more, or after ``max_iter`` iterations (Sinkhorn,
-    1964; the NeuralNDCG paper, 4.2 and its footnote 2). First derivatives only.
-
-    Scaling is diag(u) P diag(v), so the iterations work on the vectors u and v alone; the matrix is
-    formed once, at the end, and so is its gradient.
+    For a list of n items only the n x n block of its ranks 1 to n and its real items is read. Each
+    list stops when no row or column sum differs from one by ``tol`` or more, or after ``max_iter``
+    iterations (Sinkhorn, 1964; the NeuralNDCG paper, 4.2 and its footnote 2). Scaling is
+    diag(u) P diag(v): the iterations work on the vectors u and v alone, and matrix and gradient are
+    formed once, at the end. First derivatives only.
 
     A row or column whose sum has underflowed (below the square root of the dtype's smallest normal
-    number, 1e-19 in float32) cannot be normalised: it keeps the factor it has, so that 0/0 never
-    arises. With ``neural_sort`` that takes a temperature beyond the precision of the scores.
+    number, 1e-19 in float32) keeps its factor, so that 0/0 never arises. With ``neural_sort`` that
+    takes a temperature beyond the precision of the scores.
 
     Args:
         matrix: ``[batch, rank, item]``, non-negative, float32 or float64.
-        mask: ``[batch, item]``, True where an item exists, padding anywhere.
         max_iter: >= 1, the most iterations; one normalises the columns and the rows.
-        tol: >= 0, the largest deviation of a sum from one that counts as none.
+        tol: >= 0, the deviation of a sum from one at which the scaling stops.
         first: ``"columns"`` or ``"rows"``, which are normalised first; the others are normalised
             last and so sum to one exactly. ``"rows"`` is the scaling of the transposed matrix.
-
-    Raises:
-        ConfigError: ``max_iter``, ``tol`` or ``first`` is out of range.
 
     >>> matrix, mask = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]), torch.tensor([[True, True]])
     >>> sinkhorn(matrix, mask, max_iter=1)[0, 0].tolist()  # 0.5 / 0.5 and 0.5 / 1.5, then / 4/3
@@ -53,11 +43,9 @@ def sinkhorn(
     """
     check_choice("first", first, ["columns", "rows"])
     check_iterations(max_iter, tol)
-    ranks = torch.arange(1, mask.shape[-1] + 1, device=mask.device)
-    real_ranks = ranks <= mask.sum(-1, keepdim=True)
     if first == "rows":
-        return _Scaling.apply(matrix.mT, mask, real_ranks, max_iter, tol).mT
-    return _Scaling.apply(matrix, real_ranks, mask, max_iter, tol)
+        return _Scaling.apply(matrix.mT, mask, real_ranks(mask), max_iter, tol).mT
+    return _Scaling.apply(matrix, real_ranks(mask), mask, max_iter, tol)
 
 
 def check_iterations(max_iter: int, tol: float) -> None:
@@ -69,7 +57,7 @@ def check_iterations(max_iter: int, tol: float) -> None:
 
 
 class _Scaling(torch.autograd.Function):
-    """Columns first, then rows. Saves P and the vectors of each iteration, not the matrices."""
+    """Columns first, then rows. Saves P and the vectors of each iteration, no other matrix."""
 
     @staticmethod
     def forward(
@@ -86,7 +74,7 @@ class _Scaling(torch.autograd.Function):
             if i > 0:
                 # The rows have just been normalised: only the columns can deviate.
                 running = running & ~_within(tol, v * sums, columns)
-                # To ask would stop a GPU, or break a graph in two; what has stopped stays as it is.
+                # Asking would make a GPU wait, or break a graph; what has stopped stays as it is.
                 if looks and not running.any():
                     break
             new_v = running & columns & (sums > floor)
@@ -144,12 +132,7 @@ def _within(tol: float, sums: Tensor, real: Tensor) -> Tensor:
 
 
 def ot_sort(
-    scores: Scores,
-    mask: Mask,
-    *,
-    temperature: float = 0.01,
-    max_iter: int = 100,
-    tol: float = 1e-6,
+    scores: Scores, mask: Mask, *, temperature: float = 0.01, max_iter: int = 100, tol: float = 1e-6
 ) -> Matrix:
     """The transport plan from ranks to items, n times, doubly stochastic, ``[batch, rank, item]``.
 
@@ -159,24 +142,16 @@ def ot_sort(
     sigmoid((s - mean) / deviation), so that neither their unit nor their shift matters. As the
     temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
 
-    The solution is exp(2 a_r x_j / temperature) with rows and columns scaled. NeuralSort of x at
-    (n - 1) temperature is that kernel, columns scaled by the dual solution of the transport without
-    entropy, which keeps it from underflowing: it is where the scaling starts. So what tells this
-    from NeuralSort with Sinkhorn scaling is the squashing and the unit of the temperature.
+    The solution is exp(2 a_r x_j / temperature) with rows and columns scaled. The scaling starts at
+    NeuralSort of x at (n - 1) temperature: that kernel, its columns scaled by the dual solution of
+    the transport without entropy, so that it does not underflow. Only the squashing and the unit of
+    the temperature differ from NeuralSort with Sinkhorn scaling.
 
     Args:
-        scores: ``[batch, list]``, higher is better. A standard deviation below about 1e-3 is not
-            magnified to 1, so that tied scores have a finite slope.
-        mask: ``[batch, list]``, True where an item exists, padding anywhere.
+        scores: ``[batch, list]``. A standard deviation below about 1e-3 is not magnified to 1, so
+            that tied scores have a finite slope.
         temperature: > 0, in units of squared places, that is of the list's whole length squared.
-        max_iter: >= 1, the most iterations of the scaling.
-        tol: deviation of row and column sums from one at which the scaling stops.
-
-    Returns:
-        float64 for float64 scores, else float32; 0 beyond the n ranks and on padding.
-
-    Raises:
-        ConfigError: a knob is out of range.
+        max_iter, tol: of the scaling, see ``sinkhorn``.
 
     >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
     >>> ot_sort(scores, mask, temperature=0.1).round().tolist()

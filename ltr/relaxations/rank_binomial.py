@@ -23,18 +23,8 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
     general, which ``sinkhorn`` mends. As sigma goes to 0 it becomes the permutation matrix.
 
     O(n^3) time. Long lists keep about 2 sqrt(n) matrices of the recursion for the gradient and
-    compute the others again.
-
-    Args:
-        scores: ``[batch, list]``, the means; higher is better.
-        mask: ``[batch, list]``, True where an item exists, padding anywhere.
-        sigma: > 0, standard deviation of every score, in units of the scores.
-
-    Returns:
-        float64 for float64 scores, else float32; 0 beyond the n ranks and on padding.
-
-    Raises:
-        ConfigError: ``sigma`` is not above 0.
+    compute the others again. ``scores`` are the means, ``sigma`` > 0 is the standard deviation of
+    every score, in units of the scores.
 
     >>> scores, mask = torch.zeros(1, 3), torch.tensor([[True, True, True]])
     >>> rank_distribution(scores, mask)[0, :, 0]  # of two fair coins
@@ -78,20 +68,11 @@ def sampled_rank_distribution(
     n_samples: int = 1000,
     generator: torch.Generator | None = None,
 ) -> Matrix:
-    """What ``rank_distribution`` approximates, by sampling scores and sorting them; no gradient.
+    """The exact distribution behind ``rank_distribution``, by sampling; no gradient.
 
-    Counts of the ranks in ``n_samples`` draws, over their number (the SoftNDCG review, 2.1): the
-    result, ``[batch, rank, item]``, goes to the exact rank distribution and is doubly stochastic.
-
-    Args:
-        scores: ``[batch, list]``, the means; higher is better.
-        mask: ``[batch, list]``, True where an item exists, padding anywhere.
-        sigma: > 0, standard deviation of every score, in units of the scores.
-        n_samples: >= 1, draws.
-        generator: what draws; None is torch's own generator of the device, see ``uniform_noise``.
-
-    Raises:
-        ConfigError: a knob is out of range.
+    Counts of the ranks in ``n_samples`` >= 1 draws, over their number (the SoftNDCG review, 2.1):
+    the result, ``[batch, rank, item]``, is doubly stochastic and goes to the exact distribution.
+    ``generator`` draws, see ``uniform_noise``.
 
     >>> scores, mask = torch.zeros(1, 3), torch.tensor([[True, True, True]])
     >>> generator = torch.Generator().manual_seed(0)

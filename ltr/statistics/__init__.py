@@ -1,7 +1,7 @@
-"""Which of two systems ranks better, and how sure one can be: tests, intervals, verdicts.
+"""Which of two systems ranks better, and how sure that is: tests, intervals, verdicts.
 
-A system is a method as it is trained: its runs differ in the seed alone. What is compared is one
-metric of every query, ``[seeds, queries]``, on the same queries for all systems (``SystemValues``).
+A system is a method as it is trained: its runs differ in the seed alone. Systems are compared in
+one metric, ``[seeds, queries]``, on the same queries (``SystemValues``).
 ``compare_systems`` gives a ``Comparison`` of each pair, with the word "better", "worse", "differ"
 (these models do, with one seed), "equivalent" or "undecided"; ``compare_seeds`` the same for the
 runs of one system among themselves; ``interval_of`` and ``covers`` set one system against a

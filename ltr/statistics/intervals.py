@@ -1,7 +1,8 @@
-"""Intervals over queries and trainings: the bootstrap, and one system beside a published number."""
+"""Intervals over queries and trainings by the bootstrap, also beside a published number."""
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +21,14 @@ def check_alpha(alpha: float) -> None:
 
 
 def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> NDArray[np.float64]:
-    """By how much the systems' means are off as queries are resampled, ``[samples, systems]``.
+    """The error of each system's mean in samples of the queries, ``[samples, systems]``.
 
     Queries are drawn with replacement, jointly for all systems, so that differences stay paired,
-    and from the means over seeds: to draw seeds as well and take the values where they cross would
-    count the chance agreement of a seed with a query three times (Owen, 2007, "The pigeonhole
-    bootstrap", Annals of Applied Statistics 1), and two or three seeds have no distribution to draw
-    from; ``interval`` adds what they vary. A weight w of n drawn becomes 1 + sqrt(n / (n - 1))
-    (w - 1), which undoes that a sample varies less than what it is of (Rao and Wu, 1988).
-
-    Args:
-        aligned: the systems.
-        samples: how many.
-        seed: of the generator; a system's draws do not depend on which others stand beside it.
+    and from the means over seeds: drawing seeds as well would count the chance agreement of a seed
+    with a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals of Applied Statistics
+    1), and two or three seeds are no distribution; ``interval`` adds their variance. A weight w of
+    n drawn becomes 1 + sqrt(n / (n - 1)) (w - 1), as a sample varies less than its population (Rao
+    and Wu, 1988). A system's draws do not depend on the other systems.
     """
     centred = (aligned.weights * (aligned.by_query - aligned.means[:, None])).T / aligned.queries
     rng = np.random.default_rng([seed, 2])
@@ -45,7 +41,7 @@ def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> NDArray[np.float64
 
 
 def _weights(rng: np.random.Generator, samples: int, n: int) -> NDArray[np.float64]:
-    """``[samples, n]``: how often each of n is drawn, spread so that variances are right."""
+    """``[samples, n]``: how often each of n is drawn, rescaled so that variances are right."""
     if n == 1:
         return np.ones((samples, 1))
     chosen = rng.integers(0, n, (samples, n)) + n * np.arange(samples)[:, None]
@@ -60,16 +56,16 @@ def interval(
 
     The percentiles' distances from the estimate are stretched by t_df / z over the queries' n - 1
     df (Hesterberg, 2015, "What teachers should know about the bootstrap", The American Statistician
-    69). The training has a distance of its own, t_df times its standard error with the seeds' df,
-    and on each side the two add up as the root of their squares (Howe, 1974, "Approximate
-    confidence limits on the mean of X + Y where X and Y are two tabled independent random
-    variables", Journal of the American Statistical Association 69). One t for the sum, with
-    Satterthwaite's df, covers too little with two or three seeds: where they agree by chance, the
-    error comes out too small and its df too large at once.
+    69). The distance of the training is t_df times its standard error with the seeds' df, and on
+    each side the two add up as the root of their squares (Howe, 1974, "Approximate confidence
+    limits on the mean of X + Y where X and Y are two tabled independent random variables", Journal
+    of the American Statistical Association 69). One t for the sum, with Satterthwaite's df, covers
+    too little with two or three seeds: where they agree by chance, the error is too small and its
+    df too large at once.
 
     Args:
         estimate: a mean, or a difference of two.
-        off: ``[samples]``, of ``draw``: the column of a system, or the difference of two.
+        off: ``[samples]``: the column of a system in ``draw``, or the difference of two.
         spread: of the estimate.
         alpha: the interval covers 1 - alpha.
     """
@@ -87,7 +83,7 @@ def interval(
 
 @dataclass(frozen=True)
 class SystemInterval:
-    """The mean of a system, over folds where there are several, and its 1 - alpha interval.
+    """The mean of a system and its 1 - alpha interval.
 
     Attributes:
         mean: mean over folds of the mean over queries, mean over seeds.
@@ -107,17 +103,9 @@ class SystemInterval:
     spread: Spread
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Whether an interval of ours covers a number of theirs.
+class Coverage(NamedTuple):
+    """Where our interval is: it ``covers`` the number, or is ``above`` or ``below``; in words."""
 
-    Attributes:
-        covered: whether it does.
-        word: ``covers``, ``above`` or ``below``: where ours is.
-        text: the same as a sentence.
-    """
-
-    covered: bool
     word: str
     text: str
 
@@ -130,7 +118,7 @@ def interval_of(
     seed: int = 0,
     samples: int = 10_000,
 ) -> SystemInterval:
-    """Mean and interval of one system, as another test set and other seeds would give it.
+    """Mean and interval of one system, for other queries and other seeds.
 
     Raises:
         ConfigError: alpha is out of range.
@@ -138,11 +126,10 @@ def interval_of(
     """
     check_alpha(alpha)
     aligned = align({name: system})
-    seeds = [seed_variance(aligned, 0)]
-    spread = system_spread(aligned, seeds, 0)
+    spread = system_spread(aligned, [seed_variance(aligned, 0)], 0)
     mean = float(aligned.means[0])
-    draws = draw(aligned, samples=samples, seed=seed)
-    low, high = interval(mean, draws[:, 0], spread, alpha=alpha)
+    off = draw(aligned, samples=samples, seed=seed)[:, 0]
+    low, high = interval(mean, off, spread, alpha=alpha)
     of_seeds = aligned.over_folds(aligned.values[0]).mean(1)
     return SystemInterval(
         mean=mean,
@@ -157,14 +144,13 @@ def interval_of(
 
 
 def covers(ours: SystemInterval, number: float) -> Coverage:
-    """Set ``ours`` beside a published ``number`` of which the values per query are not known.
+    """Set ``ours`` beside a published ``number`` without values per query.
 
-    Theirs is taken as it is printed: its own uncertainty, and that both saw the same queries,
-    cannot be known without their values, so that this says whether ours is in line with the
-    number, not whether the systems differ.
+    The number is taken as printed, without its own uncertainty: this says whether ours is in line
+    with it, not whether the systems differ.
     """
     span = f"ours {ours.mean:.4f} ({ours.low:.4f} to {ours.high:.4f})"
     if ours.low <= number <= ours.high:
-        return Coverage(True, "covers", f"{span} covers {number:.4f}")
+        return Coverage("covers", f"{span} covers {number:.4f}")
     word = "above" if ours.mean > number else "below"
-    return Coverage(False, word, f"{span} is {word} {number:.4f}")
+    return Coverage(word, f"{span} is {word} {number:.4f}")

@@ -1,4 +1,4 @@
-"""Tests of one difference, its size, and the smallest that a test set can resolve."""
+"""Tests of one difference, its size, and the smallest difference that a test set resolves."""
 
 import math
 from dataclasses import dataclass
@@ -24,10 +24,8 @@ def paired_t_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
     """Two-sided p of the paired t test over queries (``scipy.stats.ttest_rel``).
 
     t = mean(d) / (sd(d) / sqrt(n)) with d = first - second and n - 1 degrees of freedom. Where d
-    does not vary, p is 1 if it is 0 and 0 if it is not; a single query tells nothing, p is 1.
-
-    Args:
-        first, second: ``[queries]``, mean over seeds.
+    does not vary, p is 1 if it is 0 and 0 if it is not; with a single query p is 1. ``first`` and
+    ``second`` are ``[queries]``, means over seeds.
 
     >>> paired_t_p(np.array([0.5, 0.7]), np.array([0.5, 0.7]))
     1.0
@@ -52,27 +50,22 @@ def t_p(difference: float, error: float, df: float) -> float:
     return float(2 * stats.t.sf(abs(difference) / error, df))
 
 
-EXACT_UP_TO = 14  # differences other than 0 of which all 2^n sign patterns are tried
+EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
 _BLOCK = 1 << 22  # signs at a time: 32 MiB
 _TIE = 1e-9  # sums closer than this part of the largest possible sum are the same but for rounding
 
 
 def sign_flip_exact(differences: NDArray[np.float64]) -> float:
-    """The p value of ``differences`` over all sign patterns (``scipy.stats.permutation_test``).
+    """The p value of ``differences``, ``[queries]``, over all sign patterns.
 
     Queries with difference 0 change nothing and are left out; with none left p is 1.
-
-    Args:
-        differences: ``[queries]``.
 
     >>> sign_flip_exact(np.array([1.0, 2.0, 3.0, 0.0]))  # 2 of 2^3 patterns sum to 6 or -6
     0.25
     """
     moving = differences[differences != 0]
-    if not len(moving):
-        return 1.0
-    if len(moving) == 1:
-        return 1.0  # SciPy wants two; both signs are as far from 0
+    if len(moving) < 2:
+        return 1.0  # SciPy wants two; both signs of one are as far from 0
     result = stats.permutation_test(
         (moving,),
         np.sum,
@@ -85,11 +78,7 @@ def sign_flip_exact(differences: NDArray[np.float64]) -> float:
 
 
 def sign_flip_p(
-    by_query: NDArray[np.float64],
-    pairs: NDArray[np.int64],
-    *,
-    samples: int,
-    seed: int = 0,
+    by_query: NDArray[np.float64], pairs: NDArray[np.int64], *, samples: int, seed: int = 0
 ) -> NDArray[np.float64]:
     """Two-sided p values, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
 
@@ -97,8 +86,8 @@ def sign_flip_p(
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
-    It is exact where at most ``EXACT_UP_TO`` differences are not 0. The hypothesis is of these
-    models over queries; what another training would give is not in it (see ``spread``).
+    It is exact where at most ``EXACT_UP_TO`` differences are not 0. The hypothesis is about these
+    models over queries, not about other trainings (see ``Spread``).
 
     Sources: Fisher (1935); Smucker, Allan and Carterette (2007), "A comparison of statistical
     significance tests for information retrieval evaluation", CIKM; Urbano, Lima and Hanjalic
@@ -146,14 +135,9 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
 
     so that p < alpha just where the 1 - 2 alpha interval lies within the margin. Schuirmann (1987),
     "A comparison of the two one-sided tests procedure and the power approach", Journal of
-    Pharmacokinetics and Biopharmaceutics 15. With one seed it is statsmodels' ``ttost_paired``;
-    here the error may hold the variance of training as well.
-
-    Args:
-        difference: of the means.
-        error: its standard error; 0 where nothing varies, inf where nothing is known.
-        df: degrees of freedom of the error.
-        margin: > 0, in units of the metric.
+    Pharmacokinetics and Biopharmaceutics 15. With one seed it is statsmodels' ``ttost_paired``.
+    ``error`` is the standard error, 0 where nothing varies and inf where nothing is known, ``df``
+    its degrees of freedom; ``margin`` > 0 is in units of the metric.
 
     >>> equivalence_p(0.001, 0.001, 99, margin=0.005) < 0.001
     True
@@ -186,11 +170,7 @@ def effect_size(differences: NDArray[np.float64], *, alpha: float = 0.05) -> Eff
     which for normal d (skewness 0, kurtosis 3) is Hedges and Olkin's 1 + d_z^2 / 2; per-query
     differences of a ranking metric are far from normal. It is over queries only. Sakai (2018),
     "Laboratory Experiments in Information Retrieval", chapter 5, on effect sizes beside p values.
-    Where d does not vary the value is 0 or infinite, with one query NaN.
-
-    Args:
-        differences: ``[queries]``.
-        alpha: the interval covers 1 - alpha.
+    Where d, ``[queries]``, does not vary the value is 0 or infinite, with one query NaN.
 
     >>> round(effect_size(np.array([0.1, 0.3, 0.2, 0.2])).value, 3)  # 0.2 / 0.0816
     2.449
@@ -215,16 +195,9 @@ def resolvable_difference(
     """The true difference at which the two-sided t test rejects with probability ``power``.
 
     From the noncentral t distribution (statsmodels' ``TTestPower``), with the observed standard
-    error taken for the true one; for many queries and one pair about 2.8 errors. Smaller
-    differences will more often than not be missed. Cohen (1988), chapter 2; Sakai (2016), "Topic
-    set size design", Information Retrieval Journal 19.
-
-    Args:
-        error: standard error of the difference; 0 gives 0, inf gives inf.
-        queries: how many it is over.
-        df: degrees of freedom of the error.
-        alpha: of the test; divided by the number of pairs it is Holm's first step.
-        power: probability to find the difference.
+    ``error`` of ``df`` degrees of freedom taken for the true one; for many queries and one pair
+    about 2.8 errors. An error of 0 gives 0, of inf inf. Cohen (1988), chapter 2; Sakai (2016),
+    "Topic set size design", Information Retrieval Journal 19.
 
     >>> round(resolvable_difference(0.17 / 784**0.5, 784, 783), 4)
     0.017
@@ -235,7 +208,7 @@ def resolvable_difference(
 
     def excess(difference: float) -> float:
         effect = difference / (error * math.sqrt(queries))
-        # of a significant difference in the right direction; the other tail counts for nothing
+        # of a significant difference in the right direction: the other tail is left out
         found = test.power(effect, queries, alpha / 2, df=df, alternative="larger")
         return float(found) - power
 

@@ -1,4 +1,4 @@
-"""Systems on the same queries, and what their means may be off by."""
+"""Systems on the same queries, and the standard errors of their means."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -19,10 +19,10 @@ class SystemValues:
     """A metric of one system.
 
     Attributes:
-        values: ``[seeds, queries]``, a row per training run; NaN where the convention skips the
-            list. With folds a row holds the runs of one seed in all folds.
+        values: ``[seeds, queries]``, a row per seed (its runs in all folds); NaN where the
+            convention skips the list.
         queries: ``(fold, query id)`` of each column; the fold is None where there are no folds.
-        seeds: names of the rows, for words only; empty: 0, 1, ...
+        seeds: names of the rows; empty: 0, 1, ...
 
     Raises:
         DataError: the shapes do not fit, or a value is infinite.
@@ -33,7 +33,6 @@ class SystemValues:
     seeds: Sequence[Hashable] = ()
 
     def __post_init__(self) -> None:
-        """Check the shapes."""
         values = np.asarray(self.values, dtype=np.float64)
         if values.ndim != 2 or not len(values) or values.shape[1] != len(self.queries):
             raise DataError(
@@ -52,10 +51,10 @@ class SystemValues:
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Systems on the same queries, those that are skipped in any of them left out.
+    """Systems on the same queries, without those that are skipped in any of them.
 
-    The mean of a system is the mean over folds of the mean over a fold's queries, as LETOR's
-    evaluation has it; ``weights`` make it a mean over queries: ``mean(weights * values)``.
+    The mean of a system is the mean over folds of the mean over a fold's queries, as in LETOR's
+    evaluation; ``weights`` make it a mean over queries: ``mean(weights * values)``.
 
     Attributes:
         names: of the systems.
@@ -87,7 +86,7 @@ class Aligned:
     @cached_property
     def by_query(self) -> NDArray[np.float64]:
         """Mean over seeds, ``[systems, queries]``."""
-        # rounded: the order in which seeds are summed must make no difference
+        # rounded, so that the order in which seeds are summed makes no difference
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
     @cached_property
@@ -155,12 +154,12 @@ def _order(
     return np.array([column[query] for query in queries])
 
 
-FOLDS_AS_REPEATS = 3  # with as many folds, a single seed in each still tells how training varies
+FOLDS_AS_REPEATS = 3  # with so many folds one seed in each tells how training varies
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What an estimate may be off by.
+    """The standard error of an estimate and its parts.
 
     Attributes:
         error: standard error; inf with one query.
@@ -168,8 +167,8 @@ class Spread:
         queries: variance of the estimate from the choice of queries.
         training: variance from the training, as far as it is known.
         covers: ``seeds``, ``folds`` (one seed in each of several folds) or ``queries`` alone.
-        uncovered: systems with one seed. Where ``covers`` is ``folds``, what their trainings have
-            in common, as all begin from the same weights, is not in ``error``; else nothing is.
+        uncovered: systems with one seed. ``error`` holds nothing of their training, or, where
+            ``covers`` is ``folds``, all but the initial weights that the folds share.
         df_queries, df_training: degrees of freedom of the two variances.
     """
 
@@ -188,8 +187,8 @@ class SeedVariance:
     """Variance of a system's mean from its seeds.
 
     Attributes:
-        own: what the seeds add on every query alike: the variance of the mean of all runs.
-        raw: the same with the seeds' chance agreement with these queries left in.
+        own: what the seeds add on every query alike.
+        raw: the same with the seeds' chance agreement with these queries.
         df: of ``raw``.
     """
 
@@ -201,15 +200,15 @@ class SeedVariance:
 def seed_variance(aligned: Aligned, system: int) -> SeedVariance | None:
     """The variance that the seeds of ``system`` add to its mean; None with one seed.
 
-    In each fold values y[seed, query] = mean + seed + query + rest, a crossed layout with one
-    value per cell. The variance of the run means over seeds is that of ``seed`` plus var(rest) /
-    queries; the latter, from the residual mean square, is in the variance over queries already
-    and is taken off, but not below 0.
+    In each fold y[seed, query] = mean + seed + query + rest, a crossed layout with one value per
+    cell. The variance of the run means over seeds is that of ``seed`` plus var(rest) / queries; the
+    latter, from the residual mean square, is in the variance over queries already and is taken off,
+    but not below 0.
 
-    With several folds a seed may add something of its own in each, or the same in all, as its runs
-    begin from the same weights. The runs of all folds tell the variance of the mean in the first
-    case, the seeds' means over folds in the second; the larger is taken, and the degrees of freedom
-    of the second, seeds - 1, which hold in both.
+    With several folds a seed may add something different in each, or the same in all, as its runs
+    begin from the same weights. The runs of all folds give the variance of the mean in the first
+    case, the seeds' means over folds in the second; the larger is taken, with the degrees of
+    freedom of the second, seeds - 1, which hold in both.
     """
     values = aligned.values[system]
     seeds, folds = len(values), len(aligned.fold_sizes)
@@ -234,20 +233,19 @@ def difference_spread(
 
     variance = var over queries of the paired differences / queries + what the seeds of either add,
 
-    the seeds being drawn for each system by itself. Degrees of freedom after Satterthwaite,
+    as each system draws its own seeds. Degrees of freedom after Satterthwaite,
 
         df = variance^2 / (queries^2 / (n - 1) + sum of raw^2 / its df)
 
     as Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer
-    ROC analysis", Statistics in Medicine 26, has it for readers (here: seeds) and cases (queries)
-    both drawn at random; the model is Obuchowski and Rockette's (1995). It is never below the least
-    df among the seeds: where chance makes their variance look like none, it would go to 0.
+    ROC analysis", Statistics in Medicine 26, for random readers (here: seeds) and cases (queries);
+    the model is Obuchowski and Rockette's (1995). It is never below the least df among the seeds:
+    where their variance is 0 by chance, it would go to 0.
 
-    A system with one seed says nothing of its training. Where there are ``FOLDS_AS_REPEATS`` folds
-    the difference of each fold, of models trained apart, stands for what differs between them
-    (their training lists overlap, which this leaves aside: Bengio and Grandvalet, 2004; so does
-    that all begin from the same weights); else its training is not covered. In both cases the
-    estimate is of these models.
+    One seed says nothing of a system's training. With ``FOLDS_AS_REPEATS`` folds the differences
+    between folds, of models trained apart, stand in for it (leaving aside that their training lists
+    overlap, Bengio and Grandvalet, 2004, and that all begin from the same weights); else the
+    training is not covered. In both cases the estimate is about these models.
     """
     differences = aligned.differences(first, second)
     by_fold = aligned.over_folds(aligned.by_query[first] - aligned.by_query[second])

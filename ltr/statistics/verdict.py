@@ -1,4 +1,4 @@
-"""What is known of a pair of systems, and the verdict on it in one word, by one rule."""
+"""The comparison of a pair of systems, and its verdict in one word, by one rule."""
 
 from dataclasses import dataclass, replace
 
@@ -8,8 +8,6 @@ from ltr.statistics.values import Spread
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
 EQUIVALENT, UNDECIDED = "equivalent", "undecided"
 WORDS = (BETTER, WORSE, DIFFER, EQUIVALENT, UNDECIDED)
-
-Interval = tuple[float, float]
 
 
 def rule(margin: float, alpha: float) -> str:
@@ -24,108 +22,31 @@ def rule(margin: float, alpha: float) -> str:
     )
 
 
-def verdict(
-    difference: float,
-    *,
-    p_holm: float,
-    outer: Interval,
-    p_equivalence: float,
-    inner: Interval,
-    margin: float,
-    alpha: float,
-    one_system: bool = False,
-    one_seed: bool = False,
-) -> str:
-    """The word for the first of a pair beside the second.
-
-    ``equivalent`` goes before ``better``: what is smaller than the margin was said beforehand not
-    to matter, also where so many queries show that it is not 0 (Lakens, 2017, "Equivalence tests",
-    Social Psychological and Personality Science 8: different, but practically equivalent). Holm's
-    correction is of better and worse; equivalence is tested pair by pair.
-
-    Args:
-        difference: first less second.
-        p_holm: p of no difference, corrected for all pairs.
-        outer: the 1 - alpha interval of the difference.
-        p_equivalence: p of a difference of at least the margin.
-        inner: the 1 - 2 alpha interval.
-        margin: the largest difference that does not matter.
-        alpha: of every test.
-        one_system: the pair is two trainings of one system, of which neither can be better.
-        one_seed: there is one seed of either: the models may differ where the methods do not.
-    """
-    if p_equivalence < alpha and -margin < inner[0] and inner[1] < margin:
-        return EQUIVALENT
-    significant = p_holm < alpha and not outer[0] <= 0 <= outer[1]
-    if significant and not one_system:
-        if one_seed:
-            return DIFFER
-        return BETTER if difference > 0 else WORSE
-    return UNDECIDED
-
-
-def note(
-    word: str,
-    spread: Spread,
-    *,
-    p_holm: float,
-    p_randomisation: float,
-    alpha: float,
-    one_system: bool,
-) -> str:
-    """What the word leaves out; often nothing.
-
-    Args:
-        word: of ``verdict``.
-        spread: of the difference.
-        p_holm: of no difference, corrected for all pairs.
-        p_randomisation: of the queries alone, corrected for all pairs.
-        alpha: of every test.
-        one_system: as for ``verdict``.
-    """
-    if one_system:
-        if p_randomisation < alpha:
-            return "two trainings of one system; they differ on these queries, as trainings do"
-        return "two trainings of one system"
-    said = []
-    if word == EQUIVALENT and p_holm < alpha:
-        said.append("not 0, but smaller than the margin")
-    if word == UNDECIDED and spread.training > 0 and p_randomisation < alpha <= p_holm:
-        said.append("sure of these models, not of the methods: more seeds would tell")
-    if spread.uncovered and word != UNDECIDED:
-        where = ", the same in every fold" if spread.covers == "folds" else ""
-        said.append(f"these models, not the methods: one seed{where}")
-    return "; ".join(said)
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """One pair; ``first`` is ``word`` beside ``second``.
+    """A pair of systems; ``first`` is ``word`` beside ``second``.
 
     Attributes:
         first, second: names of the systems.
-        word: better, worse, differ, equivalent or undecided.
-        note: what the word leaves out, or nothing.
         difference: mean of first less mean of second.
         interval: of the difference, 1 - alpha.
-        inner: the same, 1 - 2 alpha, which equivalence asks for.
+        inner: the same, 1 - 2 alpha, for equivalence.
         p_randomisation: of the sign-flip test over queries.
         p_t: of the paired t test over queries.
         p_training: of the t test whose error holds the training's variance as well.
         p: the larger of ``p_randomisation`` and ``p_training``.
-        p_holm: ``p`` corrected for all pairs compared.
+        p_holm, p_queries: ``p`` and ``p_randomisation`` corrected for all pairs compared.
         p_equivalence: of the two one-sided tests, not corrected.
         effect: Cohen's d_z over queries.
         wins, ties, losses: queries on which first is above, at and below second, means over seeds.
         queries: how many there are.
         spread: the standard error and what it covers.
         margin, alpha: as given.
+        one_system: the pair is two trainings of one system, of which neither can be better.
     """
 
     first: str
     second: str
-    word: str
-    note: str
     difference: float
     interval: tuple[float, float]
     inner: tuple[float, float]
@@ -134,6 +55,7 @@ class Comparison:
     p_training: float
     p: float
     p_holm: float
+    p_queries: float
     p_equivalence: float
     effect: Effect
     wins: int
@@ -143,15 +65,51 @@ class Comparison:
     spread: Spread
     margin: float
     alpha: float
+    one_system: bool
+
+    @property
+    def word(self) -> str:
+        """The verdict: better, worse, differ, equivalent or undecided.
+
+        ``equivalent`` goes before ``better``: a difference below the margin was said beforehand not
+        to matter, even where so many queries show that it is not 0 (Lakens, 2017, "Equivalence
+        tests", Social Psychological and Personality Science 8: different, but practically
+        equivalent). With one seed of either the models may differ where the methods do not.
+        """
+        low, high = self.inner
+        if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
+            return EQUIVALENT
+        significant = self.p_holm < self.alpha and not self.interval[0] <= 0 <= self.interval[1]
+        if not significant or self.one_system:
+            return UNDECIDED
+        if self.spread.uncovered:
+            return DIFFER
+        return BETTER if self.difference > 0 else WORSE
+
+    @property
+    def note(self) -> str:
+        """What the word leaves out; often nothing."""
+        sure_of_queries = self.p_queries < self.alpha
+        if self.one_system:
+            differ = "; they differ on these queries, as trainings do" if sure_of_queries else ""
+            return f"two trainings of one system{differ}"
+        said, word = [], self.word
+        if word == EQUIVALENT and self.p_holm < self.alpha:
+            said.append("not 0, but smaller than the margin")
+        unsure = word == UNDECIDED and self.p_holm >= self.alpha
+        if unsure and self.spread.training > 0 and sure_of_queries:
+            said.append("sure of these models, not of the methods: more seeds would tell")
+        if self.spread.uncovered and word != UNDECIDED:
+            where = ", the same in every fold" if self.spread.covers == "folds" else ""
+            said.append(f"these models, not the methods: one seed{where}")
+        return "; ".join(said)
 
     def swapped(self) -> "Comparison":
         """The same pair from the side of ``second``."""
-        other = {BETTER: WORSE, WORSE: BETTER}
         return replace(
             self,
             first=self.second,
             second=self.first,
-            word=other.get(self.word, self.word),
             difference=-self.difference,
             interval=(-self.interval[1], -self.interval[0]),
             inner=(-self.inner[1], -self.inner[0]),
@@ -163,9 +121,7 @@ class Comparison:
     def resolvable(self, *, power: float = 0.8, pairs: int = 1) -> float:
         """The true difference that would be found with probability ``power``.
 
-        Args:
-            power: between 0 and 1.
-            pairs: alpha is divided by it, as in Holm's first step.
+        Alpha is divided by ``pairs``, as in Holm's first step.
         """
         return resolvable_difference(
             self.spread.error, self.queries, self.spread.df, alpha=self.alpha / pairs, power=power
