@@ -210,6 +210,7 @@ def test_a_run_names_neither_the_machine_nor_its_folders(
     tiny, tmp_path, letor_folder, monkeypatch
 ) -> None:
     monkeypatch.chdir(letor_folder)
+    monkeypatch.setattr(socket, "gethostname", lambda: "mine.example")  # "vm" may be in any weight
     args = [arg for arg in tiny if not arg.startswith(("data_dir", "cache_dir"))]
     folder = Path("outputs/run")
     folder.mkdir(parents=True)
