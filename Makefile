@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test fire lint check table3 bench format clean
+.PHONY: help setup train test quick fire lint check table3 bench format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ train: $(VENV)/.installed ## train the default experiment (about a minute on two
 
 test: $(VENV)/.installed-dev ## run the tests
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+quick: $(VENV)/.installed-dev ## run the tests that start no process and train nothing (under a minute)
+	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
 
 fire: $(VENV)/.installed-dev ## kill, damage and starve the program (minutes=20; ARGS='only=flips tries=1000 seed=3')
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m fire $(if $(minutes),minutes=$(minutes)) $(ARGS)

@@ -4,6 +4,7 @@ Drawn examples are the same at every run; ``pytest --hypothesis-profile=explore`
 """
 
 import os
+import subprocess
 from pathlib import Path
 
 import hydra
@@ -23,6 +24,8 @@ from omegaconf import DictConfig  # noqa: E402
 from ltr.console.configs import CONFIGS  # noqa: E402
 from ltr.console.resolvers import register_resolvers  # noqa: E402
 from ltr.data.lists import Lists  # noqa: E402
+from ltr.training.trainer import Trainer  # noqa: E402
+from ltr.trees.fit import TreeTrainer  # noqa: E402
 
 torch.set_num_threads(1)
 settings.register_profile("explore")
@@ -97,6 +100,24 @@ def small(tiny: list[str], tmp_path: Path) -> list[str]:
         "table=ranknet_report", "rows=BCE", *own,
         "model.hidden_sizes=[4]", f"output_dir={tmp_path}/out", "workers=1", "threads=1",
     ]  # fmt: skip
+
+
+QUICK = "not slow"  # the marks that ``make quick`` chooses
+
+
+@pytest.fixture(autouse=True)
+def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the quick tier, a test that starts a process or trains is to be marked slow."""
+    if request.config.option.markexpr != QUICK:
+        return
+
+    def refused(*_: object, **__: object) -> None:
+        pytest.fail("it starts a process or trains: mark it with pytest.mark.slow")
+
+    for place, name in (
+        (subprocess.Popen, "__init__"), (os, "fork"), (Trainer, "fit"), (TreeTrainer, "fit"),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, refused)
 
 
 real_data = pytest.mark.skipif(
