@@ -16,7 +16,6 @@ from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.mistakes import run_config
 from ltr.console.values import flag, text, texts, whole
 from ltr.errors import ConfigError
-from ltr.experiment.identity import PLACES
 from ltr.search.space import Range, Space, chosen_space, is_no_knob
 
 PRUNERS = ("median", "none")
@@ -114,6 +113,8 @@ class Search:
 
     def settings(self) -> dict[str, Any]:
         """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat."""
+        from ltr.experiment.identity import PLACES  # takes seconds: mistakes are said before
+
         plain: Any = OmegaConf.to_container(self.config, resolve=True)
         for key in PLACES:
             plain.pop(key, None)

@@ -89,6 +89,11 @@ def storage_errors(search: Search, *, anything: bool = False) -> Iterator[None]:
     except Exception as error:
         if not anything and not isinstance(error, of_storage):
             raise
+        if isinstance(error, ImportError):
+            raise ConfigError(
+                f"{_shown(search.storage)}: {error.__cause__ or error}: install the driver, such as "
+                "pip install psycopg2-binary"
+            ) from error
         below = error.__cause__ or error
         lines = str(getattr(below, "orig", below)).splitlines()
         raise _one_line(search, lines[0] if lines else type(below).__name__) from error
@@ -111,10 +116,10 @@ def _one_line(search: Search, reason: str) -> LTRError:
     )
 
 
-def _shown(url: str) -> str:
+def _shown(url: str | None) -> str:
     """``storage=URL`` without its password."""
     try:
-        return f"storage={make_url(url).render_as_string(hide_password=True)}"
+        return f"storage={make_url(url or '').render_as_string(hide_password=True)}"
     except SQLAlchemyError:
         return "storage"
 

@@ -64,7 +64,7 @@ def kinds(stage: Stage) -> Iterator[Kind]:
         return parts_of(readers.of_scores(folder / "scores.csv", stage.data))
 
     def trials(folder: Path) -> Made:
-        return parts_of(readers.of_journal(folder, SEARCH.begin[1:]))
+        return parts_of(readers.of_search(folder, SEARCH.begin[1:]))
 
     network = run_of(NETWORK_RUN)
     yield Kind("best.pt", network, ("best.pt",), kept_model)
@@ -81,9 +81,7 @@ def kinds(stage: Stage) -> Iterator[Kind]:
     yield Kind("results.json", network, ("results.json",), results)
     yield Kind("queries.csv", network, ("queries.csv",), results)
     yield Kind("scores.csv", network, ("scores.csv",), scores)
-    journal = undisturbed(SEARCH, "out/search/mine")
-    # A cut journal is one whose end was not written yet: a search goes on from it (search-again).
-    yield Kind("journal.log", journal, ("journal.log",), trials, cuts=False)
+    yield Kind("search.db", undisturbed(SEARCH, "out/search/mine"), ("search.db",), trials)
 
 
 def _with_notes(stage: Stage) -> Path:
