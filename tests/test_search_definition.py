@@ -195,8 +195,8 @@ def test_a_key_that_the_config_does_not_have_is_searched_with_a_plus(tmp_path: P
     pytest.importorskip("lightgbm")
     key = "model.options.path_smooth"
     assert refused("model=lightgbm", f"space.{key}=[float,0,5]") == (
-        f"space: {key}=0.0 cannot be built: {key}: no such key; to search a key that the config does "
-        f"not have, write space.+{key}"
+        f"space: {key}=0.0 cannot be built: {key}: no such key; to search a key that the config "
+        f"does not have, write space.+{key}"
     )
     assert "write" not in refused("space.optimizer=[choice,adam,adm]").partition("no such")[2]
     search = search_of(["model=lightgbm", f"space.+{key}=[float,0.5,5]", f"output_dir={tmp_path}"])

@@ -5,7 +5,7 @@ storage says. ``.NNNN.begun`` is there while a process trains the trial, so that
 is told from one that was stopped, on a full disk too.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import optuna
@@ -68,10 +68,8 @@ def retry_dead(search: Search, study: optuna.Study) -> None:
 
 
 def _is_dead(search: Search, trial: FrozenTrial) -> bool:
-    """Whether the process of ``trial``, the last of its tries, is gone and nobody retries it."""
-    if trial.state == TrialState.FAIL:
-        return not is_finished(trial) and _nobody_else(search, trial.datetime_complete)
-    if trial.state != TrialState.RUNNING:
+    """Whether ``trial``, the last of its tries, is not finished and its process is gone."""
+    if is_finished(trial) or trial.state == TrialState.WAITING:
         return False
     if begun_mark(search.folder, trial.number).exists():
         try:
@@ -79,15 +77,13 @@ def _is_dead(search: Search, trial: FrozenTrial) -> bool:
                 return True
         except Timeout:
             return False
-    begun = trial.user_attrs.get(BEGUN) == trial.number
-    own = search.storage is None
-    return own or (not begun and _nobody_else(search, trial.datetime_start))
-
-
-def _nobody_else(search: Search, since: datetime | None) -> bool:
-    """Whether no other machine can be about to do what was due at ``since``."""
-    grace = timedelta(seconds=GRACE_SECONDS)
-    return search.storage is None or since is None or datetime.now() - since > grace
+    if search.storage is None:
+        return True
+    # Another machine's, whose heartbeats tell; not where it died before them or after they ended.
+    failed = trial.state == TrialState.FAIL
+    silent = failed or trial.user_attrs.get(BEGUN) != trial.number
+    since = trial.datetime_complete if failed else trial.datetime_start
+    return silent and since is not None and (datetime.now() - since).total_seconds() > GRACE_SECONDS
 
 
 def requeue(folder: Path, study: optuna.Study, number: int, *, killed: bool) -> None:

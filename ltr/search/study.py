@@ -91,8 +91,8 @@ def storage_errors(search: Search, *, anything: bool = False) -> Iterator[None]:
             raise
         if isinstance(error, ImportError):
             raise ConfigError(
-                f"{_shown(search.storage)}: {error.__cause__ or error}: install the driver, such as "
-                "pip install psycopg2-binary"
+                f"{_shown(search.storage)}: {error.__cause__ or error}: install the driver, such "
+                "as pip install psycopg2-binary"
             ) from error
         below = error.__cause__ or error
         lines = str(getattr(below, "orig", below)).splitlines()

@@ -25,7 +25,6 @@ class Kind:
         source: the folder that holds it, undamaged.
         files: patterns of the files of this kind in that folder.
         read: what the program makes of the folder.
-        cuts: whether files are cut as well.
         share: of the tries.
         batch: tries in one child.
     """
@@ -34,7 +33,6 @@ class Kind:
     source: Callable[[], Path]
     files: tuple[str, ...]
     read: Callable[[Path], Made]
-    cuts: bool = True
     share: float = 1.0
     batch: int = 20
 
