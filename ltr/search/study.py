@@ -11,8 +11,6 @@ from typing import Any
 
 import optuna
 from filelock import FileLock
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import make_url
@@ -58,7 +56,6 @@ def open_study(search: Search) -> optuna.Study:
     with study_lock(search.folder), storage_errors(search, anything=True):
         study = optuna.create_study(
             storage=_storage(search),
-            sampler=_Sampler(search.sampler_seed, search.n_startup_trials),
             pruner=(
                 optuna.pruners.MedianPruner()
                 if search.pruner == "median"
@@ -246,43 +243,3 @@ def _content(trial: FrozenTrial, state: TrialState, value: float | None) -> list
 
 def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-class _Sampler(BaseSampler):
-    """TPE whose draws depend on the seed and the number of the trial.
-
-    So a search that is continued, or shared, does not draw again what was drawn.
-    """
-
-    def __init__(self, seed: int, n_startup_trials: int) -> None:
-        self._seed, self._n_startup_trials = seed, n_startup_trials
-        self._number: int | None = None
-        self._tpe: TPESampler | None = None
-
-    def _of(self, trial: FrozenTrial) -> TPESampler:
-        if self._tpe is None or self._number != trial.number:
-            self._number = trial.number
-            self._tpe = TPESampler(
-                n_startup_trials=self._n_startup_trials,
-                seed=(self._seed * 1_000_003 + trial.number) % 2**32,
-            )
-        return self._tpe
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._of(trial).infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self._of(trial).sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._of(trial).sample_independent(study, trial, param_name, param_distribution)

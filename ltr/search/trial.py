@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from ltr.console.ending import is_full
@@ -104,6 +105,7 @@ def _objective(
         mark.touch()
         held.callback(mark.unlink, missing_ok=True)
         held.push(end)
+        study.sampler = _sampler(search, trial.number)
         overrides = _overrides(search, trial)
         trial.set_user_attr("overrides", list(overrides))
         turn.release()
@@ -131,6 +133,15 @@ def _objective(
         return report.mean
     except UpdateFinishedTrialError as error:
         raise _Lost from error
+
+
+def _sampler(search: Search, number: int) -> TPESampler:
+    """TPE whose draws depend on the seed and the number of the trial.
+
+    So a search that is continued, or shared, does not draw again what was drawn.
+    """
+    seed = (search.sampler_seed * 1_000_003 + number) % 2**32
+    return TPESampler(n_startup_trials=search.n_startup_trials, seed=seed)
 
 
 def _overrides(search: Search, trial: optuna.Trial) -> tuple[str, ...]:
