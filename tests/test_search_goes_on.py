@@ -231,7 +231,7 @@ def test_two_workers_and_another_command_share_the_trials(
     monkeypatch.setattr(Report, "begin", begin_with_others)
     assert searched(*small)
     out, err = workers.communicate()
-    assert workers.returncode == 0, err
+    assert workers.returncode == 0, (out, err)
     assert "ended early" not in out
     assert [row["state"] for row in rows(tmp_path)] == ["done"] * 8
     assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [

@@ -45,7 +45,7 @@ def flips(path: Path, search: Search) -> Iterator[int]:
     """Bits all over the database, and of each kind of what a trial is kept as."""
     whole = path.read_bytes()
     random = Random(0)
-    yield from (random.randrange(8 * len(whole)) for _ in range(60))
+    yield from (random.randrange(8 * len(whole)) for _ in range(40))
     trial = open_study(search).get_trials()[1]
     assert trial.value is not None
     (report,) = trial.intermediate_values.values()
@@ -112,6 +112,8 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
 
     small = [*small, "epochs=1", "space.l2=[float,1e-9,1e-8]"]
     assert searched(*small, "trials=1")
+    with closing(connect(tmp_path / "out/search/mine/search.db")) as connection:
+        connection.execute("VACUUM")
     with monkeypatch.context() as patch:
         patch.setattr(study_module.sqlite3, "connect", full)
         with pytest.raises(OutputError, match=r"search\.db could not be written .*free some space"):
