@@ -76,14 +76,14 @@ def compare(cfg: DictConfig) -> None:
 @command("search", stopped=_GOES_ON)
 def search(cfg: DictConfig) -> bool:
     """Search for good settings on vali; whether all trials are finished."""
-    from ltr.search.order import need_optuna, search_order
+    from ltr.search.definition import define_search, need_optuna
 
-    order = search_order(cfg)
+    definition = define_search(cfg)
     need_optuna()
-    from ltr.search.make import search as make_search
+    from ltr.search.search import run_search
 
     with stoppable():
-        return make_search(order)
+        return run_search(definition)
 
 
 @command("importances")

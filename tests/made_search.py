@@ -10,7 +10,7 @@ from orders import search_of
 
 from ltr.console.configs import CONFIGS
 from ltr.errors import LTRError
-from ltr.search.make import search
+from ltr.search.search import run_search
 from ltr.search.study import open_study
 
 ROOT = CONFIGS.parent
@@ -24,7 +24,7 @@ def command(*arguments: str) -> list[str]:
 @pytest.fixture
 def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A search of a second, on a folder without a test file; its history is not drawn."""
-    monkeypatch.setattr("ltr.search.make.draw_history", lambda *args: [])
+    monkeypatch.setattr("ltr.search.search.draw_history", lambda *args: [])
     (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
     return [
         "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
@@ -35,12 +35,11 @@ def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def searched(*arguments: str) -> bool:
-    return search(search_of(arguments))
+    return run_search(search_of(arguments))
 
 
-def study_of(tmp_path: Path, *arguments: str) -> optuna.Study:
-    order = search_of(arguments)
-    return open_study(tmp_path / "out/search/mine", order)
+def study_of(*arguments: str) -> optuna.Study:
+    return open_study(search_of(arguments))
 
 
 def rows(tmp_path: Path) -> list[dict[str, str]]:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from ltr.compare.compare import Order as CompareOrder
 from ltr.compare.compare import compare_order
 from ltr.console.mistakes import typed
-from ltr.search.order import Order as SearchOrder
-from ltr.search.order import search_order
+from ltr.search.definition import Search, define_search
 from ltr.tables.spec import Order as TableOrder
 from ltr.tables.spec import table_order
 
@@ -16,9 +15,9 @@ def table_of(arguments: Sequence[str]) -> TableOrder:
     return table_order(typed("table", arguments))
 
 
-def search_of(arguments: Sequence[str]) -> SearchOrder:
-    """What ``scripts/search.py ARGUMENTS`` asks for."""
-    return search_order(typed("search", arguments))
+def search_of(arguments: Sequence[str]) -> Search:
+    """The search that ``scripts/search.py ARGUMENTS`` defines."""
+    return define_search(typed("search", arguments))
 
 
 def comparison_of(arguments: Sequence[str]) -> CompareOrder:

@@ -15,10 +15,9 @@ from orders import search_of
 from ltr.errors import DataError
 from ltr.experiment.run import run
 from ltr.search.best_file import best_text, write_best
-from ltr.search.claims import finished, worth
-from ltr.search.plan import make_plan
+from ltr.search.results import sentence, worth
+from ltr.search.study import finished
 from ltr.search.trial import Report
-from ltr.search.watch import sentence
 
 small = small_search
 
@@ -41,7 +40,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     values = [float(row["vali ndcg@5"]) for row in table]
     assert f"best: ndcg@5 on vali {max(values):.4f}" in out
     assert "importance" in out
-    assert {"history.png", "history.svg", "journal.log"} <= {path.name for path in folder.iterdir()}
+    assert {"history.png", "history.svg", "search.db"} <= {path.name for path in folder.iterdir()}
     assert not list(folder.rglob("*.pt"))
 
     found = tmp_path / "experiment/found.yaml"
@@ -84,15 +83,14 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 def test_the_file_composes_to_the_config_of_the_trial(
     arguments: list[str], overrides: list[str], tmp_path: Path
 ) -> None:
-    order = search_of([*arguments, "data_dir=here"])
-    plan = make_plan(order)
+    search = search_of([*arguments, "data_dir=here"])
     study = optuna.create_study(direction="maximize")
     study.add_trial(optuna.create_trial(value=0.5, user_attrs={"overrides": overrides}))
     (tmp_path / "experiment").mkdir()
-    text = best_text("python train.py", order, plan, study, study.best_trial)
+    text = best_text("python train.py", search, study, study.best_trial)
     (tmp_path / "experiment/found.yaml").write_text(text)
     found = compose(f"hydra.searchpath=[file://{tmp_path}]", "experiment=found", "data_dir=here")
-    wanted, _ = plan.trial(overrides)
+    wanted, _ = search.trial(overrides)
     for config in (found, wanted):
         config.device = "auto"  # where it ran is not what was found
     assert found == wanted
@@ -102,14 +100,13 @@ def test_the_file_composes_to_the_config_of_the_trial(
 @pytest.mark.parametrize(
     "override", ["model._target_=os.system", "optimizer.lr=${oc.env:HOME}", "+hydra.run.dir=here"]
 )
-def test_a_journal_cannot_set_what_is_not_searched(override: str, tmp_path: Path) -> None:
-    order = search_of(["data_dir=here"])
-    plan = make_plan(order)
+def test_a_database_cannot_set_what_is_not_searched(override: str, tmp_path: Path) -> None:
+    search = search_of(["data_dir=here", f"output_dir={tmp_path}"])
     study = optuna.create_study(direction="maximize")
     study.add_trial(optuna.create_trial(value=0.5, user_attrs={"overrides": [override]}))
     path = tmp_path / "experiment/found.yaml"
     with pytest.raises(DataError, match=r"which its space does not have.*name=NAME"):
-        write_best(path, tmp_path, order, plan, study, study.best_trial)
+        write_best(path, search, study, study.best_trial)
     assert not path.exists()
 
 
@@ -126,7 +123,7 @@ def test_the_first_trial_is_the_config_even_outside_the_space(
     first, second = rows(tmp_path)
     assert (first["optimizer.lr"], first["l2"], first["state"]) == ("", "", "done")
     assert 0.05 <= float(second["optimizer.lr"]) <= 0.1
-    (trial, _) = finished(study_of(tmp_path, *small))
+    (trial, _) = finished(study_of(*small))
     assert trial.user_attrs["overrides"] == []
 
 
@@ -166,15 +163,15 @@ def test_bad_trials_are_pruned_and_say_when(
 def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
     small: list[str],
 ) -> None:
-    plan = make_plan(search_of((*small, "epochs=4", "seeds=1,2,3", "prune_after=3")))
+    search = search_of((*small, "epochs=4", "seeds=1,2,3", "prune_after=3"))
     study = optuna.create_study(direction="maximize")
     trial = study.ask()
     trial.should_prune = lambda: len(report._values) == 2  # type: ignore[method-assign]
-    report, key = Report(plan, trial, None), f"vali_{plan.config.select_on}"
-    report.begin(plan.config, plan.repeats[0])
+    report, key = Report(search, trial, None), f"vali_{search.config.select_on}"
+    report.begin(search.config, search.repeats[0])
     for epoch in range(5):
         report(epoch, {key: 0.5 + 0.1 * epoch})
-    report.begin(plan.config, plan.repeats[1])
+    report.begin(search.config, search.repeats[1])
     report(1, {key: 0.2})
     report(2, {key: 0.3})
     with pytest.raises(optuna.TrialPruned, match="after epoch 3 of seed2"):
@@ -188,12 +185,12 @@ def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
 
 
 def test_trainings_of_several_lengths_do_not_report_over_each_other(small: list[str]) -> None:
-    plan = make_plan(search_of((*small, "seeds=1,2", "space.epochs=[choice,4,12]")))
+    search = search_of((*small, "seeds=1,2", "space.epochs=[choice,4,12]"))
     study = optuna.create_study(direction="maximize")
     trial = study.ask()
-    report, key = Report(plan, trial, None), f"vali_{plan.config.select_on}"
-    for repeat in plan.repeats:
-        report.begin(plan.trial(["epochs=12"])[0], repeat)
+    report, key = Report(search, trial, None), f"vali_{search.config.select_on}"
+    for repeat in search.repeats:
+        report.begin(search.trial(["epochs=12"])[0], repeat)
         for epoch in range(13):
             report(epoch, {key: 0.5})
     assert len(study.trials[0].intermediate_values) == 2 * 12
@@ -231,7 +228,7 @@ def test_the_value_is_the_mean_over_seeds(small: list[str], tmp_path: Path) -> N
     best = [pd.read_csv(place / "history.csv")["vali_ndcg@5"].iloc[1:].max() for place in places]
     assert best[0] != best[1]
     assert float(rows(tmp_path)[0]["vali ndcg@5"]) == pytest.approx(sum(best) / 2, abs=1e-12)
-    (trial,) = finished(study_of(tmp_path, *small))
+    (trial,) = finished(study_of(*small))
     assert list(trial.intermediate_values) == [1, 2, 3, 5, 6, 7]
     steps = list(trial.intermediate_values.values())
     assert steps == sorted(steps)

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ import torch
 from made_search import command, refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
 
-from ltr.errors import OutputError
 from ltr.search.best_file import check_free
-from ltr.search.claims import finished
-from ltr.search.order import Order
+from ltr.search.retry import first_number, kills
+from ltr.search.study import finished
 from ltr.search.trial import Report
-from ltr.search.work import work_at_once
+from ltr.search.worker import work_at_once
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -55,7 +53,7 @@ def test_changed_code_is_told(
 ) -> None:
     assert searched(*small, "trials=1", "epochs=1")
     assert "note: the code changed" not in capsys.readouterr().out
-    monkeypatch.setattr("ltr.search.make.code_digest", lambda: "other")
+    monkeypatch.setattr("ltr.search.search.code_digest", lambda: "other")
     assert searched(*small, "trials=1", "epochs=1")
     assert "note: the code changed since" in capsys.readouterr().out
 
@@ -92,16 +90,17 @@ def test_stopped_by_the_user_it_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for _ in range(4):  # as often as the user likes
+    for _ in range(2):
         with monkeypatch.context() as patch:
             stop_at_epoch_2(patch)
             with pytest.raises(Interrupted):
                 searched(*small, "trials=2")
         assert "search mine: 0 of 2 trials finished\n" in capsys.readouterr().out
-        assert not study_of(tmp_path, *small).get_trials(states=(TrialState.RUNNING,))
+        assert not study_of(*small).get_trials(states=(TrialState.RUNNING,))
     assert (tmp_path / "out/search/mine/trials/0000/last.pt").is_file()
     assert searched(*small, "trials=2")
     assert [row["state"] for row in rows(tmp_path)].count("done") == 2
+    assert not any(map(kills, study_of(*small).trials))  # as often as the user likes
 
 
 def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
@@ -130,7 +129,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text
-    (done,) = finished(study_of(tmp_path, *small))
+    (done,) = finished(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
 
 
@@ -152,63 +151,94 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
 
         return saved
 
-    for epoch in (2, 0, 0, 0):
+    for epoch in (2, 0):
         with monkeypatch.context() as patch:
             patch.setattr(torch, "save", save_until(epoch))
-            with pytest.raises(OutputError, match="could not be written"):
+            with pytest.raises(OSError, match="No space left"):
                 searched(*small, "trials=1")
         assert load_checkpoint(last)["progress"]["epoch"] == 1
     caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch 2, " in caplog.text
-    (done,) = finished(study_of(tmp_path, *small))
-    assert (done.state, done.user_attrs["tries"]) == (TrialState.COMPLETE, 1)
+    (done,) = finished(study_of(*small))
+    assert (done.state, kills(done)) == (TrialState.COMPLETE, 0)
+
+
+KILLED = """
+import os, signal
+from ltr.search import trial
+from ltr.__main__ import main
+
+original = trial.Report.__call__
+
+def kill(self, epoch, metrics):
+    original(self, epoch, metrics)
+    if epoch == 3 and self._trial.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+trial.Report.__call__ = kill
+main("search")
+"""
 
 
 def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.fit")
-    small = [*small, "epochs=40", "trials=3", "pruner=none"]
-    process = subprocess.Popen(command(*small), stdout=subprocess.DEVNULL)
+    small = [*small, "epochs=5", "trials=3", "pruner=none"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *small], stdout=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL
+    began = study_of(*small).get_trials()[1].params
     place = tmp_path / "out/search/mine/trials/0001"
-    waited = time.monotonic()
-    while not (place / "history.csv").is_file() or len(pd.read_csv(place / "history.csv")) < 6:
-        assert process.poll() is None
-        assert time.monotonic() < waited + 120
-        time.sleep(0.01)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    began = study_of(tmp_path, *small).get_trials()[1].params
     reached = load_checkpoint(place / "last.pt")["progress"]["epoch"]
-    assert 5 <= reached < 40
     assert searched(*small)
     assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
     table = rows(tmp_path)
-    assert [row["state"] for row in table].count("done") == 3
-    assert table[1]["state"] == "cut off"
-    again = next(trial for trial in finished(study_of(tmp_path, *small)) if trial.number == 2)
+    assert [row["state"] for row in table] == ["done", "cut off", "done", "done"]
+    again = study_of(*small).get_trials()[2]
     assert again.params == began
-    assert (again.user_attrs["first"], again.user_attrs["tries"]) == (1, 2)
-    assert len(again.intermediate_values) == 40  # those before the kill too
+    assert (first_number(again), kills(again)) == (1, 1)
+    assert len(again.intermediate_values) == 5  # those before the kill too
     history = pd.read_csv(place / "history.csv")
-    assert history.epoch.tolist() == list(range(41))
+    assert history.epoch.tolist() == list(range(6))
     assert again.value == history["vali_ndcg@5"].iloc[1:].max()
 
+    never = [item for item in small if not item.startswith(("output_dir=", "write="))]
+    never += [f"output_dir={tmp_path}/never", f"write={tmp_path}/never/experiment/found.yaml"]
+    assert searched(*never, "trials=2")
+    other = study_of(*never).get_trials()[1]
+    assert other.intermediate_values == again.intermediate_values
+    of_never = pd.read_csv(tmp_path / "never/search/mine/trials/0001/history.csv")
+    times = ["seconds", "lists_per_second"]
+    pd.testing.assert_frame_equal(history.drop(columns=times), of_never.drop(columns=times))
 
-def test_two_workers_share_the_trials(small: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        command(*small, "trials=8", "epochs=60", "pruner=none", "workers=2"),
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\ntrial ") == 8
-    assert "ended early" not in done.stdout
+
+def test_two_workers_and_another_command_share_the_trials(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [*small, "trials=8", "pruner=none"]
+    workers = subprocess.Popen(
+        command(*small, "workers=2"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    begin = Report.begin
+
+    def begin_with_others(self: Report, *args: Any) -> None:
+        begin(self, *args)
+        study = study_of(*small)
+        while len(study.trials) < 3:  # both workers have one
+            assert workers.poll() is None, workers.communicate()
+            time.sleep(0.05)
+
+    monkeypatch.setattr(Report, "begin", begin_with_others)
+    assert searched(*small)
+    out, err = workers.communicate()
+    assert workers.returncode == 0, (out, err)
+    assert "ended early" not in out
     assert [row["state"] for row in rows(tmp_path)] == ["done"] * 8
+    assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [
+        f"{number:04d}" for number in range(8)
+    ]
     assert (tmp_path / "experiment/found.yaml").is_file()
-    spans = [(t.datetime_start, t.datetime_complete) for t in finished(study_of(tmp_path, *small))]
-    # one process does one trial after the other
-    assert any(two[0] < one[1] for one, two in pairwise(sorted(spans)) if two[0] and one[1])
 
 
 @pytest.mark.parametrize(
@@ -227,7 +257,7 @@ def test_what_a_crashed_worker_said_is_kept(
     python.write_text(f"#!/bin/sh\n{does}\n")
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(sys, "executable", str(python))
-    reasons = work_at_once(Order(workers=2), tmp_path, None, lambda: None)
+    reasons = work_at_once([], 2, tmp_path, lambda: None)
     kept = sorted(tmp_path.glob("worker-*.txt"))
     if "Traceback" not in does:
         assert (reasons, kept) == ([why] * 2, [])

@@ -15,27 +15,27 @@ from optuna.trial import FrozenTrial, TrialState
 from ltr.console.configs import CONFIGS
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
-from ltr.search.claims import finished
-from ltr.search.order import Order
-from ltr.search.plan import Plan, parsed
+from ltr.search.definition import Search, parsed
+from ltr.search.results import own_values
 from ltr.search.space import Choice
+from ltr.search.study import finished
 from ltr.whole import write_whole
 
 _COPY = "best.yaml"  # in the folder of the search: what it wrote last
 
 
-def best_path(order: Order, plan: Plan) -> Path:
+def best_path(search: Search) -> Path:
     """Where the best configuration goes.
 
     Raises:
-        ConfigError: train.py could not find it there.
+        ConfigError: train.py cannot find it there.
     """
-    if order.write is None:
-        return CONFIGS / "experiment" / f"{plan.name}.yaml"
-    path = Path(order.write)
+    if search.write is None:
+        return CONFIGS / "experiment" / f"{search.name}.yaml"
+    path = Path(search.write)
     if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
         raise ConfigError(
-            f"write={order.write}: give FOLDER/experiment/NAME.yaml; "
+            f"write={search.write}: give FOLDER/experiment/NAME.yaml; "
             "python train.py --config-dir FOLDER experiment=NAME reads it"
         )
     return path
@@ -51,21 +51,19 @@ def check_free(path: Path, folder: Path) -> None:
         )
 
 
-def write_best(
-    path: Path, folder: Path, order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial
-) -> None:
-    """Write the configuration of ``best`` to ``path``, with a copy in ``folder``, atomically.
+def write_best(path: Path, search: Search, study: optuna.Study, best: FrozenTrial) -> None:
+    """Write the configuration of ``best`` to ``path``, with a copy beside the study, atomically.
 
     Raises:
         ConfigError: ``path`` holds something else.
         DataError: the trial sets what was not searched.
     """
-    _check_searched(plan, best)
-    text = best_text(command_of(path), order, plan, study, best)
-    with FileLock(folder / ".best.lock"):
-        check_free(path, folder)
+    _check_searched(search, best)
+    text = best_text(command_of(path), search, study, best)
+    with FileLock(search.folder / ".best.lock"):
+        check_free(path, search.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for place in (folder / _COPY, path):
+        for place in (search.folder / _COPY, path):
             write_whole(place, text)
 
 
@@ -77,13 +75,11 @@ def command_of(path: Path) -> str:
     return f"python train.py --config-dir {where} experiment={path.stem}"
 
 
-def best_text(
-    command: str, order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial
-) -> str:
+def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTrial) -> str:
     """The file: what was searched in comments, then groups and values."""
-    overrides = [*plan.overrides, *best.user_attrs["overrides"]]
+    overrides = [*search.overrides, *best.user_attrs["overrides"]]
     given = {key: value for key, value in parsed(overrides).items() if key not in keys(Kind.PLACE)}
-    _, choices = plan.trial(best.user_attrs["overrides"])
+    _, choices = search.trial(best.user_attrs["overrides"])
     base = given.pop("experiment", None)
     groups = ("dataset", "model", "loss", "optimizer", "schedule")
     named = {group: choices[group] for group in groups if group in choices}
@@ -93,16 +89,16 @@ def best_text(
     values: dict[str, Any] = {}
     for key, value in given.items():
         _set(values, key.split("."), value)
-    lines = ["# @package _global_", f"# {command}", *_comments(order, plan, study, best)]
+    lines = ["# @package _global_", f"# {command}", *_comments(search, study, best)]
     body = OmegaConf.to_yaml(OmegaConf.create({"defaults": defaults, **values}))
     return "\n".join(lines) + "\n" + body
 
 
-def _check_searched(plan: Plan, best: FrozenTrial) -> None:
+def _check_searched(search: Search, best: FrozenTrial) -> None:
     """Raise ``DataError`` where a trial sets what was not searched: what is written is trained."""
     for override in best.user_attrs["overrides"]:
         key, _, value = str(override).partition("=")
-        space = plan.space.get(key)
+        space = search.space.get(key)
         if isinstance(space, Choice):
             held = value in space.options
         else:
@@ -110,24 +106,24 @@ def _check_searched(plan: Plan, best: FrozenTrial) -> None:
         if not held:
             raise DataError(
                 f"trial {best.number} of the search sets {override}, which its space does not "
-                "have: its journal is not what scripts/search.py wrote; give name=NAME for a new "
+                "have: its database is not what scripts/search.py wrote; give name=NAME for a new "
                 "search"
             )
 
 
-def _comments(order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial) -> list[str]:
+def _comments(search: Search, study: optuna.Study, best: FrozenTrial) -> list[str]:
     trials = finished(study)
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
     failed = sum(trial.state == TrialState.FAIL for trial in trials)
-    own = next((t for t in trials if t.user_attrs.get("default") and t.value is not None), None)
+    own = own_values(trials)
     today = datetime.date.today().isoformat()
     kept = [
         argument
-        for argument in order.arguments
-        if argument.partition("=")[0] not in (*keys(Kind.PLACE), "workers", "dry_run")
+        for argument in search.arguments
+        if argument.partition("=")[0] not in (*keys(Kind.PLACE), "workers", "dry_run", "storage")
     ]
     lines = [
-        f"{plan.config.select_on} {best.value:.4f} on vali of {data_of(plan)}: "
+        f"{search.metric} {best.value:.4f} on vali of {data_of(search)}: "
         f"trial {best.number}, the best of {len(trials)}",
         f"({pruned} pruned, {failed} failed) by {today}"
         + (f"; with the values it began from {own.value:.4f}" if own is not None else ""),
@@ -136,18 +132,18 @@ def _comments(order: Order, plan: Plan, study: optuna.Study, best: FrozenTrial) 
     return [f"# {line}" for line in lines]
 
 
-def data_of(plan: Plan) -> str:
+def data_of(search: Search) -> str:
     """The data set, folds and seeds that a value is of."""
-    parts = [str(plan.config.dataset.name)]
-    folds = list(dict.fromkeys(r.fold for r in plan.repeats if r.fold is not None))
-    if not folds and plan.config.dataset.get("fold") is not None:
-        folds = [int(plan.config.dataset.fold)]
-    seeds = list(dict.fromkeys(r.seed for r in plan.repeats if r.seed is not None))
+    parts = [str(search.config.dataset.name)]
+    folds = list(dict.fromkeys(r.fold for r in search.repeats if r.fold is not None))
+    if not folds and search.config.dataset.get("fold") is not None:
+        folds = [int(search.config.dataset.fold)]
+    seeds = list(dict.fromkeys(r.seed for r in search.repeats if r.seed is not None))
     for word, several in (("fold", folds), ("seed", seeds)):
         if several:
             many = "s" if len(several) > 1 else ""
             parts.append(f"{word}{many} {' '.join(map(str, several))}")
-    return ", ".join(parts) + (" (mean)" if len(plan.repeats) > 1 else "")
+    return ", ".join(parts) + (" (mean)" if len(search.repeats) > 1 else "")
 
 
 def _set(values: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -1,67 +1,177 @@
-"""One trial: train for every fold and seed, tell the study how good it is on vali."""
+"""One trial: trained for every fold and seed, and told to the study by its metric on vali."""
 
 import os
 import shutil
 import signal
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import optuna
 import torch
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from ltr.console.ending import is_full
-from ltr.errors import CheckpointError, DataError, LTRError, OutputError
-from ltr.experiment.build import build
+from ltr.data.lists import Lists
+from ltr.errors import CheckpointError, DataError, LTRError, OutputError, TrainingError
+from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import code_digest
 from ltr.experiment.labels import settle
-from ltr.search.check import read_lists
-from ltr.search.claims import REACHED, Claim
-from ltr.search.plan import Plan, Repeat
+from ltr.search.definition import Repeat, Search
+from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
+from ltr.search.space import Choice, as_text
+from ltr.search.study import REACHED, seal
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 from ltr.whole import write_whole
 
-_CODE = "code.txt"  # in the folder of a training: the code its checkpoint is of
+SPLITS_READ = ("train", "vali")  # a search never opens test
+_TRIES = 3  # a trial whose process was killed so often counts as failed
+_CODE = "code.txt"  # in the folder of a training: the code and settings of its checkpoint
+# Errors that say nothing of the trial: data, checkpoint or place, or that it is told already.
+_NO_FAULT_OF_IT = (DataError, CheckpointError, OutputError, UpdateFinishedTrialError)
 _REPORTS = 100  # of a training to the pruner, at most
 
 
-def do_trial(plan: Plan, study: optuna.Study, claim: Claim, parent: int | None = None) -> None:
-    """Train what ``claim`` is and tell ``study``; a failure is told with its reason.
+class _Failed(Exception):
+    """The trial counts as failed; its reason is noted."""
+
+
+class _Lost(BaseException):
+    """Another process took this one for dead. Not an Exception: Optuna must tell nothing."""
+
+
+def do_trial(
+    search: Search, study: optuna.Study, turn: FileLock, parent: int | None = None
+) -> None:
+    """Take the next trial of ``study``, train it and tell its value, or the reason of its failure.
 
     Args:
-        plan, study: of the search.
-        claim: held by this process.
+        search, study: what is searched.
+        turn: the lock of the study, held; released once the trial belongs to this process.
         parent: the process without which this one has nothing to go on for.
 
     Raises:
         Interrupted: the user, or the parent's end, asked to stop; a checkpoint is kept.
         DataError, CheckpointError: the lists are gone, or the disk is full.
     """
-    report = Report(plan, claim.trial, parent)
     try:
-        config, choices = plan.trial(claim.overrides)
-        for repeat in plan.repeats:
-            report.begin(config, repeat)
-            _train(repeat.set(config), choices, claim.folder / str(repeat), report)
-    except optuna.TrialPruned as pruned:
-        claim.trial.set_user_attr("pruned", str(pruned))
-        study.tell(claim.trial, state=TrialState.PRUNED)
-    except Exception as error:
-        if isinstance(error, (DataError, CheckpointError, OutputError)) or is_full(error):
-            raise  # no fault of the trial
-        claim.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(claim.folder / "error.txt", traceback.format_exc())
-        kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
-        claim.trial.set_user_attr("error", kind + " ".join(str(error).split()))
-        study.tell(claim.trial, state=TrialState.FAIL)
-    else:
-        study.tell(claim.trial, report.mean)
-    for path in claim.folder.rglob("*.pt"):  # the best configuration is trained anew
-        path.unlink()
+        with ExitStack() as held:
+            objective = partial(_objective, search, study, turn, held, parent)
+            study.optimize(objective, n_trials=1, catch=(_Failed,))
+    except _Lost:
+        pass  # it is queued again, and goes on from the checkpoint
+
+
+def _objective(
+    search: Search,
+    study: optuna.Study,
+    turn: FileLock,
+    held: ExitStack,
+    parent: int | None,
+    trial: optuna.Trial,
+) -> float:
+    """The value of ``trial``; what this process holds until it is told is left to ``held``."""
+    frozen = study.get_trials(deepcopy=False)[trial.number]
+    first = first_number(frozen)
+    folder = search.folder / "trials" / f"{first:04d}"
+
+    def end(kind: type[BaseException] | None, _: object, __: object) -> None:
+        if kind is None:
+            for path in folder.rglob("*.pt"):  # the best configuration is trained anew
+                path.unlink()
+        elif not issubclass(kind, _Lost):
+            with suppress(Exception):  # such as a full disk: the next call does it
+                requeue(search.folder, study, trial.number, killed=False)
+
+    try:
+        trial.set_user_attr(BEGUN, trial.number)
+        lock = trial_lock(search.folder, first)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:  # its process lives, and lets go of it once it learns that it was given up
+            turn.release()
+            lock.acquire()
+        held.callback(lock.release)
+        mark = begun_mark(search.folder, trial.number)
+        mark.touch()
+        held.callback(mark.unlink, missing_ok=True)
+        held.push(end)
+        study.sampler = _sampler(search, trial.number)
+        overrides = _overrides(search, trial)
+        trial.set_user_attr("overrides", list(overrides))
+        turn.release()
+        report = Report(search, trial, parent)
+        try:
+            if kills(frozen) >= _TRIES:
+                raise TrainingError(
+                    f"its process was killed {_TRIES} times: is there memory enough?"
+                )
+            _train_all(search, overrides, folder, report)
+        except optuna.TrialPruned as pruned:
+            trial.set_user_attr("pruned", str(pruned))
+            seal(study, trial, TrialState.PRUNED, report.mean)
+            raise
+        except Exception as error:
+            if isinstance(error, _NO_FAULT_OF_IT) or is_full(error):
+                raise
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "error.txt", traceback.format_exc())
+            kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
+            trial.set_user_attr("error", kind + " ".join(str(error).split()))
+            seal(study, trial, TrialState.FAIL, None)
+            raise _Failed from error
+        seal(study, trial, TrialState.COMPLETE, report.mean)
+        return report.mean
+    except UpdateFinishedTrialError as error:
+        raise _Lost from error
+
+
+def _sampler(search: Search, number: int) -> TPESampler:
+    """TPE whose draws depend on the seed and the number of the trial.
+
+    So a search that is continued, or shared, does not draw again what was drawn.
+    """
+    seed = (search.sampler_seed * 1_000_003 + number) % 2**32
+    return TPESampler(n_startup_trials=search.n_startup_trials, seed=seed)
+
+
+def _overrides(search: Search, trial: optuna.Trial) -> tuple[str, ...]:
+    """The settings of ``trial``; the sampler learns also from the one that leaves all as it is."""
+    if not trial.user_attrs.get("default"):
+        return tuple(f"{key}={_suggested(search, trial, key)}" for key in search.space)
+    for key in default_params(search):
+        _suggested(search, trial, key)
+    return ()
+
+
+def default_params(search: Search) -> dict[str, Any]:
+    """The config's own values, where the space holds them, as Optuna has them."""
+    found: dict[str, Any] = {}
+    for key, distribution in search.space.items():
+        value = search.default(key)
+        if not key.startswith("+") and distribution.holds(value):
+            found[key] = as_text(value) if isinstance(distribution, Choice) else value
+    return found
+
+
+def _suggested(search: Search, trial: optuna.Trial, key: str) -> str:
+    """A value as on a command line; four digits, so that what is trained can be read and typed."""
+    distribution = search.space[key]
+    if isinstance(distribution, Choice):
+        return trial.suggest_categorical(key, distribution.options)
+    low, high, log = distribution.low, distribution.high, distribution.log
+    if distribution.whole:
+        return str(trial.suggest_int(key, int(low), int(high), log=log))
+    return f"{trial.suggest_float(key, low, high, log=log):.4g}"
 
 
 class Report:
@@ -71,13 +181,13 @@ class Report:
     metric that is never below 0, it grows from one to the next, as the pruner expects.
     """
 
-    def __init__(self, plan: Plan, trial: optuna.Trial, parent: int | None) -> None:
+    def __init__(self, search: Search, trial: optuna.Trial, parent: int | None) -> None:
         """Nothing is trained yet; ``parent`` as for ``do_trial``."""
         self._trial, self._parent = trial, parent
-        self._repeats, self._stride = len(plan.repeats), plan.epochs + 1
+        self._repeats, self._stride = len(search.repeats), search.epochs + 1
         self._place, self._key, self._epochs, self._best = "", "", 0, True  # of the present repeat
-        self._every = max(1, plan.epochs // _REPORTS)
-        self._prune_after = plan.prune_after
+        self._every = max(1, search.epochs // _REPORTS)
+        self._prune_after = search.prune_after
         self._spared = bool(trial.user_attrs.get("default"))  # the others are measured against it
         self._values: list[float] = []
 
@@ -97,7 +207,7 @@ class Report:
         """Take in a row of the history.
 
         Raises:
-            TrialPruned: the pruner thinks little of it.
+            TrialPruned: the pruner stops this trial.
             Interrupted: the parent is gone.
         """
         if self._parent is not None and os.getppid() != self._parent:
@@ -118,13 +228,26 @@ class Report:
             raise optuna.TrialPruned(place)
 
 
-def _train(config: DictConfig, choices: Mapping[str, str], folder: Path, report: Report) -> None:
-    """Train on train, select on vali; where it was cut off, from there."""
+def _train_all(search: Search, overrides: Sequence[str], folder: Path, report: Report) -> None:
+    """Train for every fold and seed on train, select on vali; where it was cut off, from there."""
+    config, choices = search.trial(overrides)
+    for repeat in search.repeats:
+        report.begin(config, repeat)
+        _train(repeat.set(config), choices, folder / str(repeat), overrides, report)
+
+
+def _train(
+    config: DictConfig,
+    choices: Mapping[str, str],
+    folder: Path,
+    overrides: Sequence[str],
+    report: Report,
+) -> None:
     experiment = build(config)
     lists = read_lists(experiment)
     config, experiment = settle(config, experiment, lists)
     trees = str(config.model._target_).startswith("ltr.trees.")
-    code = f"{code_digest(trees=trees)} torch {torch.__version__}\n"
+    code = f"{code_digest(trees=trees)} torch {torch.__version__} {' '.join(overrides)}\n"
     if _can_go_on(folder, code):
         config.resume = str(folder)
     else:
@@ -134,8 +257,13 @@ def _train(config: DictConfig, choices: Mapping[str, str], folder: Path, report:
     fit(config, experiment, lists, folder, choices, report)
 
 
+def read_lists(experiment: Experiment) -> dict[str, Lists]:
+    """The splits that a search reads."""
+    return {split: experiment.dataset.split(split) for split in SPLITS_READ}
+
+
 def _can_go_on(folder: Path, code: str) -> bool:
-    """Whether a checkpoint of ``code`` is there.
+    """Whether a checkpoint of ``code``, and of its settings, is there.
 
     Asked before ``fit``, whose own ``CheckpointError`` may be a full disk's: nothing is thrown away
     for that.

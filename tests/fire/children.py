@@ -244,7 +244,7 @@ def warm() -> None:
     import ltr.experiment.apply
     import ltr.experiment.evaluate_scores
     import ltr.experiment.job
-    import ltr.search.make
+    import ltr.search.search
     import ltr.tables.table  # noqa: F401
     from ltr.console.configs import CONFIGS
     from ltr.console.resolvers import register_resolvers

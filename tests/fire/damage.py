@@ -4,10 +4,10 @@ from pathlib import Path
 from random import Random
 
 
-def damage(path: Path, rng: Random, *, cuts: bool = True) -> str:
-    """Damage a file, three of four times by a bit, else by a cut where ``cuts``; say how."""
+def damage(path: Path, rng: Random) -> str:
+    """Damage a file, three of four times by a bit, else by a cut; say how."""
     whole = path.read_bytes()
-    if rng.random() < 0.75 or not cuts:
+    if rng.random() < 0.75:
         place, bit = rng.randrange(len(whole)), rng.randrange(8)
         flipped = bytearray(whole)
         flipped[place] ^= 1 << bit

@@ -58,7 +58,7 @@ def _read_batch(
                 rng = Random(seed)
                 path = rng.choice(names).relative_to(source)
                 with stage.copy_of(f"{name}-{place}", source) as folder:  # no path twice
-                    how = damage(folder / path, rng, cuts=kind.cuts)
+                    how = damage(folder / path, rng)
                     notes.write(json.dumps([f"{path}, {how}"]) + "\n")
                     notes.flush()
                     notes.write(json.dumps(judged(lambda: kind.read(folder), expected)) + "\n")

@@ -25,7 +25,6 @@ class Kind:
         source: the folder that holds it, undamaged.
         files: patterns of the files of this kind in that folder.
         read: what the program makes of the folder.
-        cuts: whether files are cut as well.
         share: of the tries.
         batch: tries in one child.
     """
@@ -34,7 +33,6 @@ class Kind:
     source: Callable[[], Path]
     files: tuple[str, ...]
     read: Callable[[Path], Made]
-    cuts: bool = True
     share: float = 1.0
     batch: int = 20
 
@@ -64,7 +62,7 @@ def kinds(stage: Stage) -> Iterator[Kind]:
         return parts_of(readers.of_scores(folder / "scores.csv", stage.data))
 
     def trials(folder: Path) -> Made:
-        return parts_of(readers.of_journal(folder, SEARCH.begin[1:]))
+        return parts_of(readers.of_search(folder, SEARCH.begin[1:]))
 
     network = run_of(NETWORK_RUN)
     yield Kind("best.pt", network, ("best.pt",), kept_model)
@@ -81,9 +79,7 @@ def kinds(stage: Stage) -> Iterator[Kind]:
     yield Kind("results.json", network, ("results.json",), results)
     yield Kind("queries.csv", network, ("queries.csv",), results)
     yield Kind("scores.csv", network, ("scores.csv",), scores)
-    journal = undisturbed(SEARCH, "out/search/mine")
-    # A cut journal is one whose end was not written yet: a search goes on from it (search-again).
-    yield Kind("journal.log", journal, ("journal.log",), trials, cuts=False)
+    yield Kind("search.db", undisturbed(SEARCH, "out/search/mine"), ("search.db",), trials)
 
 
 def _with_notes(stage: Stage) -> Path:

@@ -98,13 +98,15 @@ def of_scores(path: Path, data: Path) -> dict[str, Any]:
     return {"scores": read_scores(path, qids, "test.txt")}
 
 
-def of_journal(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
+def of_search(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The trials of a search, as the search goes on with them."""
+    from dataclasses import replace
+
     from ltr.console.mistakes import typed
-    from ltr.search.order import search_order
+    from ltr.search.definition import define_search
     from ltr.search.study import open_study
 
-    study = open_study(folder, search_order(typed("search", list(arguments))))
+    study = open_study(replace(define_search(typed("search", list(arguments))), folder=folder))
     return {
         "trials": [
             [trial.number, trial.state.name, trial.params, trial.values, dict(trial.user_attrs)]
