@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ltr.data.checksums import BlockSums, sealed
 from ltr.data.lists import Floats, Ints, Texts
@@ -92,9 +93,8 @@ class ListsWriter:
             self._file.seek(0)
             self._file.write(head)
             _close_synced(self._file)
-            for name, array in zip(
-                ARRAYS[1:], (labels, offsets.astype(np.int64), qids), strict=True
-            ):
+            small: list[NDArray[Any]] = [labels, offsets.astype(np.int64), qids]
+            for name, array in zip(ARRAYS[1:], small, strict=True):
                 head, content = _header(array.dtype, array.shape), array.tobytes()
                 body = BlockSums()
                 body.update(content)
