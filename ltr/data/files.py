@@ -130,32 +130,30 @@ class LetorFiles:
 
     def _check(self, splits: Sequence[str]) -> None:
         try:
-            self._check_there(splits)
+            missing = [path for path in map(self.path, splits) if not path.is_file()]
+            if missing:
+                raise DataError(self._explain(missing))
         except OSError as error:  # a name that is too long, a folder that may not be read
             raise DataError(
                 f"{error.filename or self._place}: {error.strerror or error}; "
                 "set dataset.folder and data_dir to a folder that can be read"
             ) from None
 
-    def _check_there(self, splits: Sequence[str]) -> None:
-        missing = [path for path in map(self.path, splits) if not path.is_file()]
-        if not missing:
-            return
-        for path in missing:
-            if os.path.lexists(path):
-                raise DataError(
-                    f"{path}: a folder, a pipe or a link that leads nowhere; "
-                    "put a file of LETOR text there"
-                )
+    def _explain(self, missing: Sequence[Path]) -> str:
+        for path in filter(os.path.lexists, missing):
+            return (
+                f"{path}: a folder, a pipe or a link that leads nowhere; "
+                "put a file of LETOR text there"
+            )
         if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
             holds = _contents(self.folder)
-            raise DataError(f"{self.folder} holds {holds}; set dataset.fold=1, or another of them")
+            return f"{self.folder} holds {holds}; set dataset.fold=1, or another of them"
         if self._place.is_dir():
             files = ", ".join(path.name for path in missing)
             found = f"{self._place}: no {files}; it holds {_contents(self._place)}"
         else:
             found = f"{self._place}: no such folder"
-        raise DataError(f"{found}; {self._remedy()}")
+        return f"{found}; {self._remedy()}"
 
     def _remedy(self) -> str:
         from ltr.data.published.archives import how_to_get  # only needed where the data is not

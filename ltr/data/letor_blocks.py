@@ -33,24 +33,21 @@ class Room:
     Where the width is not given, it is the largest index of all rows, and one mistyped index makes
     every row as wide. So an index is refused that costs more than ``CHEAP_BYTES`` and stands far
     beyond those of the rows before it and of 49 in 50 of its block. Data that are wide on purpose
-    have many wide rows; they are refused only where they do not fit.
+    have many wide rows; they are refused only where they do not fit. A block that is no wider than
+    one before it is never refused.
     """
 
     def __init__(self, rules: Rules, size: int, free: Free) -> None:
         """Begin a file of ``size`` bytes, 0 if not known."""
         self._given = rules.width is not None
         self._size, self._free = size, free
-        self._width = self._rows = self._read = 0  # of the blocks so far
+        self.width = self._rows = self._read = 0  # of the blocks so far
 
     def add(self, block: Block, length: int) -> None:
         """Count a block that was parsed from ``length`` bytes of text."""
-        self._width = max(self._width, block.features.shape[1])
+        self.width = max(self.width, block.features.shape[1])
         self._rows += len(block.labels)
         self._read += length
-
-    def needs_a_look(self, width: int) -> bool:
-        """Whether a block of this width may be refused at all."""
-        return width > self._width
 
     def refusal(self, widths: Ints, width: int, length: int) -> tuple[int, str] | None:
         """Judge a block before its array is made.
@@ -63,13 +60,13 @@ class Room:
         Returns:
             The row (0-based in the block) that needs too much, and the reason; None: there is room.
         """
-        if not len(widths) or not self.needs_a_look(width):
+        if not len(widths) or width <= self.width:
             return None
         rows = self._rows + len(widths)
         rows = max(rows, rows * self._size // (self._read + length))
         cost, row = rows * width * 4, int(widths.argmax())
         slips = max(3, len(widths) // 50)  # rows that may be wrong
-        usual = max(int(np.sort(widths)[: -min(slips, len(widths))].max(initial=0)), self._width)
+        usual = max(int(np.sort(widths)[: -min(slips, len(widths))].max(initial=0)), self.width)
         about = f"about {rows:,} rows of {width:,} features take {_in_words(cost)}"
         odd = usual and width > _ODD * usual and rows * (width - usual) * 4 > CHEAP_BYTES
         if odd and not self._given:
@@ -135,17 +132,10 @@ class CompiledParser:
             features = np.zeros((lines, width), np.float32)
             labels = np.zeros(lines, np.float32)
             state, row, run, doubt, missing, largest = kernel.parse(
-                np.frombuffer(text, np.uint8),
-                rules.labelled,
-                rules.labels == "real",
-                min(float(rules.largest_label), _FLOAT32_MAX),
-                rules.largest_index,
-                features,
-                labels,
-                np.zeros(width, np.int32),
-                runs,
-                doubts,
-            )
+                np.frombuffer(text, np.uint8), rules.labelled, rules.labels == "real",
+                min(float(rules.largest_label), _FLOAT32_MAX), rules.largest_index,
+                features, labels, np.zeros(width, np.int32), runs, doubts,
+            )  # fmt: skip
             width = max(width, largest)
             if state == kernel.NARROW and 4 * lines * width > CHEAP_BYTES:
                 return None
@@ -153,10 +143,8 @@ class CompiledParser:
             return None
         self.width = max(self.width, width)
         try:
-            ids = [
-                (text[begin:end].decode(), line, rows)
-                for begin, end, line, rows in runs[:run].tolist()
-            ]
+            found = runs[:run].tolist()
+            ids = [(text[begin:end].decode(), line, rows) for begin, end, line, rows in found]
             for begin, end, at, column in doubts[:doubt].tolist():
                 token = text[begin:end]
                 if column == kernel.LABEL:
@@ -204,7 +192,7 @@ def read_blocks(
     with closing(_early(_chunks(file), parse, threads or processors() + 1)) as pieces:
         for text, block in pieces:
             refusal = partial(room.refusal, length=len(text))
-            if block is not None and room.needs_a_look(width := block.features.shape[1]):
+            if block is not None and (width := block.features.shape[1]) > room.width:
                 block = None if refusal(widths_of(block.features), width) else block
             if block is None:
                 block = parse_rows(text, line, rules, path, refusal)

@@ -5,7 +5,7 @@ files faster and must give exactly what this module gives.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -95,11 +95,7 @@ class Block:
 
 
 class Malformed(ValueError):
-    """A row that breaks the rules: ``found``, what stands there, and ``expected``."""
-
-    def __init__(self, found: str, expected: str) -> None:
-        super().__init__(found, expected)
-        self.found, self.expected = found, expected
+    """A row that breaks the rules: its arguments are what was found and what is expected."""
 
 
 Refusal = Callable[[Ints, int], tuple[int, str] | None]
@@ -130,7 +126,8 @@ def parse_rows(
         try:
             row = parse_row(line, rules)
         except Malformed as error:
-            raise DataError(f"{path}:{number}: {error.found}; expected {error.expected}") from None
+            found, expected = error.args
+            raise DataError(f"{path}:{number}: {found}; expected {expected}") from None
         if row is not None:
             labels.append(row[0])
             qids.append(row[1])
@@ -146,7 +143,11 @@ def parse_rows(
         converted, unfit = to_float32(np.fromiter(values.values(), np.float64, len(values)))
         features[i, np.fromiter(values, np.int64, len(values)) - 1] = converted
         missing += unfit
-    return Block(features, np.array(labels, np.float32), runs_of(qids, lines), missing)
+    runs = []
+    for qid, same in groupby(range(len(qids)), qids.__getitem__):
+        first, *others = same
+        runs.append((qid.decode(), lines[first], 1 + len(others)))
+    return Block(features, np.array(labels, np.float32), runs, missing)
 
 
 def parse_row(line: bytes, rules: Rules) -> tuple[float, bytes, dict[int, float]] | None:
@@ -214,17 +215,6 @@ def to_float32(values: Doubles) -> tuple[Floats, int]:
     unfit = np.isinf(rounded)
     rounded[unfit] = np.nan
     return rounded, int(unfit.sum())
-
-
-def runs_of(qids: Sequence[bytes], lines: Sequence[int]) -> list[tuple[str, int, int]]:
-    """Collapse the qid of each row into ``Block.runs``."""
-    runs = []
-    start = 0
-    for qid, same in groupby(qids):
-        rows = sum(1 for _ in same)
-        runs.append((qid.decode(), lines[start], rows))
-        start += rows
-    return runs
 
 
 def show(token: bytes) -> str:

@@ -8,6 +8,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -103,25 +104,32 @@ def _official_ids() -> dict[str, dict[str, tuple[str, ...]]]:
     return ids
 
 
-_MSLR = "https://www.microsoft.com/en-us/research/project/mslr/"
-_LETOR4 = (
-    "https://www.microsoft.com/en-us/research/project/"
-    "letor-learning-rank-information-retrieval/letor-4-0/"
-)
-_ISTELLA = "https://istella.ai/datasets/letor-dataset/"
-
 _IDS = _official_ids()
+_mslr = partial(
+    PublishedSet,
+    page="https://www.microsoft.com/en-us/research/project/mslr/",
+    folds=5,
+    width=136,
+    max_grade=4,
+)
+_istella = partial(
+    PublishedSet, page="https://istella.ai/datasets/letor-dataset/", width=220, max_grade=4
+)
+_letor4 = partial(
+    PublishedSet,
+    page="https://www.microsoft.com/en-us/research/project/"
+    "letor-learning-rank-information-retrieval/letor-4-0/",
+    folds=5,
+    width=46,
+    max_grade=2,
+)
 SETS = {
     published.name: replace(published, files=_IDS[published.name])
     for published in (
-        PublishedSet(
-            name="web30k",
-            folder="MSLR-WEB30K",
-            page=_MSLR,
+        _mslr(
+            "web30k",
+            "MSLR-WEB30K",
             archive="MSLR-WEB30K.zip",
-            folds=5,
-            width=136,
-            max_grade=4,
             size=3849406307,
             sha256="08cb7977e1d5cbdeb57a9a2537a0923dbca6d46a76db9a6afc69e043c85341ae",
             known=_five_folds(
@@ -132,29 +140,20 @@ SETS = {
                 all_rows=3771125,
             ),
         ),
-        PublishedSet(
-            name="web10k",
-            folder="MSLR-WEB10K",
-            page=_MSLR,
+        _mslr(
+            "web10k",
+            "MSLR-WEB10K",
             archive="MSLR-WEB10K.zip",
-            folds=5,
-            width=136,
-            max_grade=4,
             size=1234144912,
             sha256="2902142ea33f18c59414f654212de5063033b707d5c3939556124b1120d3a0ba",
             known=_five_folds(
-                rows=(None, None, None, None, 241521),
-                lists=(2000,) * 5,
-                train_rows={1: 723412},
+                rows=(None, None, None, None, 241521), lists=(2000,) * 5, train_rows={1: 723412}
             ),
         ),
-        PublishedSet(
-            name="istella",
-            folder="istella-letor",
-            page=_ISTELLA,
+        _istella(
+            "istella",
+            "istella-letor",
             archive="istella-letor.tar.gz",
-            width=220,
-            max_grade=4,
             size=1288401248,
             sha256="d45899d9a6a0e48afb250aac7ee3dc50e73e263687f15761d754515cd8284e0b",
             splits=("train", "test"),
@@ -165,39 +164,28 @@ SETS = {
                 Known(SPLITS, rows=10454629, lists=33018, empty=50),
             ),
         ),
-        PublishedSet(
-            name="istella_s",
-            folder="istella-s-letor",
-            page=_ISTELLA,
+        _istella(
+            "istella_s",
+            "istella-s-letor",
             archive="istella-s-letor.tar.gz",
-            width=220,
-            max_grade=4,
             size=472129615,
             sha256="41b21116a3650cc043dbe16f02ee39f4467f9405b37fdbcc9a6a05e230a38981",
             known=(Known(("train",), rows=2043304), Known(SPLITS, rows=3408630, lists=33018)),
         ),
-        PublishedSet(
-            name="mq2007",
-            folder="MQ2007",
-            page=_LETOR4,
+        _letor4(
+            "mq2007",
+            "MQ2007",
             archive="MQ2007.rar",
-            folds=5,
-            width=46,
-            max_grade=2,
             known=_five_folds(
                 rows=(14013, 14290, 13855, 13813, 13652),
                 lists=(339, 339, 339, 339, 336),
                 all_rows=69623,
             ),
         ),
-        PublishedSet(
-            name="mq2008",
-            folder="MQ2008",
-            page=_LETOR4,
+        _letor4(
+            "mq2008",
+            "MQ2008",
             archive="MQ2008.rar",
-            folds=5,
-            width=46,
-            max_grade=2,
             known=_five_folds(
                 rows=(2933, 3635, 3062, 2707, 2874),
                 lists=(157, 157, 157, 157, 156),
