@@ -146,8 +146,6 @@ def file_identity(descriptor: int) -> dict[str, int]:
 def _recall(note: Path, identity: dict[str, int]) -> str | None:
     try:
         known = unsealed(note.read_bytes())
-        digest = known["digest"]
-        same = all(known[name] == value for name, value in identity.items())
-    except (OSError, ValueError, KeyError, TypeError):  # missing, or damaged
+    except (OSError, ValueError):  # missing, or damaged
         return None
-    return digest if same and isinstance(digest, str) and len(digest) == 64 else None
+    return str(known["digest"]) if identity.items() <= known.items() else None

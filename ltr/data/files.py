@@ -58,12 +58,11 @@ class LetorFiles:
             raise ConfigError(
                 f"dataset={name} needs a folder: set dataset.folder=NAME, a folder in {data_dir}"
             )
-        if fold is not None and (isinstance(fold, bool) or not isinstance(fold, int)):
-            raise ConfigError(f"fold={fold}: give a whole number, such as dataset.fold=1")
+        whole = isinstance(fold, int) and not isinstance(fold, bool)
+        if fold is not None and not (whole and (folds or fold >= 1)):
+            raise ConfigError(f"fold={fold}: give a whole number >= 1, such as dataset.fold=1")
         if folds and fold not in range(1, folds + 1):
             raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
-        if fold is not None and fold < 1:
-            raise ConfigError(f"fold={fold}: folds count from 1, set dataset.fold=1")
         self.name, self.fold, self.regroup = name, fold, regroup
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
@@ -140,9 +139,9 @@ class LetorFiles:
             ) from None
 
     def _explain(self, missing: Sequence[Path]) -> str:
-        for path in filter(os.path.lexists, missing):
+        if strange := [path for path in missing if os.path.lexists(path)]:
             return (
-                f"{path}: a folder, a pipe or a link that leads nowhere; "
+                f"{strange[0]}: a folder, a pipe or a link that leads nowhere; "
                 "put a file of LETOR text there"
             )
         if self.fold is None and any(self.folder.glob("Fold[1-9]*")):

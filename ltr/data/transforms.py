@@ -128,7 +128,17 @@ def fit_transform(
     Raises:
         ConfigError: an unknown ``log``, a column that does not exist, or an eps that is not > 0.
     """
-    _check(lists.width, log, never_log, negate, log_eps, std_eps)
+    if log not in ("never", "nonnegative", "skewed"):
+        raise ConfigError(f"transform.log={log}: choose one of never, nonnegative, skewed")
+    for name, columns in (("never_log", never_log), ("negate", negate)):
+        if wrong := [c for c in columns if not 0 <= c < lists.width]:
+            raise ConfigError(
+                f"transform.{name}: column {wrong[0]} is not there, the lists have columns 0 to "
+                f"{lists.width - 1}; choose another transform, such as transform=standardise"
+            )
+    for name, eps in (("log_eps", log_eps), ("std_eps", std_eps)):
+        if not eps > 0:
+            raise ConfigError(f"transform.{name}={eps}: give a number > 0")
     sign = np.ones(lists.width)
     sign[list(negate)] = -1.0
     shape = np.zeros(lists.width, np.int8)
@@ -163,28 +173,6 @@ def fit_transform(
         scale=np.where(constant, 0.0, 1.0 / (np.nan_to_num(std) + std_eps)),
         log_eps=log_eps,
     )
-
-
-def _check(
-    width: int,
-    log: str,
-    never_log: Sequence[int],
-    negate: Sequence[int],
-    log_eps: float,
-    std_eps: float,
-) -> None:
-    if log not in ("never", "nonnegative", "skewed"):
-        raise ConfigError(f"transform.log={log}: choose one of never, nonnegative, skewed")
-    for name, columns in (("never_log", never_log), ("negate", negate)):
-        wrong = [c for c in columns if not 0 <= c < width]
-        if wrong:
-            raise ConfigError(
-                f"transform.{name}: column {wrong[0]} is not there, the lists have columns 0 to "
-                f"{width - 1}; choose another transform, such as transform=standardise"
-            )
-    for name, eps in (("log_eps", log_eps), ("std_eps", std_eps)):
-        if not eps > 0:
-            raise ConfigError(f"transform.{name}={eps}: give a number > 0")
 
 
 def _blocks(features: Floats) -> Iterator[Floats]:

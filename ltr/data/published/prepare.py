@@ -74,10 +74,13 @@ def prepare(
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
         original = _split_once(dataset, folder, seed) if dataset.vali_share else ""
+        shared = ("name", "folder", "folds", "width", "labels", "max_grade", "regroup")
+        knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
+        knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
         summaries: dict[Place, Summary] = {}
         wrong: list[str] = []
         for fold in chosen:
-            files = _letor_files(dataset, folder.parent, Path(str(cache_dir)).expanduser(), fold)
+            files = LetorFiles(**knobs, fold=fold)
             files.check()
             for split in SPLITS:
                 lists = files.split(split)
@@ -127,14 +130,6 @@ def _chosen_folds(dataset: PublishedSet, folds: Sequence[int] | int | str) -> Se
 
 def _inside(fold: int | None, split: str) -> str:
     return f"{split}.txt" if fold is None else f"Fold{fold}/{split}.txt"
-
-
-def _letor_files(
-    dataset: PublishedSet, data_dir: Path, cache_dir: Path, fold: int | None
-) -> LetorFiles:
-    shared = ("name", "folder", "folds", "width", "labels", "max_grade", "regroup")
-    knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
-    return LetorFiles(**knobs, data_dir=data_dir, cache_dir=cache_dir, fold=fold)
 
 
 def _unpack_once(dataset: PublishedSet, archive: Path, folder: Path) -> None:

@@ -91,7 +91,7 @@ def _check_same(partial: Mapping[Path, Path]) -> None:
                 part.unlink()
             raise DataError(
                 f"{path} is there, and not of this split of {ORIGINAL}; move it elsewhere, or "
-                f"delete it if it is of an earlier one"
+                "delete it if it is of an earlier one"
             )
 
 

@@ -79,11 +79,9 @@ def table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
 
 
 def _counts_table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
-    records = list(known)
-    listed = {(record.fold, record.splits) for record in records}
-    records += [
-        Known((split,), fold) for fold, split in summaries if (fold, (split,)) not in listed
-    ]
+    listed = {(record.fold, record.splits) for record in known}
+    places = [(fold, (split,)) for fold, split in summaries]
+    records = [*known, *(Known(place[1], place[0]) for place in places if place not in listed)]
     order = {place: number for number, place in enumerate(summaries)}
     rows: list[tuple[tuple[int, int], list[str]]] = []
     for record in records:

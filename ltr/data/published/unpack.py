@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import IO
+from typing import IO, cast
 
 from tqdm import tqdm
 
@@ -222,17 +222,12 @@ def _tar_members(archive: Path, file: tarfile.TarFile) -> Iterator[Member]:
     for member in file:  # in the file's order: a compressed one cannot go back cheaply
         _check_name(archive, member.name)
         if member.isfile():
-            yield member.name, member.size, partial(_open_in_tar, file, member)
+            content = cast(Callable[[], IO[bytes]], partial(file.extractfile, member))
+            yield member.name, member.size, content
         elif not member.isdir():
             raise _refusal(archive, member.name, "is a link or a device")
     while file.fileobj is not None and file.fileobj.read(_CHUNK):
         pass  # the checksum of a compressed archive stands at its end
-
-
-def _open_in_tar(file: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = file.extractfile(member)
-    assert content is not None  # it is a file
-    return content
 
 
 def _rar_members(archive: Path, scratch: Path) -> list[Member]:
