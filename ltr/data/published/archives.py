@@ -80,10 +80,12 @@ def _five_folds(
         circle = [(fold - 1 + step) % 5 for step in range(5)]
         parts = {"train": circle[:3], "vali": circle[3:4], "test": circle[4:]}
         for split, numbers in parts.items():
-            counts = [_total([part[i] for i in numbers]) for part in (rows, lists, empty)]
-            if split == "train" and fold in train_rows:
-                counts[0] = train_rows[fold]
-            known.append(Known((split,), fold, *counts))
+            items, queries, without = (
+                _total([part[i] for i in numbers]) for part in (rows, lists, empty)
+            )
+            if split == "train":
+                items = train_rows.get(fold, items)
+            known.append(Known((split,), fold, items, queries, without))
         whole = {"lists": sum(lists), "empty": _total(empty)}
         known.append(Known(SPLITS, fold, rows=all_rows, labels=all_labels, **whole))
     return tuple(known)

@@ -118,8 +118,9 @@ def _recorded(folder: Path, seed: int) -> dict[str, Any]:
 
 def _lines(path: Path, what: str) -> Iterator[tuple[bytes, bytes | None]]:
     """Every line with its query id; None for a line without an item."""
-    knobs = {"total": path.stat().st_size, "unit": "B", "unit_scale": True, "disable": None}
-    with path.open("rb") as file, tqdm(desc=f"{what} {path.name}", **knobs) as bar:
+    text, size = f"{what} {path.name}", path.stat().st_size
+    bar = tqdm(desc=text, total=size, unit="B", unit_scale=True, disable=None)
+    with path.open("rb") as file, bar:
         for number, line in enumerate(file, 1):
             bar.update(len(line))
             words = line.split(None, 2)

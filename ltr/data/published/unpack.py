@@ -201,7 +201,8 @@ def _folder_members(folder: Path) -> list[Member]:
             path = Path(root) / name
             if path.is_file():
                 size = path.stat().st_size
-                members.append(((inside / name).as_posix(), size, partial(path.open, "rb")))
+                content = cast(Callable[[], IO[bytes]], partial(path.open, "rb"))
+                members.append(((inside / name).as_posix(), size, content))
     return members
 
 
