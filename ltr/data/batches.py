@@ -1,19 +1,17 @@
 """From ragged lists to padded batches, on any device.
 
-Lists stay ragged until a batch is made: a batch is one gather from the items' tensor, so the whole
-set can lie on the GPU and nothing else has to move.
+A batch is one gather from the tensor of all items, so the whole set can lie on the GPU and nothing
+else has to move.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.data.lists import Lists
+from ltr.data.lists import Flags, Ints, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks
 
@@ -28,7 +26,7 @@ class Batch:
         mask: ``[batch, list]``, True where an item exists; nothing else marks padding.
         ranks: ``[batch, list]``, 1-based place of the item in its list as the data has it.
         rows: ``[batch, list]``, the item of the data at each place, 0 where padded.
-        lists: ``[lists]``, which lists these are; rows beyond have no items.
+        lists: ``[lists]``, the numbers of the lists; rows beyond them have no items.
     """
 
     features: Features
@@ -36,7 +34,7 @@ class Batch:
     mask: Mask
     ranks: Ranks
     rows: Tensor
-    lists: NDArray[np.int64]
+    lists: Ints
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -49,7 +47,7 @@ class ItemTensors:
     def __init__(
         self, lists: Lists, transform: FeatureTransform, device: torch.device | str = "cpu"
     ) -> None:
-        """Transform ``lists`` and put their items on ``device``."""
+        """Transform ``lists`` and send their items to ``device``."""
         self.features = torch.from_numpy(transform(lists.features)).to(device)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
         self.offsets = np.asarray(lists.offsets)
@@ -62,25 +60,23 @@ class ItemTensors:
         """Number of lists."""
         return len(self.lengths)
 
-    def batch(self, lists: NDArray[np.int64]) -> Batch:
+    def batch(self, lists: Ints) -> Batch:
         """All items of ``lists``, padded to the longest."""
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
         return self._gather(lists, *(self._sent(a) for a in (ranks, lengths, self.offsets[lists])))
 
-    def _sent(self, array: NDArray[Any]) -> Tensor:
-        """``array`` on the device; a GPU takes it while the program goes on."""
+    def _sent(self, array: Ints) -> Tensor:
+        """``array`` on the device; a GPU receives it in the background."""
         tensor = torch.from_numpy(np.array(array, np.int64))
         if self.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def _gather(
-        self, lists: NDArray[np.int64], ranks: Tensor, lengths: Tensor, starts: Tensor
-    ) -> Batch:
+    def _gather(self, lists: Ints, ranks: Tensor, lengths: Tensor, starts: Tensor) -> Batch:
         """The batch of the items ``ranks`` (from 0) of lists that begin at ``starts``.
 
-        All on the device, and of shapes that the values do not change.
+        All tensors are on the device, and no shape depends on their values.
         """
         places = torch.arange(ranks.shape[1], device=self.device)
         mask = places < lengths[:, None]
@@ -107,13 +103,12 @@ def train_batches(
 ) -> Iterator[Batch]:
     """The batches of one epoch from step ``start`` on, every list once.
 
-    Order and subsampling are a pure function of ``seed`` and ``epoch`` (and of the list's number),
-    so a run that starts again at step ``start`` sees what it would have seen. What is in the epoch
-    goes to the device at once, at its start.
+    Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, so a run
+    that resumes at step ``start`` gets the same batches. The indices of the whole epoch go to the
+    device at its start.
 
-    With ``fixed`` every batch is ``[batch_size, list_size]``: padded to ``list_size``, and the last
-    one filled up with rows without items, which are not in ``Batch.lists``. Else a batch is as wide
-    as its longest list.
+    With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
+    without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
     lengths = np.minimum(data.lengths[order], list_size)
@@ -136,14 +131,12 @@ def steps_in_epoch(lists: int, batch_size: int) -> int:
     return -(-lists // batch_size)
 
 
-def subsample(
-    relevant: NDArray[np.bool_], list_size: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
     """Choose ``list_size`` of the items at random without replacement, ascending places.
 
     Where an item is ``relevant`` (``[n]``), at least one relevant item is kept: the sample has the
-    distribution of drawing again until that holds, as published for Web30K. It is drawn at once:
-    the number of relevant items kept first (hypergeometric, 0 left out), then which they are.
+    distribution of drawing again until that holds, as published for Web30K. The number of relevant
+    items is drawn first (hypergeometric, 0 left out), then the items.
     """
     good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
     if len(good) == 0:
@@ -151,22 +144,18 @@ def subsample(
     kept = 0
     while kept == 0:
         kept = int(rng.hypergeometric(len(good), len(bad), list_size))
-    parts = (
-        rng.choice(good, kept, replace=False),
-        rng.choice(bad, list_size - kept, replace=False),
-    )
-    return np.sort(np.concatenate(parts))
+    chosen = rng.choice(good, kept, replace=False)
+    others = rng.choice(bad, list_size - kept, replace=False)
+    return np.sort(np.concatenate([chosen, others]))
 
 
-def batches_by_length(
-    lengths: NDArray[np.int64], *, items: int, pairs: int | None = None
-) -> Iterator[NDArray[np.int64]]:
-    """Which lists a batch holds: every list whole and once, the longest first.
+def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
+    """The lists of each batch: every list whole and once, the longest first.
 
     Args:
         lengths: ``[lists]``, the items of each list.
-        items: bounds the padded items of a batch.
-        pairs: bounds its padded pairs of items, where it is given.
+        items: the most padded items of a batch.
+        pairs: the most padded pairs of items of a batch; None: any number.
 
     A list longer than either comes alone: it is never cut.
     """

@@ -1,18 +1,15 @@
-"""Arrays kept on disk: made once, then memory-mapped by every later run.
+"""Arrays kept on disk: built once, then memory-mapped by every later run.
 
-An entry is a folder ``features.npy labels.npy offsets.npy qids.npy meta.json``. It is written next
-to its place, as ``NAME.tmp``, and renamed when complete, by one process at a time (``NAME.lock``;
-the lock of a killed process is free). So an entry is there whole or not at all.
+An entry is a folder ``features.npy labels.npy offsets.npy qids.npy meta.json``. It is written as
+``NAME.tmp`` beside its place and renamed when complete, by one process at a time (``NAME.lock``,
+which the system frees when a process is killed). So an entry is there whole or not at all.
 
 ``meta.json`` holds checksums of the arrays and is sealed itself. The small arrays are checked
-whenever an entry is opened, the features when a process first uses them: what only counts or
-compares lists need not read gigabytes.
-
-Other files of ``cache_dir`` are never touched.
+whenever an entry is opened, the features when a process first uses them: a command that only counts
+or compares lists need not read gigabytes. Other files of ``cache_dir`` are never touched.
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -28,38 +25,37 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ltr.data.checksums import file_identity, file_sums, settled, unsealed
-from ltr.data.lists import Lists
+from ltr.data.lists import Floats, Lists
 from ltr.data.lists_writer import ARRAYS, FILES, FORMAT_VERSION, META, ListsWriter, writing
 from ltr.errors import DataError
 from ltr.whole import sync_folder
 
 log = logging.getLogger(__name__)
 
+Build = Callable[[ListsWriter], None]
+
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # of an entry
 _checked: dict[Path, dict[str, int]] = {}  # the files of features that this process has checked
 
 
 def cached_lists(
-    cache_dir: str | os.PathLike[str],
-    key: str,
-    build: Callable[[ListsWriter], None],
-    *,
-    width: int | None,
+    cache_dir: str | os.PathLike[str], key: str, build: Build, *, width: int | None
 ) -> Lists:
-    """Open the entry ``key``, or have it built first. A damaged entry is built again.
+    """Open the entry ``key``; build it first where it is missing or damaged.
 
     Args:
-        cache_dir: the folder of all entries, made if it is not there.
-        key: says all that the arrays depend on; any text.
+        cache_dir: the folder of all entries, created where it is missing.
+        key: names everything that the arrays depend on; any text.
         build: appends blocks of rows to the writer and calls its ``finish`` once.
         width: number of features; None: the widest block's.
 
     Returns:
-        Lists with features and labels mapped read-only. Damage of the features is noticed, and
-        mended, when they are first used.
+        Lists with features and labels mapped read-only. Damaged features are noticed, and built
+        again, when they are first used.
 
     Raises:
-        DataError: the cache cannot be written; nothing is left behind. Also what ``build`` raises.
+        DataError: the cache cannot be written; nothing is left behind. Also the errors of
+            ``build``.
     """
     cache_dir = Path(str(cache_dir))  # a name such as 2024 is a number in YAML
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
@@ -74,15 +70,15 @@ def forget_checks() -> None:
 
 
 class _CheckedAtUse(Lists):
-    """Lists whose features are what ``checked`` returns when they are first asked for."""
+    """Lists that call ``checked`` for their features at the first use."""
 
-    def __init__(self, lists: Lists, checked: Callable[[], NDArray[np.float32]]) -> None:
+    def __init__(self, lists: Lists, checked: Callable[[], Floats]) -> None:
         self.__dict__.update(vars(lists), _width=lists.width, _checked=checked)
         del self.__dict__["features"]
 
     @cached_property
-    def features(self) -> NDArray[np.float32]:
-        checked: Callable[[], NDArray[np.float32]] = self.__dict__["_checked"]
+    def features(self) -> Floats:
+        checked: Callable[[], Floats] = self.__dict__["_checked"]
         return checked()
 
     @property
@@ -90,15 +86,8 @@ class _CheckedAtUse(Lists):
         return int(self.__dict__["_width"])
 
 
-def _opened(
-    entry: Path,
-    key: str,
-    build: Callable[[ListsWriter], None],
-    width: int | None,
-    *,
-    whole: bool,
-) -> Lists:
-    """Map an entry that is sound, features too if ``whole``; have it built where it is not."""
+def _opened(entry: Path, key: str, build: Build, width: int | None, *, whole: bool) -> Lists:
+    """Map an entry, built first where it is not sound; ``whole``: check the features too."""
     lists = _open(entry, key, width, whole=whole)
     if lists is not None:
         return lists
@@ -107,24 +96,21 @@ def _opened(
         if lists is None:
             _build(entry, key, build, width)
             lists = _open(entry, key, width, whole=whole)
-    if lists is None:
-        raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
-    return lists
+    if lists is not None:
+        return lists
+    raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
 
 
 def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | None:
-    """Map an entry; None if it is not there or not as ``ListsWriter`` left it."""
+    """Map an entry; None if it is missing or not as ``ListsWriter`` left it."""
     try:
         meta = unsealed((entry / META).read_bytes())
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
         arrays: dict[str, NDArray[Any]] = {}
         for name in ARRAYS:
-            path, sums = entry / f"{name}.npy", meta["sums"][name]
-            array = _mapped(path, sums if whole or name != "features" else None)
-            if array is None:
-                return None
-            arrays[name] = array
+            sums = meta["sums"][name] if whole or name != "features" else None
+            arrays[name] = _mapped(entry / f"{name}.npy", sums)
         lists = Lists(
             features=arrays["features"],
             labels=arrays["labels"],
@@ -140,36 +126,39 @@ def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | N
             and (lists.offsets[0], lists.offsets[-1]) == (0, lists.items)
             and bool((lists.lengths > 0).all())
         )
-    except Exception:  # NumPy and json raise many kinds over a damaged file; all mean the same here
+    except Exception:  # over a damaged file NumPy and json raise many kinds
         return None
     return lists if sound else None
 
 
-def _mapped(path: Path, sums: list[int] | None) -> NDArray[Any] | None:
-    """The array of an ``.npy`` file; None if it is damaged, for which ``sums`` are compared.
+def _mapped(path: Path, sums: list[int] | None) -> NDArray[Any]:
+    """The array of an ``.npy`` file, compared with ``sums``.
 
-    Features that were found sound are known by their file's times, and not read again.
+    Features that were found sound are recognised by the times of their file, and not read again.
+
+    Raises:
+        ValueError: it is damaged.
     """
     with path.open("rb") as file:
         if np.lib.format.read_magic(file) != (1, 0):
-            return None
+            raise ValueError("another format")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         start = file.tell()
         # A plain view of the map: slicing a memmap costs several times as much.
         array = np.asarray(np.memmap(file, dtype, "r", start, shape))
         identity, now = file_identity(file.fileno()), time.time_ns()
         if identity["size"] != start + array.nbytes:
-            return None
+            raise ValueError("another size")
         if sums is not None and _checked.get(path) != identity:
             if file_sums(file, start) != sums:
-                return None
+                raise ValueError("other sums")
             if path.name == "features.npy" and settled(identity, now):
                 _checked[path] = identity
     return array
 
 
-def _build(entry: Path, key: str, build: Callable[[ListsWriter], None], width: int | None) -> None:
-    """Have the entry written and put into its place; its lock is held."""
+def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
+    """Write the entry and move it into its place; its lock is held."""
     temporary = entry.with_name(f"{entry.name}.tmp")
     with writing(entry.parent):
         for leftover in entry.parent.glob("*.tmp"):
@@ -186,7 +175,7 @@ def _build(entry: Path, key: str, build: Callable[[ListsWriter], None], width: i
         with writing(entry.parent):
             sync_folder(temporary)
             if entry.exists():
-                log.warning("the cache entry %s is %s and was made again", entry, _fault(entry))
+                log.warning("the cache entry %s was damaged or outdated and is made again", entry)
                 _remove(entry)
             temporary.rename(entry)
             sync_folder(entry.parent)
@@ -197,32 +186,20 @@ def _build(entry: Path, key: str, build: Callable[[ListsWriter], None], width: i
         raise
 
 
-def _fault(entry: Path) -> str:
-    """Why an entry is made again, in words."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        if json.loads((entry / META).read_bytes())["version"] in range(1, FORMAT_VERSION):
-            return "of an older format"
-    return "damaged"
-
-
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder that holds nothing but what ``ListsWriter`` writes."""
+    """Whether it is a folder with files of ``ListsWriter`` and nothing else."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     return all(path.name in FILES and not path.is_dir() for path in folder.iterdir())
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of an entry, if it is there.
-
-    Raises:
-        DataError: it holds something that the cache has not written.
-    """
+    """Remove the folder of an entry if it is there; refuse one that holds other files."""
     if not os.path.lexists(folder):
         return
     if not _is_ours(folder):
         raise DataError(
-            f"{folder} holds what the cache has not written; move it elsewhere or set cache_dir=DIR"
+            f"{folder} holds files that the cache did not write; move it or set cache_dir=DIR"
         )
     for path in folder.iterdir():
         path.unlink()
@@ -231,7 +208,7 @@ def _remove(folder: Path) -> None:
 
 @contextmanager
 def _locked(entry: Path) -> Iterator[None]:
-    """Hold the lock of an entry, after waiting for a process that has it."""
+    """Hold the lock of an entry; wait for a process that has it."""
     with writing(entry.parent):
         entry.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(entry.with_name(f"{entry.name}.lock"))

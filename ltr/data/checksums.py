@@ -1,8 +1,7 @@
-"""Sums that tell a file from another or from a damaged one: CRC-32 of blocks, seals, SHA-256.
+"""Checksums that detect changed or damaged files: CRC-32 of blocks, seals, SHA-256.
 
-CRC-32 is the fastest sum of Python's own that sees every flipped bit and every damage of up to 32
-neighbouring bits in a block; other damage goes unseen once in four billion times. It is no guard
-against a forger.
+CRC-32 is the fastest sum in Python's library that sees every flipped bit and every damage of up to
+32 neighbouring bits in a block; it misses other damage once in four billion times, and forgery.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ _SEAL = "seal"
 
 
 class BlockSums:
-    """The CRC-32 of each ``BLOCK_BYTES`` of what is passed to ``update``, piece by piece."""
+    """The CRC-32 of each ``BLOCK_BYTES`` of a content that comes piece by piece."""
 
     def __init__(self) -> None:
         self._sums: list[int] = []
@@ -46,16 +45,12 @@ class BlockSums:
             rest = rest[len(part) :]
 
     def result(self) -> list[int]:
-        """One sum for each block, the last of which may be shorter."""
+        """One sum for each block; the last block may be shorter."""
         return [*self._sums, self._sum] if self._filled else list(self._sums)
 
 
 def file_sums(file: BinaryIO, start: int) -> list[int]:
-    """The sum of the first ``start`` bytes of an open file, then those of the blocks of the rest.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The sum of the first ``start`` bytes of an open file, then the sums of the later blocks."""
     descriptor = file.fileno()
     places = range(start, os.fstat(descriptor).st_size, BLOCK_BYTES)
 
@@ -75,7 +70,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """What ``sealed`` was given, from its JSON; white space does not count.
+    """The content of a sealed JSON text; white space does not count.
 
     Raises:
         ValueError: the text is damaged, or was never sealed.
@@ -96,9 +91,8 @@ _SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file
 def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's content, as 64 hexadecimal digits.
 
-    It is remembered under ``cache_dir`` and believed while the file's size, inode and both of its
-    times are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is
-    seen as well.
+    It is kept under ``cache_dir`` and trusted while the file's size, inode and both of its times
+    are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is noticed.
 
     Raises:
         DataError: the file cannot be read, or changes meanwhile.
@@ -110,8 +104,7 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     try:
         with path.open("rb") as file:
             before = file_identity(file.fileno())
-            known = _recall(note, before)
-            if known is not None:
+            if known := _recall(note, before):
                 return known
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             after = file_identity(file.fileno())
@@ -120,18 +113,20 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     if before != after:
         raise DataError(f"{path}: changed while it was read; run again when it is complete")
     if settled(before, now):
-        with suppress(OSError, OutputError):  # a cache that cannot be written costs time, no more
-            _remember(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
+        with suppress(OSError, OutputError):  # a cache that cannot be written costs only time
+            note.parent.mkdir(parents=True, exist_ok=True)
+            content = sealed({"path": str(path.resolve()), "digest": digest, **before})
+            write_whole(note, json.dumps(content, indent=1))
     return digest
 
 
 def settled(identity: dict[str, int], now: int) -> bool:
-    """Whether the file is so old that its times tell every later change; ``now`` in ns."""
+    """Whether the file is so old that its times show every later change; ``now`` in ns."""
     return max(identity["mtime_ns"], identity["ctime_ns"]) < now - _SETTLED_NS
 
 
 def file_identity(descriptor: int) -> dict[str, int]:
-    """What tells an open file from any other, and from itself after a change.
+    """Numbers that differ between files, and for one file before and after a change.
 
     Raises:
         OSError: it is not a regular file.
@@ -151,13 +146,6 @@ def file_identity(descriptor: int) -> dict[str, int]:
 def _recall(note: Path, identity: dict[str, int]) -> str | None:
     try:
         known = unsealed(note.read_bytes())
-        digest = known["digest"]
-        same = all(known[name] == value for name, value in identity.items())
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged
+    except (OSError, ValueError):  # missing, or damaged
         return None
-    return digest if same and isinstance(digest, str) and len(digest) == 64 else None
-
-
-def _remember(note: Path, content: dict[str, int | str]) -> None:
-    note.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(note, json.dumps(content, indent=1))
+    return str(known["digest"]) if identity.items() <= known.items() else None

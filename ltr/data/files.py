@@ -1,9 +1,10 @@
-"""The data set that lies in LETOR/LibSVM files."""
+"""``LetorFiles``: a data set in LETOR/LibSVM files."""
 
 import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -42,12 +43,10 @@ class LetorFiles:
         """Describe the files; nothing is read yet.
 
         Args:
-            name: what results call the set: ``letor`` for a user's own, else a public set, whose
-                errors tell how to get it.
+            name: of the set in results; the errors of a public set tell how to get it.
             folder: the folder under ``data_dir`` that holds the files, or ``Fold1``, ``Fold2``, ...
-            data_dir: the folder of all data sets.
-            cache_dir: where the arrays are kept.
-            fold: which fold, 1-based; None: the files lie in ``folder`` itself.
+            data_dir, cache_dir: the folders of all data sets and of the parsed arrays.
+            fold: 1-based; None: the files lie in ``folder`` itself.
             folds: how many folds the set has; 0: none, or not known.
             width: number of features; None: the largest index of ``train``, then fixed.
             labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
@@ -59,18 +58,15 @@ class LetorFiles:
             raise ConfigError(
                 f"dataset={name} needs a folder: set dataset.folder=NAME, a folder in {data_dir}"
             )
-        if fold is not None and (isinstance(fold, bool) or not isinstance(fold, int)):
-            raise ConfigError(f"fold={fold}: give a whole number, such as dataset.fold=1")
+        whole = isinstance(fold, int) and not isinstance(fold, bool)
+        if fold is not None and not (whole and (folds or fold >= 1)):
+            raise ConfigError(f"fold={fold}: give a whole number >= 1, such as dataset.fold=1")
         if folds and fold not in range(1, folds + 1):
             raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
-        if fold is not None and fold < 1:
-            raise ConfigError(f"fold={fold}: folds count from 1, set dataset.fold=1")
-        self.name = name
-        self.fold = fold
+        self.name, self.fold, self.regroup = name, fold, regroup
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
         self.folder = self.data_dir / str(folder)
-        self.regroup = regroup
         self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
         self._width = width
 
@@ -92,7 +88,7 @@ class LetorFiles:
         return self._place / f"{split}.txt"
 
     def check(self) -> None:
-        """Raise ``DataError``, naming every file that is not there; reads no data."""
+        """Raise ``DataError`` that names every missing file; read no data."""
         self._check(SPLITS)
 
     def split(self, split: str) -> Lists:
@@ -104,9 +100,7 @@ class LetorFiles:
         """
         path = self.path(split)
         self._check([split])
-        rules = self.rules
-        if split != "train":
-            rules = Rules(width=self.width, labels=rules.labels, max_grade=rules.max_grade)
+        rules = self.rules if split == "train" else replace(self.rules, width=self.width)
         digest = file_digest(path, self.cache_dir)
         key = f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}"
 
@@ -135,32 +129,30 @@ class LetorFiles:
 
     def _check(self, splits: Sequence[str]) -> None:
         try:
-            self._check_there(splits)
+            missing = [path for path in map(self.path, splits) if not path.is_file()]
+            if missing:
+                raise DataError(self._explain(missing))
         except OSError as error:  # a name that is too long, a folder that may not be read
             raise DataError(
                 f"{error.filename or self._place}: {error.strerror or error}; "
                 "set dataset.folder and data_dir to a folder that can be read"
             ) from None
 
-    def _check_there(self, splits: Sequence[str]) -> None:
-        missing = [split for split in splits if not self.path(split).is_file()]
-        if not missing:
-            return
-        for split in missing:
-            if os.path.lexists(self.path(split)):
-                raise DataError(
-                    f"{self.path(split)}: a folder, a pipe or a link that leads nowhere; "
-                    "put a file of LETOR text there"
-                )
+    def _explain(self, missing: Sequence[Path]) -> str:
+        if strange := [path for path in missing if os.path.lexists(path)]:
+            return (
+                f"{strange[0]}: a folder, a pipe or a link that leads nowhere; "
+                "put a file of LETOR text there"
+            )
         if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
             holds = _contents(self.folder)
-            raise DataError(f"{self.folder} holds {holds}; set dataset.fold=1, or another of them")
+            return f"{self.folder} holds {holds}; set dataset.fold=1, or another of them"
         if self._place.is_dir():
-            files = ", ".join(f"{split}.txt" for split in missing)
+            files = ", ".join(path.name for path in missing)
             found = f"{self._place}: no {files}; it holds {_contents(self._place)}"
         else:
             found = f"{self._place}: no such folder"
-        raise DataError(f"{found}; {self._remedy()}")
+        return f"{found}; {self._remedy()}"
 
     def _remedy(self) -> str:
         from ltr.data.published.archives import how_to_get  # only needed where the data is not
@@ -180,7 +172,7 @@ class LetorFiles:
 
 
 def _contents(folder: Path) -> str:
-    """What stands in a folder, files first, eight names at most."""
+    """The names in a folder, files first, at most eight."""
     paths = sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
     more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
     return (", ".join(path.name for path in paths[:8]) or "nothing") + more

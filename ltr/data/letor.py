@@ -9,40 +9,30 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ltr.data.letor_blocks import read_blocks
 from ltr.data.letor_rows import Rules
-from ltr.data.lists import Lists
+from ltr.data.lists import Floats, Ints, Lists, Texts
 from ltr.data.machine import available_memory
 from ltr.errors import DataError
 
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
-LONGEST_QID = 1000  # characters: every id is kept in as many
+LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest
 
 
 class Sink(Protocol):
     """Takes rows in the file's order, block by block."""
 
-    def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+    def append(self, features: Floats, labels: Floats) -> None:
         """Take ``[rows, width]`` and ``[rows]``; a later block may be wider or narrower."""
-        ...
 
     def finish(
-        self,
-        offsets: NDArray[np.int64],
-        qids: NDArray[np.str_],
-        *,
-        digest: str,
-        missing: int = 0,
-        order: NDArray[np.int64] | None = None,
+        self, offsets: Ints, qids: Texts, *, digest: str, missing: int, order: Ints | None
     ) -> None:
-        """Take the rest of ``Lists``; ``order`` is the rows' final order where it is another."""
-        ...
+        """Take the rest of ``Lists``; ``order``: the final order of the rows, None as appended."""
 
     def free(self) -> tuple[int, str]:
-        """How many bytes the features may take in all, and of what."""
-        ...
+        """How many bytes the features may take in all, and where."""
 
 
 def read_letor(
@@ -62,12 +52,9 @@ def read_letor(
 
     Args:
         path: the file; lines end in LF or CRLF, blank and comment-only lines hold no item.
-        width: number of features; None: the largest index found.
-        labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
-        max_grade: the largest label allowed; None: 31 for grades.
+        width, labels, max_grade, labelled: the ``Rules`` of the file.
         regroup: accept a query id that comes back later, and move its items to where it first
             stood; otherwise that is an error, and the items keep the file's order.
-        labelled: False: rows may lack the label; those that have one, whatever it is, count as 0.
         threads: that parse a large file; None: one more than processors, five at most.
 
     Raises:
@@ -85,25 +72,14 @@ def read_letor(
     ([2.0, 0.0, 1.0], [0, 2, 3], ['a', 'b'], 1)
     """
     memory = MemorySink()
-    rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
-    parse_letor(
-        path, memory,
-        rules=rules, regroup=regroup, threads=threads, progress=_reserving(memory, Path(path)),
-    )  # fmt: skip
-    return memory.lists
-
-
-def _reserving(memory: "MemorySink", path: Path) -> Callable[[int], None]:
-    """What makes room for all rows after the first block, if they are as long as its rows are."""
-    reserved = False
 
     def reserve(read: int) -> None:
-        nonlocal reserved
-        if not reserved:
-            memory.reserve(memory.rows * path.stat().st_size // read)
-            reserved = True
+        if len(memory.labels) == 1:  # after the first block: the others are taken for as dense
+            memory.reserve(memory.rows * Path(path).stat().st_size // read)
 
-    return reserve
+    rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
+    parse_letor(path, memory, rules=rules, regroup=regroup, threads=threads, progress=reserve)
+    return memory.lists
 
 
 def parse_letor(
@@ -122,39 +98,21 @@ def parse_letor(
         path, regroup, threads: as for ``read_letor``.
         sink: takes the rows, then the offsets, query ids, digest and count of missing values.
         rules: what the file may hold.
-        digest: the SHA-256 the content must have, if it was hashed before.
+        digest: the SHA-256 that the content must have, if it was hashed before.
         progress: called with the number of bytes read since the last call.
 
     Raises:
         DataError: as ``read_letor``; also a file that changes while it is read.
     """
     path = Path(path)
-    try:
-        _parse(path, sink, rules, regroup, digest, progress, threads)
-    except MemoryError:
-        raise DataError(
-            f"{path}: not enough memory; free some, or use fewer features or a smaller file"
-        ) from None
-
-
-def _parse(
-    path: Path,
-    sink: Sink,
-    rules: Rules,
-    regroup: bool,
-    digest: str | None,
-    progress: Callable[[int], object] | None,
-    threads: int | None,
-) -> None:
-    sha256 = hashlib.sha256()
-    queries = _Queries(path, regroup)
-    missing, size = 0, 0
+    sha256, queries = hashlib.sha256(), _Queries(path, regroup)
+    missing = size = 0
     try:
         with path.open("rb") as file:
             before = os.fstat(file.fileno())
             is_file = stat.S_ISREG(before.st_mode)  # not a pipe
-            size_known = before.st_size if is_file else 0
-            blocks = read_blocks(file, size_known, rules, path, sink.free, threads)
+            known_size = before.st_size if is_file else 0
+            blocks = read_blocks(file, known_size, rules, path, sink.free, threads)
             with closing(blocks):
                 for text, block in blocks:
                     size += len(text)
@@ -167,33 +125,34 @@ def _parse(
                     if is_file and size > before.st_size:  # it may grow for ever
                         break
             after = os.fstat(file.fileno())
+        changed = (size, before.st_mtime_ns) != (before.st_size, after.st_mtime_ns)
+        if (is_file and changed) or digest not in (None, sha256.hexdigest()):
+            raise DataError(f"{path}: changed while it was read; run again when it is complete")
+        if not queries.runs:
+            found = "no rows, only blank lines and comments" if size else "the file is empty"
+            raise DataError(f"{path}: {found}; expected rows of label qid:ID index:value ...")
+        offsets, qids, order = queries.result()
+        sink.finish(offsets, qids, digest=sha256.hexdigest(), missing=missing, order=order)
     except OSError as error:
         raise DataError(unreadable(path, error)) from None
-    changed = (size, before.st_mtime_ns) != (before.st_size, after.st_mtime_ns)
-    if (is_file and changed) or digest not in (None, sha256.hexdigest()):
-        raise DataError(f"{path}: changed while it was read; run again when it is complete")
-    if not size:
-        raise DataError(f"{path}: the file is empty; expected rows of label qid:ID index:value ...")
-    if not queries.runs:
+    except MemoryError:
         raise DataError(
-            f"{path}: no rows, only blank lines and comments; "
-            "expected rows of label qid:ID index:value ..."
-        )
-    offsets, qids, order = queries.result()
-    sink.finish(offsets, qids, digest=sha256.hexdigest(), missing=missing, order=order)
+            f"{path}: not enough memory; free some, or use fewer features or a smaller file"
+        ) from None
 
 
 def unreadable(path: Path, error: OSError) -> str:
     """Why a file could not be read, on one line."""
+    why = f"cannot be read, {error.strerror or error}"
     if path.is_dir():
-        return f"{path}: a folder; expected a file of LETOR text"
-    if isinstance(error, FileNotFoundError):
-        return f"{path}: no such file; expected a file of LETOR text"
-    return f"{path}: cannot be read, {error.strerror or error}; expected a file of LETOR text"
+        why = "a folder"
+    elif isinstance(error, FileNotFoundError):
+        why = "no such file"
+    return f"{path}: {why}; expected a file of LETOR text"
 
 
 class _Queries:
-    """Collects the runs of rows with one query id, and refuses or regroups those that return."""
+    """Collects the runs of rows with one query id; refuses or regroups ids that come back."""
 
     def __init__(self, path: Path, regroup: bool) -> None:
         self.path, self.regroup = path, regroup
@@ -219,17 +178,14 @@ class _Queries:
                 )
             self.runs.append((known, rows))
 
-    def result(
-        self,
-    ) -> tuple[NDArray[np.int64], NDArray[np.str_], NDArray[np.int64] | None]:
+    def result(self) -> tuple[Ints, Texts, Ints | None]:
         """Offsets, query ids, and the order of the rows that puts every list together."""
         lists, rows = np.array(self.runs, np.int64).T
         lengths = np.zeros(len(self.lists), np.int64)
         np.add.at(lengths, lists, rows)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        order = None
-        if (np.diff(lists) < 0).any():
-            order = np.argsort(np.repeat(lists, rows), kind="stable")
+        returns = (np.diff(lists) < 0).any()
+        order = np.argsort(np.repeat(lists, rows), kind="stable") if returns else None
         return offsets, np.array(list(self.lists)), order
 
 
@@ -237,17 +193,17 @@ class MemorySink:
     """A sink that keeps the arrays in memory, with a sixteenth to spare at most.
 
     Attributes:
-        lists: what was read, when it is finished.
-        order: the row of the file each item of ``lists`` came from; None: they are the same.
+        lists: the result, when it is finished.
+        order: the file's row of each item of ``lists``; None: they are the same.
     """
 
     lists: Lists
-    order: NDArray[np.int64] | None
+    order: Ints | None
 
     def __init__(self) -> None:
         self.rows = 0
         self.features = np.empty((0, 0), np.float32)
-        self.labels: list[NDArray[np.float32]] = []
+        self.labels: list[Floats] = []
 
     def reserve(self, rows: int) -> None:
         """Make room for about as many rows in all; pages that stay empty cost nothing."""
@@ -256,7 +212,7 @@ class MemorySink:
         features[: self.rows] = self.features[: self.rows]
         self.features = features
 
-    def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+    def append(self, features: Floats, labels: Floats) -> None:
         end, width = self.rows + len(features), features.shape[1]
         if width > self.features.shape[1]:
             wider = np.zeros((max(end, len(self.features)), width), np.float32)
@@ -274,13 +230,7 @@ class MemorySink:
         return available + 4 * self.rows * self.features.shape[1], where
 
     def finish(
-        self,
-        offsets: NDArray[np.int64],
-        qids: NDArray[np.str_],
-        *,
-        digest: str,
-        missing: int = 0,
-        order: NDArray[np.int64] | None = None,
+        self, offsets: Ints, qids: Texts, *, digest: str, missing: int, order: Ints | None
     ) -> None:
         self.features.resize((self.rows, self.features.shape[1]), refcheck=False)
         features, labels = self.features, np.concatenate(self.labels)

@@ -4,66 +4,69 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ltr.data.letor_rows import Block, Malformed, Rules, parse_label, parse_rows, to_float32
+from ltr.data.lists import Floats, Ints
 from ltr.data.machine import available_memory, processors
 
-CHEAP_BYTES = 64 << 20  # what a slip in an index may cost without a question
-_ODD = 8  # times the width of other rows: an index beyond it is taken for a slip
+log = logging.getLogger(__name__)
 
-Free = Callable[[], tuple[int, str]]  # bytes that the arrays may take, and of what
+CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
+COMPILED_BYTES = 4 << 20  # a smaller file is parsed row by row before Numba is loaded
+CHEAP_BYTES = 64 << 20  # a slip in an index may cost as much
+_ODD = 8  # times the width of other rows: an index beyond it is taken for a slip
+_MOST_DOUBTS = 256  # about one value in 100 million is one; more are not worth the code
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+Free = Callable[[], tuple[int, str]]  # bytes that the arrays may take, and where
 
 
 class Room:
-    """What reading one file may take, block by block.
+    """The memory or disk that the arrays of one file may take.
 
     Where the width is not given, it is the largest index of all rows, and one mistyped index makes
-    every row as wide. So an index is refused that stands far beyond those of the other rows, 49 of
-    50 in its block and all before it, and costs more than ``CHEAP_BYTES``. Data that are wide on
-    purpose have many wide rows; they are refused only where they do not fit.
+    every row as wide. So an index is refused that costs more than ``CHEAP_BYTES`` and stands far
+    beyond those of the rows before it and of 49 in 50 of its block. Data that are wide on purpose
+    have many wide rows; they are refused only where they do not fit. A block that is no wider than
+    one before it is never refused.
     """
 
     def __init__(self, rules: Rules, size: int, free: Free) -> None:
         """Begin a file of ``size`` bytes, 0 if not known."""
         self._given = rules.width is not None
         self._size, self._free = size, free
-        self._width = self._rows = self._read = 0  # of the blocks so far
+        self.width = self._rows = self._read = 0  # of the blocks so far
 
     def add(self, block: Block, length: int) -> None:
-        """Count a block, made from ``length`` bytes of text."""
-        self._width = max(self._width, block.features.shape[1])
+        """Count a block that was parsed from ``length`` bytes of text."""
+        self.width = max(self.width, block.features.shape[1])
         self._rows += len(block.labels)
         self._read += length
 
-    def needs_a_look(self, width: int) -> bool:
-        """Whether a block of this width may be refused at all."""
-        return width > self._width
-
-    def refusal(self, widths: NDArray[np.int64], width: int, length: int) -> tuple[int, str] | None:
-        """Judge a block that is not yet made.
+    def refusal(self, widths: Ints, width: int, length: int) -> tuple[int, str] | None:
+        """Judge a block before its array is made.
 
         Args:
             widths: ``[rows]``, the largest index of each row.
-            width: that the block would have.
+            width: the width that the block would have.
             length: the bytes of its text.
 
         Returns:
-            The row (0-based in the block) that asks for too much, and why; None: there is room.
+            The row (0-based in the block) that needs too much, and the reason; None: there is room.
         """
-        if not len(widths) or not self.needs_a_look(width):
+        if not len(widths) or width <= self.width:
             return None
         rows = self._rows + len(widths)
         rows = max(rows, rows * self._size // (self._read + length))
         cost, row = rows * width * 4, int(widths.argmax())
-        slips = max(3, len(widths) // 50)  # so many rows may be wrong
-        usual = max(int(np.sort(widths)[: -min(slips, len(widths))].max(initial=0)), self._width)
+        slips = max(3, len(widths) // 50)  # rows that may be wrong
+        usual = max(int(np.sort(widths)[: -min(slips, len(widths))].max(initial=0)), self.width)
         about = f"about {rows:,} rows of {width:,} features take {_in_words(cost)}"
         odd = usual and width > _ODD * usual and rows * (width - usual) * 4 > CHEAP_BYTES
         if odd and not self._given:
@@ -80,7 +83,7 @@ class Room:
         return None
 
 
-def widths_of(features: NDArray[np.float32]) -> NDArray[np.int64]:
+def widths_of(features: Floats) -> Ints:
     """The last column of each row that is not 0, 1-based; 0 where all are, ``[rows]``."""
     filled = features != 0
     last = features.shape[1] - filled[:, ::-1].argmax(1)
@@ -91,15 +94,11 @@ def _in_words(count: int) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
 
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-_MOST_DOUBTS = 256  # about one value in 100 million is one; more are not worth the code
-
-
 class CompiledParser:
     """Parses pieces of one file, in any order and in several threads at once.
 
     Attributes:
-        width: that of the rules, else the largest index so far.
+        width: the width of the rules, else the largest index so far.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -116,10 +115,10 @@ class CompiledParser:
     def __call__(self, text: bytes) -> Block | None:
         """Parse whole lines of text.
 
-        Gives what ``letor_rows.parse_rows`` gives from line 0 on, or None where that is not
-        certain: the text is malformed, or written in a way too rare to be worth the code.
-        Where the width is not given, the block may be as wide as one before it; one that is wider
-        and takes more than ``CHEAP_BYTES`` is left to those who can say which row is to blame.
+        Returns the block of ``letor_rows.parse_rows`` with lines counted from 0, or None where that
+        is not certain: the text is malformed, or of a kind too rare to be worth the code. Where the
+        width is not given, the block may be as wide as an earlier one; None for a wider one of more
+        than ``CHEAP_BYTES``, since ``parse_rows`` can name the row to blame.
         """
         if b"\0" in text:
             return None
@@ -133,17 +132,10 @@ class CompiledParser:
             features = np.zeros((lines, width), np.float32)
             labels = np.zeros(lines, np.float32)
             state, row, run, doubt, missing, largest = kernel.parse(
-                np.frombuffer(text, np.uint8),
-                rules.labelled,
-                rules.labels == "real",
-                min(float(rules.largest_label), _FLOAT32_MAX),
-                rules.largest_index,
-                features,
-                labels,
-                np.zeros(width, np.int32),
-                runs,
-                doubts,
-            )
+                np.frombuffer(text, np.uint8), rules.labelled, rules.labels == "real",
+                min(float(rules.largest_label), _FLOAT32_MAX), rules.largest_index,
+                features, labels, np.zeros(width, np.int32), runs, doubts,
+            )  # fmt: skip
             width = max(width, largest)
             if state == kernel.NARROW and 4 * lines * width > CHEAP_BYTES:
                 return None
@@ -151,10 +143,8 @@ class CompiledParser:
             return None
         self.width = max(self.width, width)
         try:
-            ids = [
-                (text[begin:end].decode(), line, rows)
-                for begin, end, line, rows in runs[:run].tolist()
-            ]
+            found = runs[:run].tolist()
+            ids = [(text[begin:end].decode(), line, rows) for begin, end, line, rows in found]
             for begin, end, at, column in doubts[:doubt].tolist():
                 token = text[begin:end]
                 if column == kernel.LABEL:
@@ -167,12 +157,6 @@ class CompiledParser:
             return None
         return Block(features[:row], labels[:row], ids, missing)
 
-
-log = logging.getLogger(__name__)
-
-CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
-COMPILED_BYTES = 4 << 20  # a smaller file is parsed row by row before Numba is there
-_LF, _NEWLINE = b"\n", 10
 
 Parse = Callable[[bytes], Block | None]
 
@@ -192,7 +176,7 @@ def read_blocks(
         size: its size in bytes, 0 if not known.
         rules: what it may hold.
         path: its name, for messages.
-        free: what the arrays of all rows may take.
+        free: tells the bytes that the arrays of all rows may take.
         threads: that parse a large file; None: one more than processors, five at most.
 
     Raises:
@@ -200,12 +184,15 @@ def read_blocks(
             one that makes all rows so wide that they do not fit.
     """
     _keep_freed_memory()
-    parse = _parser(rules) if size >= COMPILED_BYTES else None
+    parse = None
+    if size >= COMPILED_BYTES:
+        with suppress(ImportError):
+            parse = CompiledParser(rules)
     room, line, before = Room(rules, size, free), 1, b""
     with closing(_early(_chunks(file), parse, threads or processors() + 1)) as pieces:
         for text, block in pieces:
             refusal = partial(room.refusal, length=len(text))
-            if block is not None and room.needs_a_look(width := block.features.shape[1]):
+            if block is not None and (width := block.features.shape[1]) > room.width:
                 block = None if refusal(widths_of(block.features), width) else block
             if block is None:
                 block = parse_rows(text, line, rules, path, refusal)
@@ -217,14 +204,15 @@ def read_blocks(
             room.add(block, len(text))
             yield text, block
             if not text.endswith(b"\n"):
-                _warn_if_cut(f"{path}:{line + text.count(_LF)}", before + text)
+                last = line + text.count(b"\n")
+                _warn_if_cut(f"{path}:{last}", before + text)
             before = text
             # Three times as fast as bytes.count.
-            line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == _NEWLINE))
+            line += int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
 
 def _warn_if_cut(place: str, text: bytes) -> None:
-    """Say so where the last line, which has no newline, looks like the first half of one."""
+    """Warn where the last line, which has no newline, looks like the first half of a line."""
     *lines, last = (line.partition(b"#")[0].count(b":") for line in text.split(b"\n"))
     rows = [colons for colons in lines if colons]
     if rows and 0 < last < min(rows):
@@ -236,17 +224,10 @@ def _warn_if_cut(place: str, text: bytes) -> None:
         )
 
 
-def _parser(rules: Rules) -> CompiledParser | None:
-    try:
-        return CompiledParser(rules)
-    except ImportError:
-        return None
-
-
 def _early(
     texts: Iterator[bytes], parse: Parse | None, threads: int
 ) -> Generator[tuple[bytes, Block | None], None, None]:
-    """Each text with what ``parse`` makes of it, a few texts ahead in other threads."""
+    """Each text with its block from ``parse``, which other threads run a few texts ahead."""
     if parse is None or threads == 1:
         for text in texts:
             yield text, parse and parse(text)
@@ -273,9 +254,9 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc keep what one chunk frees for the next one: a third faster.
+    """Make glibc keep the memory of one chunk for the next one: a third faster.
 
-    Once a large block was freed, it takes blocks up to that size (32 MiB at most) from memory that
-    it keeps, instead of asking the system for fresh, empty pages every time.
+    Once a large block was freed, glibc takes blocks up to that size (32 MiB at most) from memory
+    that it keeps, instead of asking the system for fresh, empty pages every time.
     """
     np.empty(31 << 20, np.uint8)

@@ -1,7 +1,6 @@
-"""LETOR text to arrays, compiled by Numba: what ``letor_rows`` would give, or "not sure".
+"""LETOR text to arrays, compiled by Numba: the result of ``letor_rows``, or "not sure".
 
-Importing this module takes half a second, the first call ever on a machine some seconds; the
-machine code is kept for later ones.
+The import takes half a second, the first call on a machine some seconds; the machine code is kept.
 """
 
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from ltr.kernels.compile import keep
 
-SURE, UNSURE, NARROW = 0, 1, 2  # what ``parse`` ends with
+SURE, UNSURE, NARROW = 0, 1, 2  # the states that ``parse`` returns
 LABEL = -1  # the column of a doubtful label
 
 _TAB, _NEWLINE, _RETURN, _BLANK, _HASH = 9, 10, 13, 32, 35
@@ -21,12 +20,12 @@ _PLUS, _MINUS, _POINT, _ZERO, _COLON, _D, _E, _I, _Q = 43, 45, 46, 48, 58, 100, 
 _EXACT, _NEAR, _DOUBTFUL, _MALFORMED = 0, 1, 2, 3
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here, and powers of ten up to 22, are exact
 _LARGEST_EXACT_POWER = 22
-_DIGITS = 18  # as many always fit int64
+_DIGITS = 18  # always fit int64
 _POWERS = np.array([float(f"1e{power}") for power in range(100)])
-_MARGIN = 2.0**-49  # three roundings and the digits beyond the 18th make less together
-_OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # rounds to inf, as all beyond it
+_MARGIN = 2.0**-49  # more than the error of three roundings and of the digits beyond the 18th
+_OVERFLOW = float(np.finfo(np.float32).max) + 2.0**103  # the least number that rounds to inf
 
-_inlined = njit(forceinline=True)  # with what it calls so: a fifth faster
+_inlined = njit(forceinline=True)  # a fifth faster
 
 
 @keep
@@ -52,14 +51,15 @@ def parse(
         features: ``[lines, width]`` of zeros, filled; a larger index than ``width`` is left out.
         labels: ``[lines]`` of zeros, filled.
         seen: ``[width]`` of zeros, scratch.
-        runs: ``[lines, 4]``, filled: where the query id of a run of rows begins and ends in the
-            text, the line it begins at (0-based), its rows.
-        doubts: ``[most, 4]``, filled: where a number begins and ends whose rounding is not certain
-            here, its row, its column (``LABEL``: the label). More of them make it ``UNSURE``.
+        runs: ``[lines, 4]``, filled for each run of rows with one query id: begin and end of the
+            id in the text, the first line (0-based), the number of rows.
+        doubts: ``[most, 4]``, filled for each number whose rounding is not certain here: its begin
+            and end in the text, its row, its column (``LABEL``: the label). With more than
+            ``most`` the state is ``UNSURE``.
 
     Returns:
-        state, rows, runs, doubts, missing values, largest index. The state is ``SURE``;
-        ``UNSURE``: malformed, or too rare in kind; ``NARROW``: the width is too small.
+        state, rows, runs, doubts, missing values, largest index. The state is ``SURE``,
+        ``UNSURE`` (malformed, or of a rare kind) or ``NARROW`` (the width is too small).
     """
     width = features.shape[1]
     row, run, doubt, missing, largest, line = 0, 0, 0, 0, 0, 0
@@ -161,10 +161,10 @@ def _note(
 
 @_inlined
 def _number(text: NDArray[np.uint8], i: int) -> tuple[int, int, float]:
-    """Where the number at ``i`` ends, how far it can be trusted, and the number.
+    """The end of the number at ``i``, its kind, and the number.
 
-    ``_EXACT``: the float64 nearest to the text. ``_NEAR``: another float64, which rounds to the
-    same float32 as that one. ``_DOUBTFUL``: it may not.
+    ``_EXACT``: the float64 nearest to the text. ``_NEAR``: another float64 that rounds to the same
+    float32. ``_DOUBTFUL``: one that may round to another float32.
     """
     negative = _byte(text, i) == _MINUS
     if negative or _byte(text, i) == _PLUS:
@@ -251,13 +251,13 @@ def _leading_digits(text: NDArray[np.uint8], i: int, end: int) -> tuple[int, int
 
 @_inlined
 def _byte(text: NDArray[np.uint8], i: int) -> Any:
-    # Numba lets a signed index count from the end as well: a test at every byte.
+    # With a signed index Numba tests at every byte whether it counts from the end.
     return np.int64(text[np.uintp(i)])
 
 
 @_inlined
 def _skip_blanks(text: NDArray[np.uint8], i: int) -> int:
-    """The first byte from ``i`` on that is no white space inside a line."""
+    """The place of the first byte from ``i`` on that is no white space inside a line."""
     while _is_blank(_byte(text, i)):
         i += 1
     return i
@@ -277,7 +277,7 @@ def _next_line(text: NDArray[np.uint8], i: int) -> int:
 
 @_inlined
 def _is_qid(text: NDArray[np.uint8], i: int) -> bool:
-    # One after the other: a newline ends it, and so the text does.
+    # One after the other: the newline at the end of the text stops the comparison.
     return (
         _byte(text, i) == _Q
         and _byte(text, i + 1) == _I
@@ -288,7 +288,7 @@ def _is_qid(text: NDArray[np.uint8], i: int) -> bool:
 
 @_inlined
 def _end_of_word(text: NDArray[np.uint8], i: int) -> int:
-    """Where printable ASCII from ``i`` on ends."""
+    """The end of printable ASCII from ``i`` on."""
     while _BLANK < _byte(text, i) < 127 and _byte(text, i) != _HASH:
         i += 1
     return i

@@ -5,16 +5,16 @@ files faster and must give exactly what this module gives.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ltr.data.lists import Doubles, Floats, Ints
 from ltr.errors import ConfigError, DataError
 
-LARGEST_INDEX = 1_000_000  # the arrays are dense: an index far beyond is a slip, not a feature
+LARGEST_INDEX = 1_000_000  # the arrays are dense: a larger index is a slip, not a feature
 LARGEST_GRADE = 31  # the gain 2**grade - 1 of a larger one no longer fits 32 bits
 
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -28,10 +28,10 @@ class Rules:
     """What a file may hold.
 
     Attributes:
-        width: the largest index allowed, the number of features; None: whatever stands there.
+        width: number of features, the largest index allowed; None: the largest in the file.
         labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
         max_grade: the largest label allowed; None: 31 for grades, float32's largest for real.
-        labelled: False: labels are not read, 0 stands for them; a row may begin with ``qid:``.
+        labelled: False: every label counts as 0; a row may begin with ``qid:``.
 
     Raises:
         ConfigError: a setting out of its range.
@@ -43,27 +43,26 @@ class Rules:
     labelled: bool = True
 
     def __post_init__(self) -> None:
+        wrong = ""
         if self.labels not in ("grade", "real"):
-            raise ConfigError(
-                f"labels={self.labels!r} is not known: set dataset.labels to grade or real"
-            )
+            wrong = f"labels={self.labels!r} is not known: set dataset.labels to grade or real"
         if self.width is not None and not 1 <= self.width <= LARGEST_INDEX:
-            raise ConfigError(
-                f"width={self.width} is out of range: set dataset.width to 1..{LARGEST_INDEX}"
-            )
+            wrong = f"width={self.width} is out of range: set dataset.width to 1..{LARGEST_INDEX}"
         if self.max_grade is not None and self.max_grade < 1:
-            raise ConfigError(
+            wrong = (
                 f"max_grade={self.max_grade} is out of range: set dataset.max_grade to 1 or more"
             )
+        if wrong:
+            raise ConfigError(wrong)
 
     @property
     def largest_index(self) -> int:
-        """The largest index a row may hold."""
+        """The largest index that a row may hold."""
         return LARGEST_INDEX if self.width is None else self.width
 
     @property
     def largest_label(self) -> float:
-        """The largest label a row may hold."""
+        """The largest label that a row may hold."""
         if self.max_grade is not None:
             return self.max_grade
         return LARGEST_GRADE if self.labels == "grade" else _FLOAT32_MAX
@@ -83,35 +82,27 @@ class Block:
     """The rows of one piece of text.
 
     Attributes:
-        features: ``[rows, width]`` float32; the width of the rules, else the largest index here.
-        labels: ``[rows]`` float32.
+        features: ``[rows, width]``; the width of the rules, else the largest index here.
+        labels: ``[rows]``.
         runs: ``(qid, line number of its first row, rows)`` for each run of rows with one qid.
         missing: how many values did not fit float32 and are NaN.
     """
 
-    features: NDArray[np.float32]
-    labels: NDArray[np.float32]
+    features: Floats
+    labels: Floats
     runs: list[tuple[str, int, int]]
     missing: int
 
 
 class Malformed(ValueError):
-    """A row that breaks the rules: ``found``, what stands there, and ``expected``."""
-
-    def __init__(self, found: str, expected: str) -> None:
-        super().__init__(found, expected)
-        self.found, self.expected = found, expected
+    """A row that breaks the rules: its arguments are what was found and what is expected."""
 
 
-Refusal = Callable[[NDArray[np.int64], int], tuple[int, str] | None]
-
-
-def never_refused(widths: NDArray[np.int64], width: int) -> None:
-    """Make any block."""
+Refusal = Callable[[Ints, int], tuple[int, str] | None]
 
 
 def parse_rows(
-    text: bytes, first_line: int, rules: Rules, path: object, refusal: Refusal = never_refused
+    text: bytes, first_line: int, rules: Rules, path: object, refusal: Refusal | None = None
 ) -> Block:
     """Parse whole lines of text one by one.
 
@@ -120,8 +111,8 @@ def parse_rows(
         first_line: the number of the first line in the file, 1-based.
         rules: what the text may hold.
         path: the file's name, for messages.
-        refusal: the row that asks for too much, and why, from the largest index of each row and
-            the width of all; None: there is room.
+        refusal: gets the largest index of each row and the width of all; returns the row that
+            needs too much memory and the reason, or None.
 
     Raises:
         DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row, or
@@ -135,7 +126,8 @@ def parse_rows(
         try:
             row = parse_row(line, rules)
         except Malformed as error:
-            raise DataError(f"{path}:{number}: {error.found}; expected {error.expected}") from None
+            found, expected = error.args
+            raise DataError(f"{path}:{number}: {found}; expected {expected}") from None
         if row is not None:
             labels.append(row[0])
             qids.append(row[1])
@@ -143,7 +135,7 @@ def parse_rows(
             lines.append(number)
     widths = np.fromiter(map(max, rows), np.int64, len(rows))
     width = rules.width or int(widths.max(initial=0))
-    if (refused := refusal(widths, width)) is not None:
+    if refusal is not None and (refused := refusal(widths, width)) is not None:
         raise DataError(f"{path}:{lines[refused[0]]}: {refused[1]}")
     features = np.zeros((len(rows), width), np.float32)
     missing = 0
@@ -151,7 +143,11 @@ def parse_rows(
         converted, unfit = to_float32(np.fromiter(values.values(), np.float64, len(values)))
         features[i, np.fromiter(values, np.int64, len(values)) - 1] = converted
         missing += unfit
-    return Block(features, np.array(labels, np.float32), runs_of(qids, lines), missing)
+    runs = []
+    for qid, same in groupby(range(len(qids)), qids.__getitem__):
+        first, *others = same
+        runs.append((qid.decode(), lines[first], 1 + len(others)))
+    return Block(features, np.array(labels, np.float32), runs, missing)
 
 
 def parse_row(line: bytes, rules: Rules) -> tuple[float, bytes, dict[int, float]] | None:
@@ -212,30 +208,17 @@ def parse_label(token: bytes, rules: Rules) -> float:
     return abs(value)  # -0 is 0
 
 
-def to_float32(values: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
-    """Round to the nearest float32; what overflows becomes NaN, and how many did."""
+def to_float32(values: Doubles) -> tuple[Floats, int]:
+    """Round to the nearest float32; NaN for values that overflow, and their number."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(np.float32)
     unfit = np.isinf(rounded)
-    missing = int(np.count_nonzero(unfit))
-    if missing:
-        rounded[unfit] = np.nan
-    return rounded, missing
-
-
-def runs_of(qids: Sequence[bytes], lines: Sequence[int]) -> list[tuple[str, int, int]]:
-    """Collapse the qid of each row into ``Block.runs``."""
-    runs = []
-    start = 0
-    for qid, same in groupby(qids):
-        rows = sum(1 for _ in same)
-        runs.append((qid.decode(), lines[start], rows))
-        start += rows
-    return runs
+    rounded[unfit] = np.nan
+    return rounded, int(unfit.sum())
 
 
 def show(token: bytes) -> str:
-    """A token as a message shows it: quoted, on one line, at most 40 characters."""
+    """A token for a message: quoted, on one line, at most 40 characters."""
     text = token.decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= 40 else text[:37] + "...")
 

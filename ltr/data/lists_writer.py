@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.data.checksums import BlockSums, sealed
+from ltr.data.lists import Floats, Ints, Texts
 from ltr.errors import DataError
 
 FORMAT_VERSION = 2
@@ -32,16 +33,16 @@ class ListsWriter:
         self._fixed = width is not None
         self._width = width or 0
         self._rows = 0
-        self._labels: list[NDArray[np.float32]] = []
+        self._labels: list[Floats] = []
         self._file: BinaryIO | None = None
         self._sums = BlockSums()  # of the rows in the file
         self.finished = False
 
-    def append(self, features: NDArray[np.float32], labels: NDArray[np.float32]) -> None:
+    def append(self, features: Floats, labels: Floats) -> None:
         """Write ``[rows, width]`` features and keep ``[rows]`` labels.
 
-        A block narrower than the entry is filled with 0; a wider one widens the entry, at the cost
-        of writing it again, unless the width was given.
+        A block narrower than the entry is filled with 0; where the width was not given, a wider one
+        has the entry written again.
 
         Raises:
             ValueError: the shapes do not go together.
@@ -60,12 +61,12 @@ class ListsWriter:
 
     def finish(
         self,
-        offsets: NDArray[np.int64],
-        qids: NDArray[np.str_],
+        offsets: Ints,
+        qids: Texts,
         *,
         digest: str,
         missing: int = 0,
-        order: NDArray[np.int64] | None = None,
+        order: Ints | None = None,
     ) -> None:
         """Complete the entry.
 
@@ -92,12 +93,8 @@ class ListsWriter:
             self._file.seek(0)
             self._file.write(head)
             _close_synced(self._file)
-            small: dict[str, NDArray[Any]] = {
-                "labels": labels,
-                "offsets": offsets.astype(np.int64),
-                "qids": qids,
-            }
-            for name, array in small.items():
+            small: list[NDArray[Any]] = [labels, offsets.astype(np.int64), qids]
+            for name, array in zip(ARRAYS[1:], small, strict=True):
                 head, content = _header(array.dtype, array.shape), array.tobytes()
                 body = BlockSums()
                 body.update(content)
@@ -114,7 +111,7 @@ class ListsWriter:
         self.finished = True
 
     def free(self) -> tuple[int, str]:
-        """How many bytes the features may take in all, and of which disk."""
+        """How many bytes the features may take in all, and on which disk."""
         with writing(self._folder.parent):
             free = shutil.disk_usage(self._folder).free
         return free + 4 * self._rows * self._width, f"the disk of {self._folder.parent}"
@@ -125,8 +122,8 @@ class ListsWriter:
             with suppress(OSError):  # what is still buffered may not fit either
                 self._file.close()
 
-    def _rewrite(self, width: int, order: NDArray[np.int64] | None = None) -> None:
-        """Begin the file of features, or write the one there again, wider or in another order."""
+    def _rewrite(self, width: int, order: Ints | None = None) -> None:
+        """Begin the file of features, or write it again, wider or in another order."""
         path, old = self._folder / "features.npy", self._folder / _OLD
         rows = np.zeros((0, width), np.float32)
         if self._file is not None:
@@ -144,11 +141,10 @@ class ListsWriter:
             self._write_rows(rows[part] if order is None else rows[order[part]])
         old.unlink(missing_ok=True)
 
-    def _write_rows(self, features: NDArray[np.float32]) -> None:
+    def _write_rows(self, features: Floats) -> None:
         assert self._file is not None
         if features.shape[1] < self._width:
-            narrow, features = features, np.zeros((len(features), self._width), np.float32)
-            features[:, : narrow.shape[1]] = narrow
+            features = np.pad(features, ((0, 0), (0, self._width - features.shape[1])))
         content = np.ascontiguousarray(features, np.float32).data
         self._file.write(content)
         if features.size:
@@ -168,7 +164,7 @@ def writing(cache_dir: Path) -> Iterator[None]:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What an ``.npy`` file begins with."""
+    """The first bytes of an ``.npy`` file."""
     buffer = BytesIO()
     fields = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(buffer, fields)
@@ -182,7 +178,7 @@ def _write_synced(path: Path, content: bytes) -> None:
 
 
 def _close_synced(file: BinaryIO) -> None:
-    """Close a file whose content is safely on the disk, not only on its way there."""
+    """Close a file when its content is safely on the disk, not only on its way there."""
     file.flush()
     os.fsync(file.fileno())
     file.close()

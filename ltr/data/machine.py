@@ -1,13 +1,13 @@
-"""What this machine gives to work on data: processors and memory."""
+"""Processors and memory of this machine for work on data."""
 
 import os
 from pathlib import Path
 
-_MOST = 4  # more wait for memory, or for the thread that takes what they made
+_MOST = 4  # more wait for memory, or for the thread that takes their results
 
 
 def processors() -> int:
-    """Processors this process may run on, as many as are of use."""
+    """The number of processors that this process may run on, at most as many as are of use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return min(_MOST, len(os.sched_getaffinity(0)))
     return min(_MOST, os.cpu_count() or 1)

@@ -1,20 +1,20 @@
 """Seeded lists shaped like Web30K, in which relevance depends partly on the rest of the list.
 
 An item has a text match, a quality and a popularity, which a pointwise model can read off the
-columns, and a deviation from what its list as a whole says. The columns show the deviation only as
-``centre + deviation``, with a centre drawn for each list, so that only a model that sees the whole
-list can tell it. Relevance is ::
+columns, and a deviation from its list. The columns show the deviation only as ``centre +
+deviation``, with a centre drawn for each list, so that only a model that sees the whole list can
+recover it. Relevance is ::
 
     r = level + 0.45 match + 0.25 quality + 0.2 popular - 1.0 |deviation| + 0.5 noise
 
-where the level is the list's own. About one item in ten is a near copy of a better one: nearly the
-same columns, and ``COPY_LOSS`` less relevance, about one grade. Only sums and products of float64
-stand here, so that lengths, hidden properties and grades are the same on every machine.
+with one level for each list. About one item in ten is a near copy of a better one: nearly the same
+columns, and ``COPY_LOSS`` less relevance, about one grade. These are sums and products of float64,
+so that lengths, hidden properties and grades are the same on every machine.
 
-The 136 columns follow Web30K's column list (0-based here): most come in groups of five, one for
-each stream of a page (body, anchor, title, URL, whole page), that share what the stream adds. The
-columns that the published Web30K preparation negates are negative, those it only standardises are
-bounded or of either sign, and all others are at least 0.
+The 136 columns follow Web30K's column list (0-based here). Most come in groups of five, one for
+each stream of a page (body, anchor, title, URL, whole page); the columns of a stream share a random
+term. The columns that the published Web30K preparation negates are negative, those that it only
+standardises are bounded or of either sign, and all others are at least 0.
 """
 
 import hashlib
@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ltr.data.cache import cached_lists
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists
 from ltr.data.lists_writer import ListsWriter
 from ltr.errors import ConfigError
 
@@ -46,24 +45,18 @@ LATENTS = ("match", "quality", "popular", "shifted", "length", "query", "cover")
 
 @dataclass(frozen=True)
 class Latents:
-    """Hidden properties of the items of some lists.
+    """Hidden properties of the items of some lists."""
 
-    Attributes:
-        relevance: ``[items]`` float64, from which grades are made.
-        table: ``[items, len(LATENTS)]`` float32, each of variance about 1.
-        copy_of: ``[items]`` the item that this one nearly repeats; itself where it is no copy.
-    """
-
-    relevance: NDArray[np.float64]
-    table: NDArray[np.float32]
-    copy_of: NDArray[np.int64]
+    relevance: Doubles  # [items], becomes the grade
+    table: Floats  # [items, len(LATENTS)], each of variance about 1
+    copy_of: Ints  # [items], the item that this one nearly repeats; itself where it is no copy
 
 
-def draw_lengths(rng: np.random.Generator, lists: int) -> NDArray[np.int64]:
+def draw_lengths(rng: np.random.Generator, lists: int) -> Ints:
     """Items of each list, ``[lists]``: 1 to ``LONGEST``, skewed, ``MEAN_LENGTH`` in the mean.
 
-    With ``MANY`` lists or more both ends are there: one in a thousand, at least one, has a single
-    item, and as many have more than ``LONG``.
+    Of ``MANY`` lists or more one in a thousand, at least one, has a single item, and as many have
+    more than ``LONG`` items.
     """
     ends = 0 if lists < MANY else 1 + lists // 1000
     long = rng.integers(LONG + 1, LONGEST + 1, ends)
@@ -74,7 +67,7 @@ def draw_lengths(rng: np.random.Generator, lists: int) -> NDArray[np.int64]:
     return rng.permutation(np.concatenate([np.ones(ends, np.int64), long, rest]))
 
 
-def draw_latents(rng: np.random.Generator, lengths: NDArray[np.int64]) -> Latents:
+def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
     """Hidden properties of the items of lists of these ``lengths``, list after list."""
     lists, items = len(lengths), int(lengths.sum())
     of = np.repeat(np.arange(lists), lengths)
@@ -103,11 +96,11 @@ def draw_latents(rng: np.random.Generator, lengths: NDArray[np.int64]) -> Latent
     )
 
 
-def grade(relevance: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float32]:
+def grade(relevance: Doubles, offsets: Ints) -> Floats:
     """Grades 0 to 4 of all items of a split, ``[items]``, at the shares ``RATES``.
 
     The share ``EMPTY`` of the lists, rounded, has no relevant item: those whose best item is worst.
-    In every other list the best item has at least grade 1. Grades order as ``relevance`` does.
+    In every other list the best item has at least grade 1. Grades have the order of ``relevance``.
     """
     items, lists = len(relevance), len(offsets) - 1
     labels = np.zeros(items, np.float32)
@@ -188,7 +181,7 @@ _WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array([group[4:] for group in _col
 _STREAM_OF = np.arange(WIDTH) % STREAMS
 
 
-def draw_features(rng: np.random.Generator, latents: Latents) -> NDArray[np.float32]:
+def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
     """The columns of items, ``[items, 136]``; a near copy nearly repeats the row it copies."""
     items = len(latents.copy_of)
     x = rng.standard_normal((items, WIDTH), np.float32)
@@ -204,7 +197,7 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> NDArray[np.floa
     return _shape(x)
 
 
-def _shape(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def _shape(x: Floats) -> Floats:
     """Bring every column to its scale, in place."""
     linear, ratio, bits = (kind == _SHAPE for kind in ("linear", "ratio", "16_bit"))
     kept = x[:, linear].copy()
@@ -228,7 +221,7 @@ _LENGTHS, _LATENTS, _FEATURES = range(3)
 
 
 class SyntheticLists:
-    """Made-up train, vali and test lists; the module says how.
+    """Made-up train, vali and test lists, as the module describes.
 
     The arrays are a function of ``VERSION``, the seed, ``queries`` and the split alone. Grades are
     the same on every machine; features may differ between processors in the last bit.
@@ -243,15 +236,13 @@ class SyntheticLists:
         """Describe the lists; they are made on first use.
 
         Args:
-            queries: Number of train lists, >= 1; vali and test have a third of it each, rounded, at
+            queries: number of train lists, >= 1; vali and test have a third of it each, rounded, at
                 least 1. 18,919 is the size of Web30K: 2.27 million train items.
-            seed: Of the data, >= 0; 0 is a seed as any other.
-            cache_dir: Where the arrays are kept.
-            name: What results call the set.
+            seed: of the data, >= 0.
+            cache_dir: the folder of the kept arrays.
+            name: of the set in results.
         """
-        self.name = name
-        self.queries = queries
-        self.seed = seed
+        self.name, self.queries, self.seed = name, queries, seed
         self.cache_dir = Path(str(cache_dir))
 
     def check(self) -> None:
@@ -279,10 +270,10 @@ class SyntheticLists:
 
 
 def make_lists(writer: ListsWriter, *, lists: int, seed: int, split: str, recipe: str) -> None:
-    """Make one split, block by block; what is hidden is drawn twice, so that it need not be kept.
+    """Make one split, block by block.
 
-    Grades need the relevance of every item of the split (8 bytes an item); features are drawn after
-    them, 4 MB at a time.
+    Grades need the relevance of every item of the split (8 bytes an item). Features are drawn after
+    them, 4 MB at a time, from latents that are drawn again instead of kept.
     """
     lengths = draw_lengths(_rng(seed, split, _LENGTHS), lists)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -297,7 +288,7 @@ def make_lists(writer: ListsWriter, *, lists: int, seed: int, split: str, recipe
     writer.finish(offsets, qids, digest=hashlib.sha256(recipe.encode()).hexdigest())
 
 
-def _blocks(seed: int, split: str, lengths: NDArray[np.int64]) -> Iterator[Latents]:
+def _blocks(seed: int, split: str, lengths: Ints) -> Iterator[Latents]:
     for block, first in enumerate(range(0, len(lengths), _BLOCK)):
         rng = _rng(seed, split, _LATENTS, block)
         yield draw_latents(rng, lengths[first : first + _BLOCK])

@@ -1,7 +1,7 @@
 """Feature transforms: fitted on train only, saved with the model, applied to every list.
 
-A fitted transform is one row of numbers per column (``FeatureTransform``), so that it is saved as
-arrays, compared, and applied to new lists without its recipe.
+A fitted transform is a few numbers for each column (``FeatureTransform``): it is saved as arrays,
+compared, and applied to new lists without its recipe.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import skew
 from sklearn.preprocessing import StandardScaler
 
-from ltr.data.lists import Lists
+from ltr.data.lists import Doubles, Flags, Floats, Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
 
@@ -40,9 +40,9 @@ class FeatureTransform:
     """
 
     shape: NDArray[np.int8]
-    sign: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    sign: Doubles
+    mean: Doubles
+    scale: Doubles
     log_eps: float
 
     @property
@@ -50,30 +50,27 @@ class FeatureTransform:
         """Number of columns."""
         return len(self.mean)
 
-    def __call__(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Transform ``[items, width]`` into a new float32 array of the same shape, always finite.
+    def __call__(self, features: Floats) -> Floats:
+        """Transform ``[items, width]`` into a new array of the same shape, always finite.
 
         Raises:
-            DataError: the number of columns is not the one the transform was fitted on.
+            DataError: the number of columns is not that of the train lists.
         """
         if features.shape[1] != self.width:
             raise DataError(
                 f"the lists have {features.shape[1]} features, the model was trained on "
-                f"{self.width}: "
-                "use lists with the same features"
+                f"{self.width}: use lists with the same features"
             )
-        out = np.empty(features.shape, np.float32)
         limit = np.finfo(np.float32).max
 
-        def work(rows: slice) -> None:
-            block = _reshape(features[rows], self.shape, self.sign, self.log_eps)
+        def transform(rows: Floats) -> Doubles:
+            block = _reshape(rows, self.shape, self.sign, self.log_eps)
             block -= self.mean
             block *= self.scale
             np.copyto(block, 0.0, where=np.isnan(block))
-            out[rows] = np.clip(block, -limit, limit, out=block)
+            return np.clip(block, -limit, limit, out=block)
 
-        _in_small_blocks(work, len(features))
-        return out
+        return _by_small_blocks(transform, features, np.empty(features.shape, np.float32))
 
     def state(self) -> dict[str, Any]:
         """Plain lists and numbers, for a checkpoint."""
@@ -81,7 +78,7 @@ class FeatureTransform:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
-        """The transform whose ``state()`` this is."""
+        """The transform with this ``state()``."""
         return cls(
             shape=np.asarray(state["shape"], np.int8),
             sign=np.asarray(state["sign"], np.float64),
@@ -114,29 +111,39 @@ def fit_transform(
     """Fit a transform on train lists: optional sign flip, optional logarithm, standardise.
 
     Args:
-        lists: The train split, and only that.
-        log: Which columns are logged: ``never``; ``nonnegative``: log(x + log_eps) of every column
-            whose train values are all >= 0 after the sign flip; ``skewed``: sign(x) log(1 + |x|) of
-            every column that this makes less skewed.
+        lists: the train split, and only that.
+        log: ``never``; ``nonnegative``: log(x + log_eps) of every column whose train values are all
+            >= 0 after the sign flip; ``skewed``: sign(x) log(1 + |x|) of every column that this
+            makes less skewed.
         never_log: 0-based columns that are only standardised, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
-        log_eps: Added before the logarithm, in units of the feature.
-        std_eps: Added to the standard deviation (population, over items).
+        log_eps: added before the logarithm, in units of the feature.
+        std_eps: added to the standard deviation (population, over items).
 
     Returns:
-        The fitted transform. It differs from the published Web30K preparation where that reads vali
-        and test: whether a column is logged is decided on train alone, and a value of another split
-        below 0 in such a column counts as 0. A column constant in train becomes 0 everywhere.
+        The fitted transform. The published Web30K preparation reads vali and test as well; here
+        train alone decides whether a column is logged, and a value below 0 of another split counts
+        as 0 in such a column. A column constant in train becomes 0 everywhere.
 
     Raises:
-        ConfigError: an unknown ``log``, a column that is not there, or an eps that is not positive.
+        ConfigError: an unknown ``log``, a column that does not exist, or an eps that is not > 0.
     """
-    _check(lists.width, log, never_log, negate, log_eps, std_eps)
+    if log not in ("never", "nonnegative", "skewed"):
+        raise ConfigError(f"transform.log={log}: choose one of never, nonnegative, skewed")
+    for name, columns in (("never_log", never_log), ("negate", negate)):
+        if wrong := [c for c in columns if not 0 <= c < lists.width]:
+            raise ConfigError(
+                f"transform.{name}: column {wrong[0]} is not there, the lists have columns 0 to "
+                f"{lists.width - 1}; choose another transform, such as transform=standardise"
+            )
+    for name, eps in (("log_eps", log_eps), ("std_eps", std_eps)):
+        if not eps > 0:
+            raise ConfigError(f"transform.{name}={eps}: give a number > 0")
     sign = np.ones(lists.width)
     sign[list(negate)] = -1.0
     shape = np.zeros(lists.width, np.int8)
     if log == "nonnegative":
-        low, high = _range(lists.features)
+        low, high = column_range(lists.features)
         shape[np.where(sign > 0, low, -high) >= 0] = _LOG
     elif log == "skewed":
         shape[_less_skewed_by_log(lists.features)] = _SIGNED_LOG
@@ -146,12 +153,15 @@ def fit_transform(
     constant = np.ones(lists.width, bool)
     first = np.full(lists.width, np.nan)
     for raw in _blocks(lists.features):
-        block = _reshape_in_threads(raw, shape, sign, log_eps)
+        block = _by_small_blocks(
+            lambda rows: _reshape(rows, shape, sign, log_eps), raw, np.empty(raw.shape)
+        )
         with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
             scaler.partial_fit(block)
         scaler.mean_ = np.nan_to_num(scaler.mean_)  # or it stays NaN when values come later
         unseen = np.flatnonzero(np.isnan(first))
-        first[unseen] = _first_values(block[:, unseen])
+        rows = (~np.isnan(block[:, unseen])).argmax(0)  # the first with a value
+        first[unseen] = block[rows, unseen]
         candidates = np.flatnonzero(constant)  # few after the first block
         part = block[:, candidates]
         constant[candidates] = ((part == first[candidates]) | np.isnan(part)).all(0)
@@ -165,35 +175,13 @@ def fit_transform(
     )
 
 
-def _check(
-    width: int,
-    log: str,
-    never_log: Sequence[int],
-    negate: Sequence[int],
-    log_eps: float,
-    std_eps: float,
-) -> None:
-    if log not in ("never", "nonnegative", "skewed"):
-        raise ConfigError(f"transform.log={log}: choose one of never, nonnegative, skewed")
-    for name, columns in (("never_log", never_log), ("negate", negate)):
-        wrong = [c for c in columns if not 0 <= c < width]
-        if wrong:
-            raise ConfigError(
-                f"transform.{name}: column {wrong[0]} is not there, the lists have columns 0 to "
-                f"{width - 1}; choose another transform, such as transform=standardise"
-            )
-    for name, eps in (("log_eps", log_eps), ("std_eps", std_eps)):
-        if not eps > 0:
-            raise ConfigError(f"transform.{name}={eps}: give a number > 0")
-
-
-def _blocks(features: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
+def _blocks(features: Floats) -> Iterator[Floats]:
     for start in range(0, len(features), _BLOCK):
         yield features[start : start + _BLOCK]
 
 
-def _range(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Least and largest value of each column; missing values do not count."""
+def column_range(features: Floats) -> tuple[Floats, Floats]:
+    """Least and largest value of each column, missing values aside; inf and -inf without any."""
     low = np.full(features.shape[1], np.inf, np.float32)
     high = np.full(features.shape[1], -np.inf, np.float32)
     for block in _blocks(features):
@@ -202,12 +190,7 @@ def _range(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[
     return low, high
 
 
-def _first_values(block: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The first value of each column that is not missing, NaN where there is none."""
-    return block[(~np.isnan(block)).argmax(0), np.arange(block.shape[1])]
-
-
-def _less_skewed_by_log(features: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _less_skewed_by_log(features: Floats) -> Flags:
     """Columns that sign(x) log(1 + |x|), an odd function, makes less skewed; sampled evenly."""
     step = max(1, len(features) // _SKEW_SAMPLE)
     sample = features[::step].T.astype(np.float64, order="C")
@@ -219,16 +202,11 @@ def _less_skewed_by_log(features: NDArray[np.float32]) -> NDArray[np.bool_]:
     return better
 
 
-def _signed_log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _signed_log(x: Doubles) -> Doubles:
     return np.sign(x) * np.log1p(np.abs(x))
 
 
-def _reshape(
-    features: NDArray[np.float32],
-    shape: NDArray[np.int8],
-    sign: NDArray[np.float64],
-    log_eps: float,
-) -> NDArray[np.float64]:
+def _reshape(features: Floats, shape: NDArray[np.int8], sign: Doubles, log_eps: float) -> Doubles:
     """``f(sign * x)`` of every column."""
     block = features * sign
     if (shape == _LOG).any():
@@ -243,29 +221,15 @@ def _reshape(
     return block
 
 
-def _reshape_in_threads(
-    features: NDArray[np.float32],
-    shape: NDArray[np.int8],
-    sign: NDArray[np.float64],
-    log_eps: float,
-) -> NDArray[np.float64]:
-    """The same, for many items."""
-    out = np.empty(features.shape)
+def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
+    """Write ``function(features)`` into ``out``, many rows in several threads, and return it."""
 
-    def work(rows: slice) -> None:
-        out[rows] = _reshape(features[rows], shape, sign, log_eps)
+    def work(start: int) -> None:
+        rows = slice(start, start + _SMALL_BLOCK)
+        out[rows] = function(features[rows])
 
-    _in_small_blocks(work, len(features))
-    return out
-
-
-def _in_small_blocks(work: Callable[[slice], None], items: int) -> None:
-    """Do the work of all items, many of them in several threads."""
-    blocks = [slice(start, start + _SMALL_BLOCK) for start in range(0, items, _SMALL_BLOCK)]
-    if len(blocks) < _MANY_BLOCKS:
-        for rows in blocks:
-            work(rows)
-        return
+    starts = range(0, len(features), _SMALL_BLOCK)
     with ThreadPoolExecutor(processors(), "transform") as pool:
-        for _ in pool.map(work, blocks):  # an error of a thread comes out here
-            pass
+        run: Any = map if len(starts) < _MANY_BLOCKS else pool.map
+        list(run(work, starts))  # an error of a thread comes out here
+    return out

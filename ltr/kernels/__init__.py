@@ -1,6 +1,11 @@
 """Compiled loops over the items of a list, for the CPU: NumPy arrays in, NumPy arrays out.
 
+Arguments of all kernels: ``lists``, the rows of the batch to compute, ``[lists]``; ``scores``,
+``labels`` and ``mask`` (True where an item exists), ``[batch, list]``; ``wanted``, whether to write
+the slopes. Results: ``value``, ``[batch]``, and ``slope`` by the scores, ``[batch, list]``, both
+written in place, the latter at real items.
+
 Numba compiles a kernel at its first call, for a few seconds, and keeps it on the disk for the next
-process. So whoever needs a kernel imports its module where it is called, not at the top. Kernels
-hold no lock of Python: threads run them side by side, see ``ltr.losses.fused``.
+process. So import the module of a kernel where it is called, not at the top. Kernels release
+Python's lock: threads run them side by side, see ``ltr.losses.fused``.
 """

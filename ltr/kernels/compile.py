@@ -1,4 +1,4 @@
-"""How kernels are compiled and kept on the disk, and functions that the compiler can vectorise."""
+"""Compile kernels and keep them on the disk; exp and log1p that the compiler can vectorise."""
 
 import logging
 import pickle
@@ -26,8 +26,8 @@ def keep(compiled: Any) -> Any:
     """Keep the machine code of a function of Numba for later processes, and return the function.
 
     Numba's own cache raises pickle's errors over a torn file, passes on the error of a full disk,
-    and runs whatever a damaged file holds. Here damage is noticed by a digest, what is damaged is
-    made again, and what cannot be written is not kept. Nor is it where no folder can be written.
+    and runs whatever a damaged file holds. Here a digest detects damage, damaged code is compiled
+    again, and without a writable folder or free space nothing is kept.
     """
     with suppress(RuntimeError):  # no folder for it
         compiled._cache = _Kept(compiled.py_func)
@@ -78,8 +78,8 @@ _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexd
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile ``function`` at its first call; kept on the disk where a folder can be written.
 
-    Numba looks for changes in the file of the function alone, not in those it calls. So what is
-    kept stands in a folder named by the text of all kernels.
+    Numba looks for changes in the file of the function alone, not in the functions it calls. So the
+    folder of kept code is named by the text of all kernels.
     """
     compiled = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy")(function)
     config: Any = numba.config

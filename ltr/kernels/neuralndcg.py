@@ -39,23 +39,17 @@ def neural_ndcg_lists(
     value: Vector,
     slope: Vector,
 ) -> None:
-    """Write ``value`` and, if it is wanted, ``slope`` of ``lists``.
+    """Write ``value``, f, and ``slope`` of ``lists``; the package describes the other arguments.
 
     Args:
-        lists: which rows of the batch, ``[lists]``.
-        scores: ``[batch, list]``, higher is better.
-        mask: ``[batch, list]``, True where an item exists.
         gain: g of each item, ``[batch, list]``. A list without gains is passed over.
         discount: d of each rank, ``[list]``.
         temperature: of NeuralSort.
         transposed: rows are scaled first, then columns.
         max_iter: the most iterations of the scaling.
         tol: the deviation of a sum from one at which a list stops.
-        tiny: smallest normal number of the dtype that is meant; what is below counts as 0.
-        kept: most entries of P that are kept in memory.
-        wanted: whether slopes are.
-        value: f, ``[batch]``, written.
-        slope: df/d scores, ``[batch, list]``, written at real items.
+        tiny: the smallest normal number of the scores' dtype; smaller numbers count as 0.
+        kept: the most entries of P that are kept in memory.
     """
     for i in lists:
         items = np.nonzero(mask[i])[0]
@@ -251,7 +245,7 @@ def _backward_sweep(
     column: Vector,
     weighted: Vector,
 ) -> None:
-    """From the slope of the column sums that ``u`` made to that of the row sums that made ``u``."""
+    """From the slope of the column sums after ``u`` to the slope of the row sums before ``u``."""
     column[:], weighted[:] = 0, 0
     sums, factors = np.empty(len(u)), np.zeros(len(u))
     for g in range(len(low)):
@@ -278,7 +272,7 @@ def _through_column(
     of_item: Vector,
     of_item_weighted: Vector,
 ) -> None:
-    """From the slope of v_j to that of the column sum that made it."""
+    """From the slope of v_j to the slope of its column sum."""
     slope_sums[j] = 0
     if new:
         slope_sums[j] = -slope_v[j] * v * v

@@ -3,9 +3,9 @@
 P[r, j] = softmax over j of w_r x_j - a_j, w_r = n + 1 - 2r, a_j = sum over i of |x_i - x_j|. Items
 stand in descending order of score, which makes P a band: with e_m = x_m - x_(m+1) >= 0 the logit of
 item j > r at rank r is that of item r less the sum over m from r to j - 1 of (2 (m - r) + 1) e_m,
-and likewise above, so that each row falls off on both sides of the diagonal and the borders of what
-does not underflow only ever move down. Four rows are kept and read with the borders of all four,
-which takes a third of the loads and stores; rows that fill up the last four are 0.
+and likewise above. So each row falls off on both sides of the diagonal, and the borders beyond
+which it underflows only move down. Four rows share their borders, which saves two thirds of the
+loads and stores; the rows that fill up the last four are 0.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ from ltr.kernels.compile import Places, Vector, exp, kernel
 
 @kernel
 def borders(x: Vector, a: Vector, cut: float) -> tuple[Places, Places]:
-    """The first item of each four rows that does not underflow, and where they start in the band.
+    """The first item of each four rows that does not underflow, and their start in the band.
 
-    Places have no sign, so that no index is looked at for counting from the end.
+    Places are unsigned: Numba then skips the test for indices that count from the end.
     """
     n = len(x)
     groups = (n + 3) // 4
@@ -71,7 +71,7 @@ def fill(
 def _softmax_rows(
     g: int, x: Vector, a: Vector, first: int, norm: Vector, band: Vector, at: int, count: int
 ) -> None:
-    """Write what does not underflow of the rows from 4 ``g`` on into ``band``."""
+    """Write the entries that do not underflow of the rows from 4 ``g`` on into ``band``."""
     n = len(x)
     for q in range(4):
         r = 4 * g + q
@@ -99,7 +99,7 @@ def rows_at(
     band: Vector,
     whole: bool,
 ) -> np.uint64:
-    """Where the rows from 4 ``g`` on stand in ``band``, computed again if only four are kept."""
+    """The place of the rows from 4 ``g`` on in ``band``; recomputed if only four are kept."""
     if whole:
         return start[g]
     count = (start[g + 1] - start[g]) // np.uint64(4)

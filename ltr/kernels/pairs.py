@@ -1,8 +1,7 @@
 """Sums over pairs of a list's items, and their slopes, in memory of one row of pairs.
 
-The items of a list are put in descending order of label, so that of the pairs y_i > y_j the
-partners of an item are those from the next grade on: no pair is visited in vain. Everything is
-float64.
+The items of a list are sorted by descending label: the partners of an item in pairs y_i > y_j are
+all items from the next grade on, so that no other pair is visited. Everything is float64.
 """
 
 import numpy as np
@@ -35,32 +34,21 @@ def pair_lists(
     value: Vector,
     slope: Vector,
 ) -> None:
-    """Write ``value`` and, if it is wanted, ``slope`` of ``lists``.
+    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
 
     value = sum over y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = own_i + |g_i - g_j|
     (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)).
 
     Args:
-        lists: which rows of the batch, ``[lists]``.
-        scores: s, ``[batch, list]``.
-        labels: y, ``[batch, list]``.
-        mask: ``[batch, list]``, True where an item exists.
-        own: ``[batch, list]``.
-        gain: g, ``[batch, list]``.
-        discount: d of each item, ``[batch, list]``.
-        ranks: r, ``[batch, list]``.
-        top: ``[batch, list]``, True where an item stands in front of the cutoff.
+        own, gain, discount, ranks: own, g, d and r of each item, ``[batch, list]``.
+        top: ``[batch, list]``, True where an item stands before the cutoff.
         steps: step at the distances 1, 2, ..., ``[list]``.
         factors: c, c_d and c_s.
-        counted: ``ALL`` pairs, those with ``ANY`` item in front of the cutoff, or with ``BOTH``.
-        ordered: False to sum over all j != i, whatever their labels, where i is in front of the
-            cutoff.
+        counted: ``ALL`` pairs, those with ``ANY`` item before the cutoff, or with ``BOTH``.
+        ordered: False to sum over all j != i, whatever their labels, for each i before the cutoff.
         cost: ``LOGISTIC``, ``HINGE``, ``SQUARED_HINGE`` or ``EXPONENTIAL``.
         sigma: > 0.
-        linear_from: where the exponential goes on as its tangent.
-        wanted: whether slopes are.
-        value: ``[batch]``, written.
-        slope: by the scores, ``[batch, list]``, written at real items.
+        linear_from: the difference from which the exponential continues as its tangent.
     """
     for i in lists:
         items = np.nonzero(mask[i])[0]

@@ -23,14 +23,10 @@ def approx_rank_lists(
     rank_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature).
 
     Args:
-        lists: which rows of the batch, ``[lists]``.
-        scores: ``[batch, list]``.
-        mask: ``[batch, list]``, True where an item exists.
         temperature: > 0.
-        ranks: ``[batch, list]``, written at real items unless backward.
-        weights: ``[batch, list]``, read backward.
-        slope: ``[batch, list]``, written at real items backward.
-        backward: which of the two.
+        ranks: ``[batch, list]``, written at real items unless ``backward``.
+        weights: ``[batch, list]``, read if ``backward``.
+        backward: write ``slope`` instead of ``ranks``.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
@@ -91,23 +87,17 @@ def expected_dcg_lists(
     value: Vector,
     slope: Vector,
 ) -> None:
-    """Write ``value`` and, if it is wanted, ``slope`` of ``lists``.
+    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
 
     value = sum over items j of g_j sum over ranks r of d_r p_j(r). The distributions after 0, 1,
     ... contests of one item are kept, at most n k numbers; the slope by the chance of a contest is
-    the distribution before it times what a rank lower then costs.
+    the distribution before it times the later cost of one rank lower.
 
     Args:
-        lists: which rows of the batch, ``[lists]``.
-        scores: ``[batch, list]``.
-        mask: ``[batch, list]``, True where an item exists.
         gain: g, ``[batch, list]``; items without gain are passed over.
         discount: d of each rank, ``[batch, list]``, 0 beyond ``k``.
         sigma: > 0, standard deviation of a score.
-        k: ranks beyond it are not followed.
-        wanted: whether slopes are.
-        value: ``[batch]``, written.
-        slope: by the scores, ``[batch, list]``, written at real items.
+        k: the last rank that is computed.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]

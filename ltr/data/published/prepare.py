@@ -1,12 +1,12 @@
-"""From a downloaded archive to a cache that is ready, with everything counted on the way."""
+"""Prepare a published data set: check and unpack its archive, fill the cache, count."""
 
 import hashlib
 import logging
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Report:
-    """What was found: tables to print, and everything that is not as published."""
+    """The tables to print, and everything that is not as published."""
 
     table: str
     differences: list[str]
@@ -49,69 +49,59 @@ def prepare(
     """Check and unpack an archive, split off vali where there is none, fill the cache, count.
 
     Args:
-        dataset: What is published, and what must be counted.
-        data_dir: The folder that holds the data sets.
-        cache_dir: The folder of the parsed arrays.
-        archive: The archive, or a folder with its files; None: the files are in place.
-        seed: Of the split of a train file that is published without vali, >= 0.
-        folds: Which folds to read and count, 1-based; "all": all. All are unpacked.
+        dataset: the set, with its published counts.
+        data_dir, cache_dir: the folders of all data sets and of the parsed arrays.
+        archive: the archive, or a folder with its files; None: the files are in place.
+        seed: of the split of a train file that is published without vali, >= 0.
+        folds: the folds to read and count, 1-based; "all": all. All are unpacked.
 
     Returns:
         The report; the caller prints its table and calls its ``check``.
 
     Raises:
-        DataError: the archive is not the official one, or damaged; the target folder is there with
-            other content; a file is missing or malformed; the disk is full.
-        ConfigError: a fold is not there, or the seed is not that of an earlier split.
+        DataError: the archive is not the official one, or damaged; the target folder holds other
+            files; a file is missing or malformed; the disk is full.
+        ConfigError: there is no such fold, or an earlier split has another seed.
     """
+    chosen = _chosen_folds(dataset, folds)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed={seed}: give a whole number >= 0")
+    data_dir = str(data_dir)
     try:
-        return _prepare(dataset, str(data_dir), str(cache_dir), archive, seed, folds)
+        folder = Path(data_dir).expanduser() / dataset.folder
+        if archive is not None:
+            _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
+        if not folder.is_dir():
+            raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
+        original = _split_once(dataset, folder, seed) if dataset.vali_share else ""
+        shared = ("name", "folder", "folds", "width", "labels", "max_grade", "regroup")
+        knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
+        knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
+        summaries: dict[Place, Summary] = {}
+        wrong: list[str] = []
+        for fold in chosen:
+            files = LetorFiles(**knobs, fold=fold)
+            files.check()
+            for split in SPLITS:
+                lists = files.split(split)
+                summaries[fold, split] = summarise(lists)
+                path, digest = files.path(split), lists.digest
+                if split == "train" and dataset.vali_share:
+                    path, digest = folder / ORIGINAL, original
+                ids = dataset.files.get(_inside(fold, split), ())
+                if digest and ids and not _is_official(path, digest, ids):
+                    wrong.append(f"{path} is not the official file")
     except OSError as error:  # a name that is too long, a folder that may not be read
         raise DataError(
             f"{error.filename or data_dir}: {error.strerror or error}; "
             "set data_dir, dataset.folder and archive to what can be read"
         ) from None
-
-
-def _prepare(
-    dataset: PublishedSet,
-    data_dir: str,
-    cache_dir: str,
-    archive: str | Path | None,
-    seed: int,
-    folds: Sequence[int] | int | str,
-) -> Report:
-    chosen = _chosen_folds(dataset, folds)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed={seed}: give a whole number >= 0")
-    folder = Path(data_dir).expanduser() / dataset.folder
-    if archive is not None:
-        _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
-    if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
-    original = ""
-    if dataset.vali_share:
-        original = _split_once(dataset, folder, seed)
-    summaries: dict[Place, Summary] = {}
-    wrong: list[str] = []
-    for fold in chosen:
-        files = _letor_files(dataset, folder.parent, Path(cache_dir).expanduser(), fold)
-        files.check()
-        for split in SPLITS:
-            lists = files.split(split)
-            summaries[fold, split] = summarise(lists)
-            path, digest = files.path(split), lists.digest
-            if split == "train" and dataset.vali_share:
-                path, digest = folder / ORIGINAL, original
-            ids = dataset.files.get(_inside(fold, split), ())
-            if digest and ids and not _is_official(path, digest, ids):
-                wrong.append(f"{path} is not the official file")
     wrong = differences(summaries, dataset.known) + wrong
     return Report(table(summaries, dataset.known), wrong, dataset.how_to_get(data_dir))
 
 
 def own_lists(folder: str | int | None, *, data_dir: str | Path) -> PublishedSet:
-    """A folder of anyone's lists as a set of which nothing is known; its folds are found.
+    """A folder of one's own lists as a set without published counts; its folds are found.
 
     Raises:
         ConfigError: no folder is named.
@@ -119,15 +109,10 @@ def own_lists(folder: str | int | None, *, data_dir: str | Path) -> PublishedSet
     if folder in (None, ""):
         raise ConfigError(f"give dataset.folder=NAME, the folder of your lists in {data_dir}")
     base = Path(str(data_dir)).expanduser() / str(folder)
-    try:
-        names = [path.name for path in base.iterdir()]
-    except OSError:  # ``prepare`` says why
-        names = []
-    found = (re.fullmatch(r"Fold([1-9][0-9]*)", name) for name in names)
-    numbers = {int(match[1]) for match in found if match}
     folds = 0
-    while folds + 1 in numbers:
-        folds += 1
+    with suppress(OSError):  # ``prepare`` names the error
+        while (base / f"Fold{folds + 1}").exists():
+            folds += 1
     return PublishedSet(name="letor", folder=str(folder), folds=folds)
 
 
@@ -147,23 +132,6 @@ def _inside(fold: int | None, split: str) -> str:
     return f"{split}.txt" if fold is None else f"Fold{fold}/{split}.txt"
 
 
-def _letor_files(
-    dataset: PublishedSet, data_dir: Path, cache_dir: Path, fold: int | None
-) -> LetorFiles:
-    return LetorFiles(
-        name=dataset.name,
-        folder=dataset.folder,
-        data_dir=data_dir,
-        cache_dir=cache_dir,
-        fold=fold,
-        folds=dataset.folds,
-        width=dataset.width,
-        labels=dataset.labels,
-        max_grade=dataset.max_grade,
-        regroup=dataset.regroup,
-    )
-
-
 def _unpack_once(dataset: PublishedSet, archive: Path, folder: Path) -> None:
     """Make ``folder`` from the archive, unless it is complete."""
     folds = range(1, dataset.folds + 1) or [None]
@@ -178,7 +146,7 @@ def _unpack_once(dataset: PublishedSet, archive: Path, folder: Path) -> None:
 
 
 def _complete(folder: Path, wanted: Sequence[str]) -> bool:
-    """True if all files are there; False if nothing is; an error in between."""
+    """True if all files are there, False if nothing is, else ``DataError``."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     missing = [path for path in wanted if not (folder / path).is_file()]
@@ -194,7 +162,7 @@ def _complete(folder: Path, wanted: Sequence[str]) -> bool:
 
 
 def _split_once(dataset: PublishedSet, folder: Path, seed: int) -> str:
-    """Split off vali where that is to be done; the SHA-256 of the original, "" if not known."""
+    """Split off vali unless there is one; return the SHA-256 of the original, "" if not known."""
     if not any((folder / name).is_file() for name in ("train.txt", ORIGINAL)):
         raise DataError(
             f"{folder / 'train.txt'}: no such file; {dataset.how_to_get(folder.parent)}"
@@ -228,7 +196,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_official(path: Path, digest: str, ids: Sequence[str]) -> bool:
-    """True if a file whose SHA-256 is ``digest`` has one of ``ids``, line ends aside.
+    """True if a file with the SHA-256 ``digest`` has one of ``ids``, line ends aside.
 
     An id of 40 digits is git's: the SHA-1 of the length and the content.
     """

@@ -1,7 +1,7 @@
 """Cut a vali file off a train file, by query: for Istella, which is published without vali.
 
-The original is kept as ``train.original.txt``; ``split.json``, written last, says how the two files
-were made. A run that is killed is simply made again.
+The original is kept as ``train.original.txt``; ``split.json``, written last, records how the two
+files were made. A killed split is made again.
 """
 
 import filecmp
@@ -32,12 +32,12 @@ def split_train(folder: Path, *, vali_share: float, seed: int) -> dict[str, Any]
     files keep the order of the lines.
 
     Args:
-        folder: Holds ``train.txt`` as published, or the work of an earlier call.
-        vali_share: Share of the queries that go to vali, in (0, 1).
-        seed: Of the split.
+        folder: holds ``train.txt`` as published, or the files of an earlier call.
+        vali_share: share of the queries that go to vali, in (0, 1).
+        seed: of the split.
 
     Returns:
-        What ``split.json`` records: the seed, the SHA-256 of the original, and the queries, rows
+        The content of ``split.json``: the seed, the SHA-256 of the original, and the queries, rows
         and bytes of each file.
 
     Raises:
@@ -84,19 +84,19 @@ def split_train(folder: Path, *, vali_share: float, seed: int) -> dict[str, Any]
 
 
 def _check_same(partial: Mapping[Path, Path]) -> None:
-    """Raise ``DataError`` if a file is there that a killed run of the same split has not left."""
+    """Raise ``DataError`` over a file that is not from a killed run of the same split."""
     for path, written in partial.items():
         if path.exists() and not filecmp.cmp(path, written, shallow=False):
             for part in partial.values():
                 part.unlink()
             raise DataError(
                 f"{path} is there, and not of this split of {ORIGINAL}; move it elsewhere, or "
-                f"delete it if it is of an earlier one"
+                "delete it if it is of an earlier one"
             )
 
 
 def _recorded(folder: Path, seed: int) -> dict[str, Any]:
-    """What an earlier call recorded, if it still holds."""
+    """The record of an earlier call, if it still holds."""
     record = folder / RECORD
     again = f"delete train.txt, vali.txt and {RECORD} there (not {ORIGINAL}) to split it again"
     try:
@@ -118,13 +118,9 @@ def _recorded(folder: Path, seed: int) -> dict[str, Any]:
 
 def _lines(path: Path, what: str) -> Iterator[tuple[bytes, bytes | None]]:
     """Every line with its query id; None for a line without an item."""
-    size = path.stat().st_size
-    with (
-        path.open("rb") as file,
-        tqdm(
-            desc=f"{what} {path.name}", total=size, unit="B", unit_scale=True, disable=None
-        ) as bar,
-    ):
+    text, size = f"{what} {path.name}", path.stat().st_size
+    bar = tqdm(desc=text, total=size, unit="B", unit_scale=True, disable=None)
+    with path.open("rb") as file, bar:
         for number, line in enumerate(file, 1):
             bar.update(len(line))
             words = line.split(None, 2)

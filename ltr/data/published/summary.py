@@ -1,16 +1,16 @@
-"""What lists hold, in numbers: for a table, and to compare with what must be counted."""
+"""Count the content of lists, for a table and to compare with the published counts."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from tabulate import tabulate
 
 from ltr.data.lists import Lists
 from ltr.data.published.archives import Known
+from ltr.data.transforms import column_range
 
-_BLOCK = 1 << 16  # items looked at together
 _FEW = 8  # up to so many different labels, each is counted
 
 Place = tuple[int | None, str]  # fold and split
@@ -18,32 +18,23 @@ Place = tuple[int | None, str]  # fold and split
 
 @dataclass(frozen=True)
 class Summary:
-    """Numbers of one split.
-
-    Attributes:
-        rows: Items.
-        lists: Lists.
-        empty: Lists without a relevant item.
-        labels: Number of items of each label.
-        shortest, mean, longest: Items of a list.
-        constant: Columns that hold one value, missing values aside.
-        missing: Values that do not fit float32.
-    """
+    """Numbers of one split."""
 
     rows: int
     lists: int
-    empty: int
-    labels: Mapping[float, int]
-    shortest: int
+    empty: int  # lists without a relevant item
+    labels: Mapping[float, int]  # number of items of each label
+    shortest: int  # items of a list
     mean: float
     longest: int
-    constant: int
-    missing: int
+    constant: int  # columns with a single value, missing values aside
+    missing: int  # values that do not fit float32
 
 
 def summarise(lists: Lists) -> Summary:
-    """Count what ``lists`` hold; features are read once, in blocks."""
+    """Count the content of ``lists``; features are read once, in blocks."""
     values, counts = np.unique(lists.labels, return_counts=True)
+    low, high = column_range(lists.features)
     return Summary(
         rows=lists.items,
         lists=len(lists),
@@ -52,23 +43,13 @@ def summarise(lists: Lists) -> Summary:
         shortest=int(lists.lengths.min()),
         mean=float(lists.lengths.mean()),
         longest=int(lists.lengths.max()),
-        constant=_constant_columns(lists.features),
+        constant=int((low >= high).sum()),  # greater where every value is missing
         missing=lists.missing,
     )
 
 
-def _constant_columns(features: NDArray[np.float32]) -> int:
-    low = np.full(features.shape[1], np.inf, np.float32)
-    high = -low
-    for start in range(0, len(features), _BLOCK):
-        block = features[start : start + _BLOCK]
-        low = np.fmin(low, np.fmin.reduce(block, axis=0))
-        high = np.fmax(high, np.fmax.reduce(block, axis=0))
-    return int((low >= high).sum())  # greater where every value is missing
-
-
 def differences(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> list[str]:
-    """Every count that is not as known, in words; splits that were not summarised do not count."""
+    """Every count that is not as published, in words; splits without a summary do not count."""
     found: list[str] = []
     for record in known:
         parts = _parts(summaries, record)
@@ -81,28 +62,26 @@ def differences(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> l
                 what = "empty lists" if name == "empty" else name
                 found.append(f"{_where(record)} has {counted[name]:,} {what}, not {must:,}")
         if record.labels is not None:
-            must_be = {float(grade): count for grade, count in enumerate(record.labels)}
-            is_now = _labels(parts)
+            must_be = Counter({float(grade): count for grade, count in enumerate(record.labels)})
+            is_now = sum((Counter(part.labels) for part in parts), Counter[float]())
             for grade in sorted(must_be | is_now):
-                if is_now.get(grade, 0) != must_be.get(grade, 0):
+                if is_now[grade] != must_be[grade]:
                     found.append(
-                        f"{_where(record)} has {is_now.get(grade, 0):,} items of grade {grade:g}, "
-                        f"not {must_be.get(grade, 0):,}"
+                        f"{_where(record)} has {is_now[grade]:,} items of grade {grade:g}, "
+                        f"not {must_be[grade]:,}"
                     )
     return found
 
 
 def table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
-    """Two tables: counts beside the known ones, and what else the splits hold."""
+    """Two tables: counts beside the published ones, and the rest of the summaries."""
     return f"{_counts_table(summaries, known)}\n\n{_contents_table(summaries)}"
 
 
 def _counts_table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
-    records = list(known)
-    listed = {(record.fold, record.splits) for record in records}
-    records += [
-        Known((split,), fold) for fold, split in summaries if (fold, (split,)) not in listed
-    ]
+    listed = {(record.fold, record.splits) for record in known}
+    places = [(fold, (split,)) for fold, split in summaries]
+    records = [*known, *(Known(place[1], place[0]) for place in places if place not in listed)]
     order = {place: number for number, place in enumerate(summaries)}
     rows: list[tuple[tuple[int, int], list[str]]] = []
     for record in records:
@@ -114,7 +93,7 @@ def _counts_table(summaries: Mapping[Place, Summary], known: Sequence[Known]) ->
         for name in ("rows", "lists", "empty"):
             row.append(f"{counted[name]:,}")
             if known:
-                row.append(_known_count(getattr(record, name)))
+                row.append("" if getattr(record, name) is None else f"{getattr(record, name):,}")
         last = max(order[record.fold, split] for split in record.splits)
         rows.append(((last, len(record.splits)), row))
     headers = ["fold", "split"]
@@ -151,21 +130,9 @@ def _counts(parts: Sequence[Summary]) -> dict[str, int]:
     return {name: sum(getattr(part, name) for part in parts) for name in ("rows", "lists", "empty")}
 
 
-def _labels(parts: Sequence[Summary]) -> dict[float, int]:
-    labels: dict[float, int] = {}
-    for part in parts:
-        for label, count in part.labels.items():
-            labels[label] = labels.get(label, 0) + count
-    return labels
-
-
 def _where(record: Known) -> str:
     splits = "+".join(record.splits)
     return splits if record.fold is None else f"Fold{record.fold} {splits}"
-
-
-def _known_count(count: int | None) -> str:
-    return "" if count is None else f"{count:,}"
 
 
 def _tabulate(rows: list[list[str]], headers: list[str]) -> str:

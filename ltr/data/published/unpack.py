@@ -1,8 +1,8 @@
-"""Check an archive and unpack the files that are wanted from it, and nothing else.
+"""Check an archive and unpack the wanted files, and nothing else.
 
-Files are written under the names that are wanted, never under those the archive gives, into a
-folder ``.NAME.unpacking`` beside the target that is renamed when it is complete. So nothing can be
-written elsewhere, nothing is overwritten, and a killed run leaves no half of a target behind.
+Files are written under the wanted names, never under those in the archive, into a folder
+``.NAME.unpacking`` beside the target that is renamed when it is complete. So nothing can be written
+elsewhere, nothing is overwritten, and a killed run leaves no half of a target behind.
 """
 
 import gzip
@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import IO, NoReturn
+from typing import IO, cast
 
 from tqdm import tqdm
 
 from ltr.errors import DataError
 
 _CHUNK = 1 << 20
-_FOLDER_DEPTH = 3  # how deep the files may lie in a folder given as archive
+_FOLDER_DEPTH = 3  # of the files in a folder given as archive
 _DAMAGED = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -34,25 +34,16 @@ _DAMAGED = (
     zlib.error,
     lzma.LZMAError,
     EOFError,
-    NotImplementedError,  # how zipfile calls a compression that it does not know
+    NotImplementedError,  # zipfile's word for a compression that it does not know
 )
 _SCRATCH = ".rar"  # the folder into which a program unpacks all of a .rar
 _RAR = b"Rar!\x1a\x07"
-# What can read .rar, with its arguments for: into folder {into}, file {file}.
-_RAR_TOOLS = (
-    (
-        "unar",
-        "-quiet",
-        "-force-overwrite",
-        "-no-directory",
-        "-output-directory",
-        "{into}",
-        "{file}",
-    ),
-    ("7zz", "x", "-y", "-bd", "-o{into}", "{file}"),
-    ("7z", "x", "-y", "-bd", "-o{into}", "{file}"),
-    ("unrar", "x", "-y", "-p-", "{file}", "{into}/"),
-    ("bsdtar", "-x", "-f", "{file}", "-C", "{into}"),
+_RAR_TOOLS = (  # programs that can read .rar
+    "unar -quiet -force-overwrite -no-directory -output-directory {into} {file}",
+    "7zz x -y -bd -o{into} {file}",
+    "7z x -y -bd -o{into} {file}",
+    "unrar x -y -p- {file} {into}/",
+    "bsdtar -x -f {file} -C {into}",
 )
 
 Member = tuple[str, int, Callable[[], IO[bytes]]]  # name, bytes, how to open it
@@ -62,13 +53,13 @@ def check_archive(archive: Path, *, size: int | None, sha256: str, page: str) ->
     """Check the length and the SHA-256 of a file, with a progress bar.
 
     Args:
-        archive: The file.
-        size: The bytes it must have; None: any.
-        sha256: What its content must give; "": anything.
-        page: Where to get it, for the message.
+        archive: the file.
+        size: the bytes that it must have; None: any.
+        sha256: of its content; "": any.
+        page: the address of its download, for the message.
 
     Raises:
-        DataError: there is no such file, or it is another one.
+        DataError: the file is missing, or another one.
     """
     again = f"download it again from {page}" if page else "download it again"
     if not archive.is_file():
@@ -79,10 +70,9 @@ def check_archive(archive: Path, *, size: int | None, sha256: str, page: str) ->
         raise DataError(f"{archive} has {found:,} bytes, not {size:,}: it is {what}; {again}")
     if sha256:
         digest = hashlib.sha256()
-        with archive.open("rb") as file, _progress(f"checking {archive.name}", found) as bar:
-            while chunk := file.read(_CHUNK):
+        with archive.open("rb") as file:
+            for chunk in _chunks(file, f"checking {archive.name}", found):
                 digest.update(chunk)
-                bar.update(len(chunk))
         if digest.hexdigest() != sha256:
             raise DataError(
                 f"{archive} has the SHA-256 {digest.hexdigest()}, not {sha256}: "
@@ -95,9 +85,9 @@ def unpack(archive: Path, target: Path, wanted: Sequence[str]) -> None:
     """Unpack the files ``wanted`` of a .zip, .tar (compressed or not), .rar or folder.
 
     Args:
-        archive: The file or folder. The files may lie in any one folder of it.
-        target: The folder to make; it must not be there, or be empty.
-        wanted: Paths inside ``target``, such as ``Fold1/train.txt``.
+        archive: the file or folder. The files may lie in any one folder of it.
+        target: the folder to make; it must be missing or empty.
+        wanted: paths inside ``target``, such as ``Fold1/train.txt``.
 
     Raises:
         DataError: a file is missing or there twice, a name or a link in the archive leads out of
@@ -124,7 +114,7 @@ def unpack(archive: Path, target: Path, wanted: Sequence[str]) -> None:
 
 
 def _failure(archive: Path, target: Path, error: OSError) -> DataError:
-    if error.errno is None:  # how bz2 calls damage
+    if error.errno is None:  # bz2's error for damage
         return DataError(f"{archive}: damaged, {error}; download it again")
     return DataError(
         f"unpacking {archive} into {target}: {error.strerror or error}; "
@@ -133,7 +123,7 @@ def _failure(archive: Path, target: Path, error: OSError) -> DataError:
 
 
 def _remove_leftover(unpacking: Path, wanted: Sequence[str]) -> None:
-    """Remove what a killed run left; a folder that holds anything else is somebody's own."""
+    """Remove the folder of a killed run; refuse one that holds other files."""
     if not os.path.lexists(unpacking):
         return
     ours = {*wanted, *(str(parent) for path in wanted for parent in Path(path).parents)}
@@ -147,7 +137,7 @@ def _remove_leftover(unpacking: Path, wanted: Sequence[str]) -> None:
 
 
 def _copy(members: Iterable[Member], archive: Path, folder: Path, wanted: Sequence[str]) -> None:
-    if isinstance(members, list):  # the sizes are known before anything is read
+    if isinstance(members, list):  # all sizes are known
         total = sum(size for name, size, _ in members if _which(name, wanted))
         check_space(folder, total, what=f"unpack {archive}")
     where: dict[str, str] = {}  # wanted path -> the member it came from
@@ -160,14 +150,8 @@ def _copy(members: Iterable[Member], archive: Path, folder: Path, wanted: Sequen
         where[path] = name
         check_space(folder, size, what=f"unpack {name}")
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        with (
-            open_member() as source,
-            (folder / path).open("wb") as file,
-            _progress(f"unpacking {path}", size) as bar,
-        ):
-            while chunk := source.read(_CHUNK):
-                file.write(chunk)
-                bar.update(len(chunk))
+        with open_member() as source, (folder / path).open("wb") as file:
+            file.writelines(_chunks(source, f"unpacking {path}", size))
     if missing := [path for path in wanted if path not in where]:
         raise DataError(f"{archive} does not hold {', '.join(missing)}; give the official archive")
     if len({name.removesuffix(path) for path, name in where.items()}) > 1:
@@ -176,7 +160,7 @@ def _copy(members: Iterable[Member], archive: Path, folder: Path, wanted: Sequen
 
 
 def _which(name: str, wanted: Sequence[str]) -> str | None:
-    """The wanted path that a member is, in whatever folder."""
+    """The wanted path of a member, in whatever folder it lies."""
     return next((path for path in wanted if f"/{name}".endswith(f"/{path}")), None)
 
 
@@ -191,7 +175,7 @@ def check_space(folder: Path, size: int, *, what: str) -> None:
 
 
 def _members(archive: Path, scratch: Path, stack: ExitStack) -> Iterable[Member]:
-    """The files of an archive, none of which leads out of it; a list where that is cheap."""
+    """The files of an archive, none of which leads out of it; a list if all sizes are known."""
     if archive.is_dir():
         return _folder_members(archive)
     with archive.open("rb") as file:
@@ -217,12 +201,9 @@ def _folder_members(folder: Path) -> list[Member]:
             path = Path(root) / name
             if path.is_file():
                 size = path.stat().st_size
-                members.append(((inside / name).as_posix(), size, partial(_open_file, path)))
+                content = cast(Callable[[], IO[bytes]], partial(path.open, "rb"))
+                members.append(((inside / name).as_posix(), size, content))
     return members
-
-
-def _open_file(path: Path) -> IO[bytes]:
-    return path.open("rb")
 
 
 def _zip_members(archive: Path, file: zipfile.ZipFile) -> list[Member]:
@@ -242,33 +223,23 @@ def _tar_members(archive: Path, file: tarfile.TarFile) -> Iterator[Member]:
     for member in file:  # in the file's order: a compressed one cannot go back cheaply
         _check_name(archive, member.name)
         if member.isfile():
-            yield member.name, member.size, partial(_open_in_tar, file, member)
+            content = cast(Callable[[], IO[bytes]], partial(file.extractfile, member))
+            yield member.name, member.size, content
         elif not member.isdir():
             raise _refusal(archive, member.name, "is a link or a device")
     while file.fileobj is not None and file.fileobj.read(_CHUNK):
         pass  # the checksum of a compressed archive stands at its end
 
 
-def _open_in_tar(file: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = file.extractfile(member)
-    assert content is not None  # it is a file
-    return content
-
-
 def _rar_members(archive: Path, scratch: Path) -> list[Member]:
     """Unpack with a program, since Python has no reader for .rar."""
-    tools = [tool for tool in _RAR_TOOLS if shutil.which(tool[0])]
-    if not tools:
-        raise DataError(
-            f"{archive} is a .rar file, which Python cannot read; install one of "
-            f"{', '.join(tool[0] for tool in _RAR_TOOLS)}, or unpack it yourself and give "
-            "archive=FOLDER"
-        )
+    tools = {tool.split()[0]: tool for tool in _RAR_TOOLS}
     complaints = []
-    for tool in tools:
+    for name in filter(shutil.which, tools):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        command = [part.format(into=scratch.resolve(), file=archive.resolve()) for part in tool]
+        places = {"into": scratch.resolve(), "file": archive.resolve()}
+        command = [part.format(**places) for part in tools[name].split()]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode == 0:
             for path in scratch.rglob("*"):
@@ -276,7 +247,12 @@ def _rar_members(archive: Path, scratch: Path) -> list[Member]:
                     raise _refusal(archive, path.name, "is a link")
             return _folder_members(scratch)
         said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
-        complaints.append(f"{tool[0]}: {said[-200:]}")
+        complaints.append(f"{name}: {said[-200:]}")
+    if not complaints:
+        raise DataError(
+            f"{archive} is a .rar file, which Python cannot read; install one of "
+            f"{', '.join(tools)}, or unpack it yourself and give archive=FOLDER"
+        )
     raise DataError(
         f"{archive}: {'; '.join(complaints)}; download it again, or unpack it yourself and give "
         "archive=FOLDER"
@@ -295,5 +271,9 @@ def _refusal(archive: Path, name: str, why: str) -> DataError:
     )
 
 
-def _progress(text: str, size: int) -> "tqdm[NoReturn]":
-    return tqdm(desc=text, total=size, unit="B", unit_scale=True, disable=None, leave=False)
+def _chunks(file: IO[bytes], text: str, size: int) -> Iterator[bytes]:
+    """The content of a file of ``size`` bytes, behind a progress bar."""
+    with tqdm(desc=text, total=size, unit="B", unit_scale=True, disable=None, leave=False) as bar:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+            bar.update(len(chunk))
