@@ -86,3 +86,27 @@ def test_a_full_disk_is_gone_on_without(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_gone_on_without(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     run(tmp_path, NO_FOLDER)
+
+
+SLOPES = """
+import hashlib, torch
+from ltr.losses import lambdarank_loss
+
+torch.set_num_threads(1)
+scores = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+labels = (torch.arange(320).reshape(8, 40) * 7 % 5).double()
+scores.requires_grad_()
+lambdarank_loss(scores, labels, torch.ones(8, 40).bool()).sum().backward()
+print(hashlib.sha256(scores.grad.numpy().tobytes()).hexdigest())
+"""
+
+
+def test_kept_code_gives_the_bits_of_the_process_that_compiled_it(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, again = (
+        subprocess.run(
+            [sys.executable, "-c", SLOPES], env=env, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    )
+    assert first == again

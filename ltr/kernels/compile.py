@@ -75,13 +75,22 @@ _FILES = sorted(Path(__file__).parent.glob("*.py"))
 _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()[:16]
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As ``kernel``, for what other kernels call: it is compiled into each of them.
+
+    Compiled once more by itself, it would round otherwise, and which of the two runs would depend
+    on what was loaded from the disk.
+    """
+    return kernel(function, forceinline=True)
+
+
+def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile ``function`` at its first call; kept on the disk where a folder can be written.
 
     Numba looks for changes in the file of the function alone, not in the functions it calls. So the
     folder of kept code is named by the text of all kernels.
     """
-    compiled = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy")(function)
+    compiled = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", **options)(function)
     config: Any = numba.config
     usual = config.CACHE_DIR
     config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
@@ -91,7 +100,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         config.CACHE_DIR = usual
 
 
-@kernel
+@part
 def exp(x: float) -> float:
     """e to the ``x``, for x from -708 to 700, to 13 digits: 2^n times a polynomial.
 
@@ -114,7 +123,7 @@ def exp(x: float) -> float:
     return p * np.int64((np.int64(np.int32(n)) + 1023) << 52).view(np.float64)
 
 
-@kernel
+@part
 def log1p(x: float) -> float:
     """log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
 

@@ -10,7 +10,7 @@ pass over the rows, ``_backward_sweep``, adds one iteration's share to all of th
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Places, Rows, Vector, kernel
+from ltr.kernels.compile import Flags, Places, Rows, Vector, kernel, part
 from ltr.kernels.neuralsort_band import (
     add,
     add_slope_of_spread,
@@ -71,7 +71,7 @@ def neural_ndcg_lists(
             slope[i, items[j]] = slope_x[j] / temperature
 
 
-@kernel
+@part
 def _sorted_list(
     x: Vector,
     a: Vector,
@@ -190,7 +190,7 @@ def _sorted_list(
     return value
 
 
-@kernel
+@part
 def _forward_sweep(
     x: Vector,
     a: Vector,
@@ -228,7 +228,7 @@ def _forward_sweep(
     return largest
 
 
-@kernel
+@part
 def _backward_sweep(
     x: Vector,
     a: Vector,
@@ -261,7 +261,7 @@ def _backward_sweep(
         add(g, band, at, factors, column, weighted, low, start)
 
 
-@kernel
+@part
 def _through_column(
     j: int,
     slope_sums: Vector,

@@ -10,10 +10,10 @@ loads and stores; the rows that fill up the last four are 0.
 
 import numpy as np
 
-from ltr.kernels.compile import Places, Vector, exp, kernel
+from ltr.kernels.compile import Places, Vector, exp, part
 
 
-@kernel
+@part
 def borders(x: Vector, a: Vector, cut: float) -> tuple[Places, Places]:
     """The first item of each four rows that does not underflow, and their start in the band.
 
@@ -39,7 +39,7 @@ def borders(x: Vector, a: Vector, cut: float) -> tuple[Places, Places]:
     return low, start
 
 
-@kernel
+@part
 def fill(
     x: Vector,
     a: Vector,
@@ -67,7 +67,7 @@ def fill(
         add(g, band, at, ones, column, weighted, low, start)
 
 
-@kernel
+@part
 def _softmax_rows(
     g: int, x: Vector, a: Vector, first: int, norm: Vector, band: Vector, at: int, count: int
 ) -> None:
@@ -88,7 +88,7 @@ def _softmax_rows(
             band[row + k] = norm[r] * exp(max(logit, -708.0))
 
 
-@kernel
+@part
 def rows_at(
     g: int,
     x: Vector,
@@ -107,7 +107,7 @@ def rows_at(
     return np.uint64(0)
 
 
-@kernel
+@part
 def dots(
     g: int, p: Vector, at: int, weights: Vector, low: Places, start: Places, sums: Vector
 ) -> None:
@@ -126,7 +126,7 @@ def dots(
     sums[4 * g], sums[4 * g + 1], sums[4 * g + 2], sums[4 * g + 3] = s0, s1, s2, s3
 
 
-@kernel
+@part
 def add(
     g: int,
     p: Vector,
@@ -151,7 +151,7 @@ def add(
         weighted[first + k] += w0 * p0 + w1 * p1 + w2 * p2 + w3 * p3
 
 
-@kernel
+@part
 def spread(x: Vector, a: Vector) -> None:
     """a_j = sum over i of |x_i - x_j|, by runs of equal scores, which get equal sums."""
     n, total, above = len(x), x.sum(), 0.0
@@ -167,7 +167,7 @@ def spread(x: Vector, a: Vector) -> None:
         first = end
 
 
-@kernel
+@part
 def add_slope_of_spread(x: Vector, slope_a: Vector, slope_x: Vector) -> None:
     n, total, above = len(x), slope_a.sum(), 0.0
     first = 0

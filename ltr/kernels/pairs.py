@@ -6,7 +6,7 @@ all items from the next grade on, so that no other pair is visited. Everything i
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, log1p
+from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, log1p, part
 
 LOGISTIC, HINGE, SQUARED_HINGE, EXPONENTIAL = range(4)
 ALL, ANY, BOTH = range(3)
@@ -61,7 +61,7 @@ def pair_lists(
         )  # fmt: skip
 
 
-@kernel
+@part
 def _next_grade(y: Vector) -> Rows:
     """For each item of descending labels the first with a lower one."""
     n = len(y)
@@ -71,7 +71,7 @@ def _next_grade(y: Vector) -> Rows:
     return lower
 
 
-@kernel
+@part
 def _one_list(
     s: Vector,
     lower: Rows,
@@ -126,7 +126,7 @@ def _one_list(
     return value
 
 
-@kernel
+@part
 def _weigh(
     w: Vector,
     own: float,
@@ -153,7 +153,7 @@ def _weigh(
             w[j] = own + abs(gain - gains[j]) * change
 
 
-@kernel
+@part
 def _logistic(w: Vector, s: float, others: Vector, sigma: float, push: Vector) -> float:
     """Sum of w log(1 + exp(-z)), z = sigma (s - others); ``push`` is its slope by s - others."""
     value = 0.0
@@ -168,7 +168,7 @@ def _logistic(w: Vector, s: float, others: Vector, sigma: float, push: Vector) -
     return value
 
 
-@kernel
+@part
 def _hinge(w: Vector, s: float, others: Vector, squared: bool, push: Vector) -> float:
     """Sum of w max(0, 1 - (s - others)), or of its square, and the slope."""
     value = 0.0
@@ -181,7 +181,7 @@ def _hinge(w: Vector, s: float, others: Vector, squared: bool, push: Vector) -> 
     return value
 
 
-@kernel
+@part
 def _exponential(w: Vector, s: float, others: Vector, linear_from: float, push: Vector) -> float:
     """Sum of w exp(others - s), beyond ``linear_from`` of its tangent, and the slope."""
     value = 0.0

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel
+from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, part
 
 
 @kernel
@@ -41,7 +41,7 @@ def approx_rank_lists(
                 ranks[b, items[i]] = found[i]
 
 
-@kernel
+@part
 def _ranks(s: Vector) -> Vector:
     n = len(s)
     ranks = np.ones(n)
@@ -58,7 +58,7 @@ def _ranks(s: Vector) -> Vector:
     return ranks
 
 
-@kernel
+@part
 def _slopes(s: Vector, weights: Vector) -> Vector:
     n = len(s)
     slopes = np.zeros(n)
@@ -117,7 +117,7 @@ def expected_dcg_lists(
             slope[b, items[i]] = slopes[i] / (sigma * math.sqrt(2.0))
 
 
-@kernel
+@part
 def _expected(s: Vector, j: int, found: Vector, costs: Vector) -> float:
     """Expected discount of item j; fills ``found`` with its ranks' chances after each contest."""
     n, width = len(s), len(costs) - 1
@@ -143,7 +143,7 @@ def _expected(s: Vector, j: int, found: Vector, costs: Vector) -> float:
     return total
 
 
-@kernel
+@part
 def _add_slopes(
     s: Vector, j: int, gain: float, found: Vector, costs: Vector, slopes: Vector
 ) -> None:
