@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from ltr.console.configs import CONFIGS  # noqa: E402
-from ltr.console.resolvers import register_resolvers  # noqa: E402
+from ltr.console.folders import register_resolvers  # noqa: E402
 from ltr.data.lists import Lists  # noqa: E402
 
 torch.set_num_threads(1)

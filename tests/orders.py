@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ltr.compare.order import Order as CompareOrder
 from ltr.compare.order import compare_order
-from ltr.console.mistakes import typed
+from ltr.console.compose import typed
 from ltr.search.order import Order as SearchOrder
 from ltr.search.order import search_order
 from ltr.tables.spec import Order as TableOrder

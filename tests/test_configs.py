@@ -7,7 +7,8 @@ from conftest import compose
 from omegaconf import OmegaConf
 
 from ltr.console.configs import CONFIGS
-from ltr.experiment.build import build, make_dataset
+from ltr.experiment.build import build
+from ltr.experiment.parts import make_dataset
 from ltr.experiment.run import run
 
 

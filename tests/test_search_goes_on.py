@@ -110,7 +110,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
 
     def stopped() -> None:
@@ -140,7 +140,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
     save = torch.save
 
@@ -168,7 +168,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
 def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    caplog.set_level(logging.INFO, "ltr.experiment.run")
     small = [*small, "epochs=40", "trials=3", "pruner=none"]
     process = subprocess.Popen(command(*small), stdout=subprocess.DEVNULL)
     place = tmp_path / "out/search/mine/trials/0001"

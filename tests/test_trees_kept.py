@@ -12,7 +12,7 @@ import torch
 from conftest import compose, make_lists
 from made_trees import KINDS, LIBRARIES, booster_of, needed, order_of, reading, tensors, train
 
-from ltr.console.mistakes import typed
+from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept

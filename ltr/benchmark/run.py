@@ -28,7 +28,7 @@ from ltr.benchmark import (
 from ltr.benchmark.compare import Comparison, Plan, Row
 from ltr.benchmark.work import Case
 from ltr.errors import ConfigError
-from ltr.experiment.results import commit, versions
+from ltr.experiment.provenance import commit, versions
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from ltr.compare.report import Findings, text
 from ltr.compare.runs import find_runs
 from ltr.compare.systems import System, group, values_of
 from ltr.errors import ConfigError
-from ltr.experiment.places import mixed
-from ltr.experiment.results import short_commit
+from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
 from ltr.whole import make_folder, write_whole

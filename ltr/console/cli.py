@@ -17,10 +17,10 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra
+from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.ending import ending, one_line
-from ltr.console.mistakes import explain
-from ltr.console.resolvers import register_resolvers
+from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 

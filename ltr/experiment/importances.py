@@ -8,7 +8,7 @@ import torch
 from omegaconf import DictConfig
 from tabulate import tabulate
 
-from ltr.console.resolvers import register_resolvers
+from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.kept import load_kept

@@ -65,7 +65,7 @@ def search_order(cfg: DictConfig) -> Order:
     Raises:
         ConfigError: a value is wrong, or is nothing that a search can have.
 
-    >>> from ltr.console.mistakes import typed
+    >>> from ltr.console.compose import typed
     >>> search_order(typed("search", ["space.optimizer.lr=[float,1e-4,0.1,log]"])).changes
     {'optimizer.lr': ['float', 0.0001, 0.1, 'log']}
     """

@@ -7,8 +7,8 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.compose import run_config
 from ltr.console.keys import Kind, without
-from ltr.console.mistakes import run_config
 from ltr.errors import ConfigError
 from ltr.search.order import Order
 from ltr.search.space import Range, Space, chosen_space

@@ -15,9 +15,9 @@ from optuna.trial import TrialState
 from ltr.console.ending import is_full
 from ltr.errors import CheckpointError, DataError, LTRError, OutputError
 from ltr.experiment.build import build
-from ltr.experiment.fit import fit
 from ltr.experiment.identity import code_digest
 from ltr.experiment.labels import settle
+from ltr.experiment.run import fit
 from ltr.search.check import read_lists
 from ltr.search.claims import REACHED, Claim
 from ltr.search.plan import Plan, Repeat

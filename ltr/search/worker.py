@@ -7,8 +7,8 @@ if __name__ == "__main__":
 
 import sys
 
+from ltr.console.compose import typed
 from ltr.console.ending import ending
-from ltr.console.mistakes import typed
 from ltr.search.order import search_order
 from ltr.search.plan import make_plan
 from ltr.search.study import folder_of, open_study
