@@ -232,7 +232,7 @@ def command(*args: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_takes_names_with_and_without_brackets(files: tuple[Path, Path]) -> None:
     scores, data = files
-    got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=[map]")
+    got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=map")
     assert got.returncode == 0, got.stderr
     assert cells(got.stdout)["metric"] == ["trec", "paper"]
     got = command(f"scores={scores}", f"data={data}", "metrics_as=[trec,papre]")

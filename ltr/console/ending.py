@@ -1,4 +1,4 @@
-"""How a command ends: at most one line on stderr and an exit status, no traceback but for bugs.
+"""End a command with one line on stderr and an exit status; keep the log through a full disk.
 
 Importing this must stay cheap: every command does so first.
 """
@@ -27,13 +27,13 @@ _REMEDIES = (
 
 @contextmanager
 def ending(stopped: str = "") -> Iterator[None]:
-    """Around the work of a command: end the process as a user expects.
+    """Around the work of a command: turn errors into one line and an exit status.
 
-    Exit status 2 is a mistake of the user or a disk that is full, 128 + the signal a stop. Any
-    other error is a bug and keeps its traceback.
+    Status 2 is a mistake of the user or a full disk, 128 + the signal a stop. Any other error is a
+    bug and keeps its traceback.
 
     Args:
-        stopped: what to say after a stop.
+        stopped: the line to print after a stop.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def ending(stopped: str = "") -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str | None:
-    """What a user can mend, in one line with the remedy; None for a bug.
+    """An error that a user can mend, in one line with the remedy; None for a bug.
 
     >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
     'outputs/xxxxxxxxx: File name too long; give a shorter name'
@@ -78,7 +78,7 @@ def one_line(error: BaseException) -> str | None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it says that no more can be written to the disk."""
+    """Whether the disk is full."""
     below: BaseException | None = error
     while below is not None and not isinstance(below, OSError):
         below = below.__cause__
@@ -96,7 +96,7 @@ def _is_memory(error: BaseException) -> bool:
 
 
 def _close_stdout() -> None:
-    """Drop what cannot be written: at the exit Python would try again, and say so."""
+    """Drop what cannot be written: at the exit Python would try again and print an error."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -104,10 +104,10 @@ def _close_stdout() -> None:
 
 
 class LogFile(logging.FileHandler):
-    """A file handler that says once that its file cannot be written, and then is silent."""
+    """The handler of ``train.log``: warns once where it cannot be written, and then is silent."""
 
     def __init__(self, filename: str) -> None:
-        """The file is opened with the first line."""
+        """Open the file with the first line."""
         super().__init__(filename, encoding="utf-8", delay=True)
         self._lost = False
 
@@ -120,14 +120,14 @@ class LogFile(logging.FileHandler):
                 self._lose(error)
 
     def flush(self) -> None:
-        """As ``FileHandler``; a disk that is full raises nothing."""
+        """As ``FileHandler``; a full disk raises nothing."""
         try:
             super().flush()
         except OSError as error:
             self._lose(error)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """What ``emit`` calls within an exception."""
+        """Called by ``emit`` within an exception."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self._lose(error)
@@ -136,13 +136,13 @@ class LogFile(logging.FileHandler):
 
     def _lose(self, error: OSError) -> None:
         if self.stream is not None:
-            # what is still buffered would be written when the stream is closed, and fail again
+            # the buffer would be written when the stream is closed, and fail again
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
         if not self._lost:
             self._lost = True
             print(
-                f"warning: {self.baseFilename} cannot be written ({error.strerror}): what is said "
-                "from here on is on stderr only",
+                f"warning: {self.baseFilename} cannot be written ({error.strerror}): from here "
+                "on the log is on stderr only",
                 file=sys.stderr,
             )

@@ -1,6 +1,5 @@
 """Build an experiment from a composed config; every part is checked before data is read."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -94,10 +93,11 @@ def build(cfg: DictConfig) -> Experiment:
 
 
 def _check_objective(
-    model: functools.partial[nn.Module], loss: Loss | None, settings: Settings
+    model: Callable[[int], nn.Module], loss: Loss | None, settings: Settings
 ) -> None:
     """Try boosted trees with what they boost with; other models need a loss."""
-    if isinstance(model.func, type) and issubclass(model.func, BoostedTrees):
+    made = getattr(model, "func", None)
+    if isinstance(made, type) and issubclass(made, BoostedTrees):
         trees = model(2)
         assert isinstance(trees, BoostedTrees)
         check_trees(trees, loss, settings)
