@@ -39,12 +39,10 @@ def main(name: str | None = None) -> None:
 
         print(f"ltr {__version__}")
     else:
-        import difflib
+        from ltr.console.configs import hint
 
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        meant = f" (did you mean {close[0]}?)" if close else ""
-        known = ", ".join(COMMANDS)
-        print(f"error: {name}: no such command; it is one of {known}{meant}", file=sys.stderr)
+        known = ", ".join(COMMANDS) + hint(name, COMMANDS)
+        print(f"error: {name}: no such command; it is one of {known}", file=sys.stderr)
         sys.exit(2)
 
 

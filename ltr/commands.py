@@ -97,9 +97,11 @@ def importances(cfg: DictConfig) -> None:
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
     """Print all losses, or one in full."""
+    from ltr.console.values import flag
     from ltr.experiment.loss_commands import all_losses, details
 
-    print(all_losses(markdown=cfg.markdown) if cfg.name is None else details(str(cfg.name)))
+    markdown = flag(cfg, "markdown")
+    print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
 
 
 @command("check_loss")

@@ -45,6 +45,11 @@ def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
     assert named["rmse"][3] == "levels=5"
 
 
+def test_a_flag_is_true_or_false(capsys, monkeypatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "markdown=maybe")
+    assert (code, out, err) == (2, "", "error: markdown=maybe: write true or false\n")
+
+
 def test_the_plain_table_has_the_same(capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch)
     assert (code, out) == (0, all_losses() + "\n")

@@ -9,7 +9,7 @@ from ltr.experiment.identity import _CODE
 
 LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
-    "__main__": {"", "commands", "training"},
+    "__main__": {"", "commands", "console", "training"},
     "commands": {
         "training",
         "console",

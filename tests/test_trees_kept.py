@@ -126,8 +126,8 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     for wrong, message in (
         ("top=many", "top=many: give a whole number >= 0"),
         ("depth=2", "depth: no such key; the keys are run, top, write"),
-        ("write=", "write=: that is no folder"),
-        (f"write={tmp_path / 'none' / 'last.pt'}", "that is no folder, give write=FOLDER"),
+        ("write=", "write=: not a folder"),
+        (f"write={tmp_path / 'none' / 'last.pt'}", "not a folder; give write=FOLDER"),
     ):
         with pytest.raises(ConfigError, match=message):
             importances_of(tmp_path / "none", wrong)

@@ -43,7 +43,9 @@ def compare_order(cfg: DictConfig) -> Order:
     """
     paths = texts(cfg, "runs")
     if not paths:
-        raise ConfigError("give run folders, or folders that hold runs, such as outputs/<sweep>")
+        raise ConfigError(
+            "give run folders, or folders that hold runs, such as outputs/<sweep>; see --help"
+        )
     return Order(
         paths=paths,
         metric=text(cfg, "metric"),

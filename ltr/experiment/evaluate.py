@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import CONFIGS
+from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
@@ -21,10 +22,10 @@ from ltr.experiment.parts import as_list, make_dataset
 from ltr.experiment.predict import check_output, read_file, set_threads
 from ltr.experiment.run import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
-from ltr.metrics import Convention, parse_metric
+from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.checks import levels_for
 from ltr.training.device import pick_device
-from ltr.training.evaluation import PerQuery, means, metrics_of_scores, predict
+from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.whole import safe_cell
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -75,13 +76,9 @@ def evaluate_kept(cfg: DictConfig) -> str:
         check_metrics(cfg.split, lists, metrics, convention, dataset)
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
-    values = {
-        name: metrics_of_scores(data, scores, metrics, convention, items=cfg.evaluation_items)
-        for name, convention in conventions.items()
-    }
     fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
     title = f"{cfg.checkpoint} on {dataset.name}{fold}"
-    return _report(title, lists, values, conventions, alone=cfg.split, output=cfg.output)
+    return _report(cfg, title, data, scores, metrics, conventions, lists, alone=cfg.split)
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
@@ -103,7 +100,7 @@ def evaluate_scores(cfg: DictConfig) -> str:
     metrics = [parse_metric(name) for name in as_list(cfg.metrics) or DEFAULT_METRICS]
     chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
     set_threads(cfg)
-    lists, order = read_file(Path(cfg.data), cfg.regroup)
+    lists, order = read_file(Path(cfg.data), flag(cfg, "regroup"))
     qids = np.empty(lists.items, dtype=object)
     qids[order] = np.repeat(lists.qids, lists.lengths)
     scores = read_scores(Path(cfg.scores), qids.tolist(), cfg.data)[order]
@@ -114,13 +111,8 @@ def evaluate_scores(cfg: DictConfig) -> str:
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
     for convention in conventions.values():
         check_metrics(str(cfg.data), lists, metrics, convention, Path(cfg.data))
-    values = {
-        name: metrics_of_scores(lists, scores, metrics, convention, items=cfg.evaluation_items)
-        for name, convention in conventions.items()
-    }
-    title = f"{cfg.scores} on {cfg.data}"
-    (first, *_) = conventions
-    return _report(title, lists, values, conventions, alone=first, output=cfg.output)
+    title, first = f"{cfg.scores} on {cfg.data}", next(iter(conventions))
+    return _report(cfg, title, lists, scores, metrics, conventions, lists, alone=first)
 
 
 def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Convention]:
@@ -142,44 +134,45 @@ def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Con
 
 
 def _report(
+    cfg: DictConfig,
     title: str,
-    lists: Lists,
-    values: Mapping[str, PerQuery],
+    data: ItemTensors | Lists,
+    scores: Any,
+    metrics: Sequence[Metric],
     conventions: Mapping[str, Convention],
+    lists: Lists,
     *,
     alone: str,
-    output: str | None,
 ) -> str:
-    """The table of the means, and the conventions in words.
+    """The table of the means and the conventions in words; the metrics of every query as a file.
 
     Args:
+        cfg: ``output`` is the CSV file, or null; where there are several conventions, a column of
+            it is ``letor4 ndcg@5``.
         title: what was evaluated.
-        lists: the lists that ``values`` belong to.
-        values: for each convention every metric of every list.
-        conventions: by name, the same names.
+        data, scores, metrics: as for ``metrics_of_scores``.
+        conventions: by name.
+        lists: the lists of ``data``.
         alone: the head of the column where there is one convention only.
-        output: a CSV file for the metrics of every query, or None; a column is ``letor4 ndcg@5``
-            where there are several conventions.
     """
-    single = len(conventions) == 1
-    if output is not None:
+    items, single = cfg.evaluation_items, len(conventions) == 1
+    values = {
+        name: metrics_of_scores(data, scores, metrics, convention, items=items)
+        for name, convention in conventions.items()
+    }
+    if cfg.output is not None:
         columns = {
             name if single else f"{convention} {name}": of_list
             for convention, of_metric in values.items()
             for name, of_list in of_metric.items()
         }
-        write_queries(Path(output), lists, columns)
-    table = metric_table(
-        {
-            alone if single else name: means(values[name], convention)
-            for name, convention in conventions.items()
-        }
-    )
-    described = "\n".join(
-        convention.describe() if single else f"{name}: {convention.describe()}"
-        for name, convention in conventions.items()
-    )
-    return f"{title}, {len(lists):,} lists\n\n{table}\n\n{described}"
+        write_queries(Path(cfg.output), lists, columns)
+    table, words = {}, []
+    for name, convention in conventions.items():
+        table[alone if single else name] = means(values[name], convention)
+        words.append(convention.describe() if single else f"{name}: {convention.describe()}")
+    described = "\n".join(words)
+    return f"{title}, {len(lists):,} lists\n\n{metric_table(table)}\n\n{described}"
 
 
 def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:

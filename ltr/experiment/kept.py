@@ -44,25 +44,18 @@ _READ: dict[str, Any] = {
 }
 
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
-_OPTIMIZERS = [
-    name
-    for name, kind in vars(torch.optim).items()
-    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
-]
-TARGETS: dict[str, frozenset[str]] = {
-    "model": frozenset(
-        [f"ltr.models.{name}" for name in ltr.models.__all__]
-        + [f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")]
-    ),
-    "loss": frozenset(f"ltr.losses.{name}" for name in ltr.losses.__all__ if "_loss" in name),
-    "optimizer": frozenset(f"torch.optim.{name}" for name in _OPTIMIZERS),
-    "schedule": frozenset(
-        f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")
-    ),
-    "transform": frozenset(
-        f"ltr.data.transforms.{name}" for name in ("fit_transform", "no_transform")
-    ),
-    "dataset": frozenset(["ltr.data.files.LetorFiles", "ltr.data.synthetic.SyntheticLists"]),
+TARGETS: dict[str, set[str]] = {
+    "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
+    | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")},
+    "loss": {f"ltr.losses.{name}" for name in ltr.losses.__all__ if "_loss" in name},
+    "optimizer": {
+        f"torch.optim.{name}"
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    },
+    "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
+    "transform": {f"ltr.data.transforms.{name}" for name in ("fit_transform", "no_transform")},
+    "dataset": {"ltr.data.files.LetorFiles", "ltr.data.synthetic.SyntheticLists"},
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
-from ltr.console.values import required, whole
+from ltr.console.values import flag, required, whole
 from ltr.data.batches import ItemTensors
 from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
@@ -35,7 +35,7 @@ def predict_kept(cfg: DictConfig) -> str:
     set_threads(cfg)
     kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
     lists, rows = read_file(
-        Path(cfg.input), cfg.regroup, width=kept.transform.width, labelled=False
+        Path(cfg.input), flag(cfg, "regroup"), width=kept.transform.width, labelled=False
     )
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(
