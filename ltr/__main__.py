@@ -4,7 +4,7 @@ import sys
 
 from ltr.training.interruption import end_when_stopped
 
-# Said here, as importing the commands takes a while: --help answers at once.
+# Here, so that --help answers without importing the commands.
 COMMANDS = {
     "train": "train a ranker, a sweep of rankers with -m",
     "evaluate": "metrics of a kept model, or of any tool's scores",
@@ -23,7 +23,7 @@ COMMANDS = {
 
 def main(name: str | None = None) -> None:
     """Run the command ``name``; None: the first argument names it."""
-    end_when_stopped()  # before what takes long to import
+    end_when_stopped()  # before slow imports
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
@@ -33,18 +33,16 @@ def main(name: str | None = None) -> None:
     elif name in ("--help", "-h", "help"):
         lines = (f"  ltr {command:<14}{what}" for command, what in COMMANDS.items())
         print("Learning to rank in PyTorch.\n", *lines, sep="\n")
-        print("\nltr COMMAND --help tells more; ltr --version")
+        print("\nltr COMMAND --help explains each; ltr --version")
     elif name == "--version":
         from ltr import __version__
 
         print(f"ltr {__version__}")
     else:
-        import difflib
+        from ltr.console.configs import hint
 
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        meant = f" (did you mean {close[0]}?)" if close else ""
-        known = ", ".join(COMMANDS)
-        print(f"error: {name}: no such command; it is one of {known}{meant}", file=sys.stderr)
+        known = ", ".join(COMMANDS) + hint(name, COMMANDS)
+        print(f"error: {name}: no such command; it is one of {known}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -12,7 +12,7 @@ from ltr.console.cli import command
 from ltr.training.interruption import stoppable
 
 _GOES_ON = "stopped; the same command goes on from here"
-# torch, pandas and the like are imported only when there is work
+# --help and mistakes answer at once: torch, pandas and the like are imported by the work itself
 
 
 @command("train")
@@ -26,8 +26,7 @@ def train(cfg: DictConfig) -> float:
 @command("evaluate")
 def evaluate(cfg: DictConfig) -> None:
     """Print the metrics of the kept model or the scores that ``cfg`` names."""
-    from ltr.experiment.apply import evaluate_kept
-    from ltr.experiment.evaluate_scores import evaluate_scores
+    from ltr.experiment.evaluate import evaluate_kept, evaluate_scores
 
     with stoppable():
         print(evaluate_kept(cfg) if cfg.scores is None else evaluate_scores(cfg))
@@ -36,7 +35,7 @@ def evaluate(cfg: DictConfig) -> None:
 @command("predict")
 def predict(cfg: DictConfig) -> None:
     """Score every row of ``cfg.input`` and write ``cfg.output``."""
-    from ltr.experiment.apply import predict_kept
+    from ltr.experiment.predict import predict_kept
 
     with stoppable():
         print(predict_kept(cfg))
@@ -98,17 +97,18 @@ def importances(cfg: DictConfig) -> None:
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
     """Print all losses, or one in full."""
-    from ltr.experiment.list_losses import details
-    from ltr.experiment.list_losses import table as all_losses
+    from ltr.console.values import flag
+    from ltr.experiment.loss_commands import all_losses, details
 
-    print(all_losses(markdown=cfg.markdown) if cfg.name is None else details(str(cfg.name)))
+    markdown = flag(cfg, "markdown")
+    print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
 
 
 @command("check_loss")
 def check_loss(cfg: DictConfig) -> bool:
     """Print which properties hold for a loss; whether none fails."""
     sys.path.insert(0, str(Path.cwd()))
-    from ltr.experiment.check_loss import checked
+    from ltr.experiment.loss_commands import checked
 
     text, sound = checked(cfg)
     print(text)

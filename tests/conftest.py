@@ -22,7 +22,7 @@ import torch  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from ltr.console.configs import CONFIGS  # noqa: E402
-from ltr.console.resolvers import register_resolvers  # noqa: E402
+from ltr.console.folders import register_resolvers  # noqa: E402
 from ltr.data.lists import Lists  # noqa: E402
 from ltr.training.trainer import Trainer  # noqa: E402
 from ltr.trees.fit import TreeTrainer  # noqa: E402

@@ -10,8 +10,8 @@ import pytest
 from conftest import make_lists, write_letor
 from orders import table_of
 
+from ltr.experiment.job import take_up
 from ltr.experiment.run import run
-from ltr.experiment.standing import take_up
 from ltr.tables import table
 from ltr.tables.runs import Run
 

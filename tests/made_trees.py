@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.experiment.build import make_loss
 from ltr.experiment.kept import load_kept
+from ltr.experiment.parts import make_loss
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict

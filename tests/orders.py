@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ltr.compare.compare import Order as CompareOrder
 from ltr.compare.compare import compare_order
-from ltr.console.mistakes import typed
+from ltr.console.compose import typed
 from ltr.search.definition import Search, define_search
 from ltr.tables.spec import Order as TableOrder
 from ltr.tables.spec import table_order

@@ -16,7 +16,8 @@ from processes import Process, wait_for
 from test_trainer import assert_same_run
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.apply import evaluate_kept, predict_kept
+from ltr.experiment.evaluate import evaluate_kept
+from ltr.experiment.predict import predict_kept
 from ltr.experiment.run import run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import ltr
-from ltr.experiment.code_hash import code_hash
-from ltr.experiment.identity import _code_files
+from ltr.experiment.identity import _code_files, code_hash
 
 DCG = '''
 """DCG."""

@@ -320,7 +320,7 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
     code = (
         "import sys\n"
         "from ltr.compare.compare import compare_order\n"
-        "from ltr.console.mistakes import typed\n"
+        "from ltr.console.compose import typed\n"
         "from ltr.compare.compare import compare\n"
         f"print(compare(compare_order(typed('compare', [{str(tmp_path)!r}, 'samples=500']))))\n"
         "print('torch' in sys.modules)\n"

@@ -6,8 +6,13 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
+from ltr.console.compose import typed
 from ltr.console.configs import CONFIGS
-from ltr.experiment.build import build, make_dataset
+from ltr.console.values import required
+from ltr.errors import ConfigError
+from ltr.experiment.build import build
+from ltr.experiment.parts import make_dataset
+from ltr.experiment.prepare_data import prepared
 from ltr.experiment.run import run
 
 
@@ -98,3 +103,31 @@ def test_no_config_changes_when_it_is_built(tiny) -> None:
     before = OmegaConf.to_yaml(cfg)
     build(cfg).model(5)
     assert OmegaConf.to_yaml(cfg) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "key"),
+    [
+        ("prepare_data", "datset=mq2008", "dataset"),
+        ("evaluate", "metric_as=paper", "metrics_as"),
+        ("train", "experimant=rmse_web30k", "experiment"),
+    ],
+)
+def test_a_misspelt_key_is_named_with_the_keys_there_are(command, wrong, key) -> None:
+    with pytest.raises(ConfigError, match=rf"no such key.* {key}, .*\(did you mean {key}\?\)"):
+        typed(command, [wrong])
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [("table", "table"), ("importances", "run"), ("check_loss", "name")],
+)
+def test_what_must_be_given_is_named(command, missing) -> None:
+    for arguments in ([], [f"{missing}=null"]):
+        with pytest.raises(ConfigError, match=f"give {missing}=...; see --help"):
+            required(typed(command, arguments), missing)
+
+
+def test_a_group_that_must_be_given_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"give dataset=...; see --help"):
+        prepared(typed("prepare_data", []))

@@ -10,8 +10,8 @@ from conftest import compose
 
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
-from ltr.experiment.build import make_dataset
-from ltr.experiment.loss_configs import loss_names
+from ltr.experiment.loss_commands import loss_names
+from ltr.experiment.parts import make_dataset
 from ltr.experiment.run import run
 from ltr.metrics import ndcg
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from test_cli import ROOT
 
-from ltr.console.ending import ending, is_full, one_line
-from ltr.console.log_file import LogFile
+from ltr.console.ending import LogFile, ending, is_full, one_line
 from ltr.errors import OutputError
 from ltr.training import record
 from ltr.training.record import Scalars

@@ -12,7 +12,6 @@ from test_table import SYNTHETIC, runs_of
 from ltr.console.configs import CONFIGS
 from ltr.console.keys import KEYS
 from ltr.experiment import identity as identities
-from ltr.experiment import own_code
 from ltr.experiment.identity import identity_without_data
 from ltr.tables.runs import plan
 from ltr.tables.spec import only
@@ -91,17 +90,17 @@ def test_the_users_own_code_counts_wherever_it_is_named(mine: Path) -> None:
     config = compose(
         "+transform.inner._target_=mine_alone.log", "+loss.a=[{_target_: mine_many.b}]"
     )
-    assert set(own_code.own_code(config)) == {"mine_alone.log", "mine_many.b"}
+    assert set(identities.own_code(config)) == {"mine_alone.log", "mine_many.b"}
 
 
 def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert own_code.tree_library(compose("model=lightgbm")) == {"lightgbm": version("lightgbm")}
-    assert own_code.tree_library(compose("model=mlp")) == {}
+    assert identities.tree_library(compose("model=lightgbm")) == {"lightgbm": version("lightgbm")}
+    assert identities.tree_library(compose("model=mlp")) == {}
     trees, network = known("model=xgboost"), known("model=mlp")
-    monkeypatch.setattr(own_code, "version", lambda distribution: "0.1")
+    monkeypatch.setattr(identities, "version", lambda distribution: "0.1")
     assert known("model=xgboost") != trees
     assert known("model=mlp") == network
-    assert own_code.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
+    assert identities.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
 
 
 def test_what_is_watched_counts_beyond_vali() -> None:

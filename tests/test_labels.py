@@ -10,9 +10,8 @@ from folders import refused
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.experiment.apply import evaluate_kept
 from ltr.experiment.build import build
-from ltr.experiment.evaluate_scores import evaluate_scores
+from ltr.experiment.evaluate import evaluate_kept, evaluate_scores
 from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
 from ltr.experiment.labels import check_metrics, settle

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from ltr.console.configs import CONFIGS
-from ltr.experiment.check_loss import imported
-from ltr.experiment.list_losses import details, table
-from ltr.experiment.loss_configs import loss_config, loss_names
+from ltr.experiment.loss_commands import all_losses, details, imported, loss_config, loss_names
 
 SCRIPT = CONFIGS.parent / "scripts" / "list_losses.py"
 
@@ -47,9 +45,14 @@ def test_every_config_is_in_the_table(capsys, monkeypatch) -> None:
     assert named["rmse"][3] == "levels=5"
 
 
+def test_a_flag_is_true_or_false(capsys, monkeypatch) -> None:
+    code, out, err = run(capsys, monkeypatch, "markdown=maybe")
+    assert (code, out, err) == (2, "", "error: markdown=maybe: write true or false\n")
+
+
 def test_the_plain_table_has_the_same(capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch)
-    assert (code, out) == (0, table() + "\n")
+    assert (code, out) == (0, all_losses() + "\n")
     assert [line.split()[0] for line in out.splitlines()[2:] if line[0] != " "] == loss_names()
     assert max(map(len, out.splitlines())) < 150
 
@@ -79,7 +82,7 @@ def test_no_such_loss_is_one_line(capsys, monkeypatch) -> None:
 
 
 def test_the_table_needs_no_torch(tmp_path: Path) -> None:
-    code = "from ltr.experiment.list_losses import table; import sys; table(); "
+    code = "from ltr.experiment.loss_commands import all_losses; import sys; all_losses(); "
     code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -87,4 +90,4 @@ def test_the_table_needs_no_torch(tmp_path: Path) -> None:
 
 def test_the_page_of_losses_is_that_table() -> None:
     page = (CONFIGS.parent / "docs" / "losses.md").read_text()
-    assert page.endswith(f"\n{table(markdown=True)}\n")
+    assert page.endswith(f"\n{all_losses(markdown=True)}\n")

@@ -17,8 +17,7 @@ from torch import Tensor
 from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, PROPERTIES, Subject, judge
 from ltr.battery.subject import Property
 from ltr.errors import ConfigError
-from ltr.experiment.check_loss import imported
-from ltr.experiment.loss_configs import loss_config
+from ltr.experiment.loss_commands import imported, loss_config
 from ltr.losses import (
     lambdarank_loss,
     listnet_loss,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import compose
 
-from ltr.experiment.conventions import chosen_conventions
+from ltr.experiment.evaluate import chosen_conventions
 from ltr.metrics import Convention, mean_over_lists, parse_metric
 
 CUTOFFS = (1, 3, 5, 10)

@@ -13,8 +13,8 @@ from conftest import compose
 from folders import refused
 
 from ltr.errors import ConfigError
-from ltr.experiment.apply import evaluate_kept
 from ltr.experiment.build import build
+from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.job import resumed
 from ltr.experiment.run import run

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from conftest import compose
 
 from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
-from ltr.experiment.places import asked_place, elsewhere, mixed, places_of
+from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, write_results
 from ltr.training.checkpoint import load_checkpoint
@@ -60,7 +62,7 @@ def test_a_finished_run_of_another_place_is_said(tmp_path: Path) -> None:
     said = elsewhere([one], "cuda") or ""
     assert "\n" not in said
     assert said.startswith(f"{one} was computed on cpu, 1 thread, now cuda is asked for")
-    assert said.endswith("to do it anew remove its folder")
+    assert said.endswith("remove its folder")
     said = elsewhere([one, two, gpu], "cpu, 1 thread") or ""
     assert said.startswith(
         f"2 finished runs, such as {two}, were computed on cpu, 4 threads and cuda"
@@ -84,3 +86,26 @@ def test_a_sweep_says_so(tiny, tmp_path, monkeypatch, caplog) -> None:
     with caplog.at_level(logging.INFO):
         assert job._continued(cfg, tmp_path / "run", {}) == 0.5
     assert "was computed on cpu, 1 thread, now cpu, 2 threads is asked for" in caplog.text
+
+
+def test_only_the_projects_own_clone_has_a_commit(tmp_path, monkeypatch) -> None:
+    for name in ("GIT_DIR", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name, raising=False)
+    own, installed = tmp_path / "ltr", tmp_path / "venv" / "lib" / "ltr"
+    for package in (own, installed):
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+    assert commit(own) is None  # outside git
+
+    def git(*args: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *who, *args], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    git("add", "ltr")
+    git("commit", "-m", "one")
+    head = commit(own) or ""
+    assert re.fullmatch(r"[0-9a-f]{40}", head)
+    assert commit(installed) is None  # in a folder of another repository
+    (own / "__init__.py").write_text("x = 1\n")
+    assert commit(own) == head + "+changes"

@@ -11,10 +11,9 @@ from conftest import compose, make_lists
 from folders import finish, refused
 
 from ltr.errors import DataError
-from ltr.experiment.results import write_queries, write_scores
+from ltr.experiment.job import Standing, take_up
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder
-from ltr.experiment.standing import Standing, take_up
+from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
 from ltr.experiment.sweep import read_runs
 from ltr.training.record import write_history
 

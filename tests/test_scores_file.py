@@ -13,9 +13,8 @@ import pytest
 from conftest import compose, make_lists, write_letor
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.evaluate_scores import evaluate_scores, read_scores
-from ltr.experiment.results import write_scores
-from ltr.experiment.run_folder import FILES, write_results
+from ltr.experiment.evaluate import evaluate_scores, read_scores
+from ltr.experiment.run_folder import FILES, write_results, write_scores
 from ltr.metrics import Convention, parse_metric
 from ltr.training.evaluation import metrics_of_scores
 
@@ -226,7 +225,7 @@ def command(*args: str) -> "subprocess.CompletedProcess[str]":
 
 def test_the_command_takes_names_with_and_without_brackets(files: tuple[Path, Path]) -> None:
     scores, data = files
-    got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=[map]")
+    got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=map")
     assert got.returncode == 0, got.stderr
     assert cells(got.stdout)["metric"] == ["trec", "paper"]
     got = command(f"scores={scores}", f"data={data}", "metrics_as=[trec,papre]")

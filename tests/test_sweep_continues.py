@@ -10,10 +10,10 @@ from folders import finish
 from processes import wait_for
 from test_cli import call, lines, start
 
-from ltr.console.sweep_names import job_dir, sweep_dir
+from ltr.console.folders import job_dir, sweep_dir
 from ltr.errors import ConfigError
+from ltr.experiment.job import Standing, note_resumed, take_up
 from ltr.experiment.run_folder import NOTE, RunFolder
-from ltr.experiment.standing import Standing, note_resumed, take_up
 
 
 def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
@@ -122,7 +122,7 @@ def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
     process.communicate()
     assert (folder / NOTE).read_text() != note
     _, err = call(f"resume={folder}", "epochs=3")
-    assert "given again, the sweep does it anew" in err
+    assert "given again, the sweep runs it anew" in err
     assert json.loads((folder / "results.json").read_text())["epochs"] >= 3
     (status,) = pd.read_csv(folder.parent / "summary.csv")["status"]
     assert status.startswith("resumed with other settings; ")

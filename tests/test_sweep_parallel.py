@@ -7,20 +7,20 @@ import hydra
 import pytest
 from test_cli import call
 
-from ltr.console import resolvers
+from ltr.console import folders
 from ltr.console.configs import CONFIGS
 from ltr.experiment.sweep import SweepSummary
 
 
 @pytest.mark.parametrize("name", ["out", "it's", "a=b,c", "back\\slash"])
 def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Path) -> None:
-    resolvers.register_resolvers()
+    folders.register_resolvers()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         first = hydra.compose("train", return_hydra_config=True)
         first.output_dir = str(tmp_path / name)
         folder = first.hydra.sweep.dir
         SweepSummary().on_multirun_start(first)
-        resolvers._run_dir.cache_clear()  # as in a new process
+        folders._run_dir.cache_clear()  # as in a new process
         (override,) = first.hydra.overrides.hydra
         again = hydra.compose("train", [override], return_hydra_config=True)
     assert again.hydra.sweep.dir == folder

@@ -12,10 +12,10 @@ import pytest
 from conftest import make_lists
 from orders import table_of
 
+from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS
-from ltr.console.mistakes import run_config
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment.results import write_scores
+from ltr.experiment.run_folder import write_scores
 from ltr.tables.runs import plan
 from ltr.tables.spec import StatisticsTable, Table, parse_table, read_table, tables
 from ltr.tables.table import make_table

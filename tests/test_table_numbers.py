@@ -11,7 +11,7 @@ from folders import finish
 from omegaconf import OmegaConf
 
 from ltr.errors import ConfigError
-from ltr.experiment.standing import take_up
+from ltr.experiment.job import take_up
 from ltr.metrics import Convention
 from ltr.tables import runs as runs_module
 from ltr.tables.measure import Measured, stacked, whole_rows

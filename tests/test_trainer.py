@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from conftest import compose, make_lists
 
 import ltr.experiment.build
+import ltr.experiment.parts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
@@ -57,7 +60,7 @@ def assert_same_run(a: Path, b: Path) -> None:
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
     """Do ``action`` when the loss is called for the ``at``-th time in training."""
     calls = itertools.count(1)
-    original = ltr.experiment.build.bind
+    original = ltr.experiment.parts.bind
 
     def bind(node, part):
         function = original(node, part)
@@ -68,8 +71,8 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
 
         return loss if part == "loss" else function
 
-    monkeypatch.setattr(ltr.experiment.build, "_tried", lambda function, part, *args: function)
-    monkeypatch.setattr(ltr.experiment.build, "bind", bind)
+    monkeypatch.setattr(ltr.experiment.parts, "_tried", lambda function, part, *args: function)
+    monkeypatch.setattr(ltr.experiment.parts, "bind", bind)
 
 
 def test_it_learns_and_keeps_what_it_says(tiny, tmp_path) -> None:
@@ -307,3 +310,21 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
     ):
         assert part in message
     assert "\n" not in message
+
+
+def test_what_is_said_goes_to_a_console_only_where_there_is_one(
+    tiny, tmp_path, capsys, caplog
+) -> None:
+    caplog.set_level(logging.INFO)
+    train(tmp_path / "quiet", *tiny, "epochs=1")
+    assert "epoch 1" in caplog.text
+    assert capsys.readouterr() == ("", "")
+    console = logging.StreamHandler(sys.stderr)
+    logging.getLogger().addHandler(console)
+    try:
+        train(tmp_path / "heard", *tiny, "epochs=1")
+    finally:
+        logging.getLogger().removeHandler(console)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("epoch 1/1") == 1

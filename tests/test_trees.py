@@ -13,8 +13,9 @@ from conftest import compose, make_lists, real_data, write_letor
 from made_trees import LIBRARIES, needed, reading, scores_of, train
 
 from ltr.data.batches import ItemTensors
-from ltr.experiment.apply import evaluate_kept, predict_kept
+from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.kept import load_kept
+from ltr.experiment.predict import predict_kept
 from ltr.experiment.run import run
 from ltr.training.evaluation import predict
 from ltr.trees import LightGBM

@@ -13,7 +13,7 @@ import torch
 from conftest import compose, make_lists
 from made_trees import KINDS, LIBRARIES, booster_of, needed, order_of, reading, tensors, train
 
-from ltr.console.mistakes import typed
+from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept
@@ -127,8 +127,8 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     for wrong, message in (
         ("top=many", "top=many: give a whole number >= 0"),
         ("depth=2", "depth: no such key; the keys are run, top, write"),
-        ("write=", "write=: that is no folder"),
-        (f"write={tmp_path / 'none' / 'last.pt'}", "that is no folder, give write=FOLDER"),
+        ("write=", "write=: not a folder"),
+        (f"write={tmp_path / 'none' / 'last.pt'}", "not a folder; give write=FOLDER"),
     ):
         with pytest.raises(ConfigError, match=message):
             importances_of(tmp_path / "none", wrong)

@@ -8,7 +8,7 @@ from made_trees import a_loss, needed, order_of, tensors
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError, TrainingError
-from ltr.experiment.loss_configs import loss_names
+from ltr.experiment.loss_commands import loss_names
 from ltr.training.evaluation import padded_batches
 from ltr.trees import LightGBM, LossObjective, XGBoost
 

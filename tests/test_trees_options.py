@@ -12,8 +12,8 @@ from hydra.errors import HydraException
 from made_trees import KINDS, needed, reading, scores_of, train
 from omegaconf import OmegaConf
 
-from ltr.console.mistakes import explain
-from ltr.console.resolvers import register_resolvers
+from ltr.console.compose import explain
+from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.kept import load_kept

@@ -14,18 +14,16 @@ from conftest import compose
 from folders import refused
 from omegaconf import OmegaConf
 
+from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
-from ltr.console.mistakes import user_error
-from ltr.console.resolvers import register_resolvers, run_folder
-from ltr.console.sweep_names import typed
+from ltr.console.folders import read_overrides, register_resolvers, run_folder
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.apply import evaluate_kept
-from ltr.experiment.build import PARTS
+from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.job import resumed
-from ltr.experiment.kept import load_kept
+from ltr.experiment.kept import TARGETS, load_kept, trusted
+from ltr.experiment.parts import PARTS
 from ltr.experiment.run import run
 from ltr.experiment.sweep import without_places
-from ltr.experiment.trust import TARGETS, trusted
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -255,5 +253,5 @@ def test_kept_overrides_are_text(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SECRET", "swordfish")
     path = tmp_path / "overrides.yaml"
     path.write_text("- seed=1\n- ${oc.env:SECRET}=2\n- {a: 1}\n")
-    assert typed(path) == ["seed=1", "${oc.env:SECRET}=2"]
+    assert read_overrides(path) == ["seed=1", "${oc.env:SECRET}=2"]
     assert os.environ["SECRET"]

@@ -24,7 +24,7 @@ from ltr.benchmark.comparison import Comparison, Plan, Row
 from ltr.benchmark.sections import TITLES, put_section, section
 from ltr.benchmark.worker import OURS, Case
 from ltr.errors import ConfigError
-from ltr.experiment.results import commit, versions
+from ltr.experiment.provenance import commit, versions
 from ltr.figures.drawing import COLOURS, save_figure, style
 from ltr.training.device import free_memory
 from ltr.whole import write_csv, write_whole

@@ -13,7 +13,7 @@ from ltr.benchmark import peers
 from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.console.compose import composed
 from ltr.console.configs import CONFIGS
-from ltr.experiment.build import bind
+from ltr.experiment.parts import bind
 from ltr.typing import Loss
 
 GRADES = 5  # labels are 0 to 4

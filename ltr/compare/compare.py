@@ -11,8 +11,7 @@ from ltr.compare.findings import Findings, report, write_plot
 from ltr.compare.systems import System, find_runs, group, values_of
 from ltr.console.values import number, text, texts, whole
 from ltr.errors import ConfigError
-from ltr.experiment.places import mixed
-from ltr.experiment.results import short_commit
+from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import align, compare_seeds, compare_systems, interval_of
 from ltr.whole import make_folder, write_whole
@@ -53,7 +52,7 @@ def compare_order(cfg: DictConfig) -> Order:
     """
     paths = texts(cfg, "runs")
     if not paths:
-        raise ConfigError("give run folders, or folders that hold runs, such as outputs/<sweep>")
+        raise ConfigError("give run folders, or folders that hold runs, such as outputs/<sweep>; see --help")
     return Order(
         paths=paths,
         metric=text(cfg, "metric"),

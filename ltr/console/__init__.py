@@ -1,4 +1,4 @@
-"""The edge to the user: configs, what is typed, and how a command ends."""
+"""The command line: configs, arguments, and how a command ends."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is typed, as Hydra's grammar takes it: one look for the arguments of every command."""
+"""Translate the arguments that a user types to Hydra's grammar, in one way for every command."""
 
 import re
 from collections.abc import Sequence
@@ -11,21 +11,13 @@ from ltr.errors import ConfigError
 
 @dataclass(frozen=True)
 class Grammar:
-    """What a command takes besides ``KEY=VALUE`` of its own.
+    """The arguments of a command besides ``KEY=VALUE`` of its own."""
 
-    Attributes:
-        bare: the key that arguments without ``=`` are values of.
-        several: whether ``bare`` is a list.
-        lists: keys that may be written ``KEY=A,B``, which Hydra takes for a sweep.
-        rest: the list that takes each ``KEY=VALUE`` of another command.
-        launcher: the list that takes what is for Hydra's launcher.
-    """
-
-    bare: str | None = None
-    several: bool = False
-    lists: tuple[str, ...] = ()
-    rest: str | None = None
-    launcher: str | None = None
+    bare: str | None = None  # the key whose values may be typed without ``KEY=``
+    several: bool = False  # whether ``bare`` is a list
+    lists: tuple[str, ...] = ()  # keys that may be typed ``KEY=A,B``, which Hydra takes for a sweep
+    rest: str | None = None  # the list that collects ``KEY=VALUE`` of another command
+    launcher: str | None = None  # the list that collects the settings of Hydra's launcher
 
 
 GRAMMARS = {
@@ -48,7 +40,7 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
 
     Args:
         config_name: the command.
-        typed: as the user typed them.
+        typed: the arguments as the user typed them.
 
     Raises:
         ConfigError: one is not of the form ``KEY=VALUE``.
@@ -58,12 +50,12 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     >>> as_hydra("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"])
     ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
     """
-    grammar = GRAMMARS.get(config_name, Grammar())
+    grammar, own = GRAMMARS.get(config_name, Grammar()), own_keys(config_name)
     bare: list[str] = []
     rest: list[str] = []
+    launcher: list[str] = []
     out: list[str] = []
     follows = False
-    launcher: list[str] = []
     for argument in typed:
         key, equals, value = argument.partition("=")
         if follows or argument.startswith("-"):
@@ -75,7 +67,9 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             bare.append(argument)
         elif not equals and not key.startswith("~"):
             raise ConfigError(f"{argument}: write KEY=VALUE, see --help")
-        elif grammar.rest and not _is_own(key, config_name):
+        elif grammar.rest and not (
+            key.lstrip("+~") in own or re.split(r"[./@]", key.lstrip("+~"))[0] == "hydra"
+        ):
             rest.append(argument)
         elif key in grammar.lists and value and not value.startswith("["):
             out.append(f"{key}={_listed(value.split(','))}")
@@ -91,11 +85,6 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     return [*out, f"{grammar.rest}={_listed(rest)}"] if rest else out
 
 
-def _is_own(key: str, config_name: str) -> bool:
-    name = re.split(r"[./@]", key.lstrip("+~"))[0]
-    return name == "hydra" or key.lstrip("+~") in own_keys(config_name)
-
-
 def _listed(values: Sequence[str]) -> str:
     return f"[{','.join(quoted(value.strip()) for value in values if value.strip())}]"
 
@@ -108,7 +97,7 @@ _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
 
 
 def with_quotes(arg: str) -> str:
-    """``KEY=PATH`` so that Hydra takes the path as it is, whatever signs are in it.
+    """``KEY=PATH`` so that Hydra takes the path as it is, whatever characters are in it.
 
     >>> with_quotes("resume=outputs/a,b"), with_quotes("resume=outputs/a"), with_quotes("seed=1,2")
     ("resume='outputs/a,b'", 'resume=outputs/a', 'seed=1,2')

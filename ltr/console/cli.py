@@ -1,4 +1,4 @@
-"""The edge between the command line and the library: one entry for every command.
+"""Run a function as a command: one entry for all of them.
 
 Importing this must stay cheap (no torch): ``--help`` and shell completion go through it.
 """
@@ -17,10 +17,10 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra
+from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.ending import ending, one_line
-from ltr.console.mistakes import explain
-from ltr.console.resolvers import register_resolvers
+from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
@@ -38,11 +38,11 @@ def command(
     """Decorator: make ``function(cfg)`` a command configured by ``configs/<config_name>.yaml``.
 
     It ends as ``ending`` says, and with status 1 where the function returns False.
-    HYDRA_FULL_ERROR=1 shows the traceback in every case.
+    HYDRA_FULL_ERROR=1 shows every traceback.
 
     Args:
         config_name: of its root config.
-        stopped: what to say after a stop.
+        stopped: the line to print after a stop.
     """
 
     def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
@@ -65,12 +65,12 @@ def command(
 def through_hydra(
     config_name: str, function: Callable[[DictConfig], Any], arguments: Sequence[str]
 ) -> Any:
-    """Run ``function`` as Hydra's own entry does; return what it returned last in this process.
+    """Run ``function`` as Hydra's own entry does; return its last value in this process.
 
     Args:
         config_name: of the root config.
         function: takes the composed config.
-        arguments: as Hydra takes them, ``--multirun`` and the like too.
+        arguments: as Hydra takes them, ``--multirun`` and other options too.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -91,7 +91,7 @@ def through_hydra(
     given, argv = os.environ.get("HYDRA_FULL_ERROR"), sys.argv
     own = own_configs()
     also = [] if own is None else ["--config-dir", str(own)]
-    if {"-m", "--multirun"} & {*arguments}:  # said where a launcher is stopped
+    if {"-m", "--multirun"} & {*arguments}:  # of a stopped launcher
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
     GlobalHydra.instance().clear()  # a command may start another
@@ -113,4 +113,4 @@ def through_hydra(
 
 
 class Stop(BaseException):
-    """An error on its way out; not an Exception, or Hydra would print its own lines too."""
+    """Carries an error through Hydra, which would print its own lines of an Exception."""

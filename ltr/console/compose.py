@@ -1,12 +1,20 @@
-"""A config composed outside Hydra's own entry, for code that runs experiments by itself."""
+"""Compose a config, and say in one line what is wrong with it."""
+
+import sys
+from collections.abc import Sequence
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, open_dict
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
-from ltr.console.arguments import quoted
-from ltr.console.configs import CONFIGS, own_configs
-from ltr.console.resolvers import register_resolvers
+from ltr.console.arguments import as_hydra, quoted, with_quotes
+from ltr.console.configs import CONFIGS, choices, groups_of, hint, own_configs
+from ltr.console.ending import one_line
+from ltr.console.folders import register_resolvers
+from ltr.errors import ConfigError, LTRError
 
 
 def composed(config_name: str, *overrides: str) -> DictConfig:
@@ -15,22 +23,108 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
     >>> composed("train", "loss=listnet").loss["_target_"]
     'ltr.losses.listnet_loss'
     """
-    return with_choices(config_name, *overrides)[0]
+    return _with_choices(config_name, *overrides)[0]
 
 
-def with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
-    """The same, and what was chosen for each group: ``{"loss": "listnet", ...}``."""
+def _with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
     register_resolvers()
     GlobalHydra.instance().clear()
     own = own_configs()
     also = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own}')}]"]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = hydra.compose(config_name, [*overrides, *also], return_hydra_config=True)
-    choices = {
-        str(group): str(choice)
-        for group, choice in config.hydra.runtime.choices.items()
-        if choice is not None and not str(group).startswith("hydra")
-    }
+    chosen = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
-    return config, choices
+    return config, chosen
+
+
+def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
+    """The choice of each group of a config: ``{"loss": "listnet", ...}``.
+
+    Args:
+        hydra_config: the ``hydra`` node of that config.
+    """
+    return {
+        str(group): str(choice)
+        for group, choice in hydra_config.runtime.choices.items()
+        if choice is not None and not str(group).startswith("hydra")
+    }
+
+
+def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
+    """The config that a command composes from the arguments that a user types.
+
+    Raises:
+        ConfigError: one of the arguments is wrong.
+
+    >>> typed("compare", ["outputs/a", "seed=3"]).runs
+    ['outputs/a']
+    """
+    try:
+        return composed(config_name, *as_hydra(config_name, arguments))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, config_name)) from error
+
+
+def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config of ``train.py`` with ``overrides``, all resolved, and the choice of each group.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
+    try:
+        config, chosen = _with_choices("train", *map(with_quotes, overrides))
+        OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, "train")) from error
+    return config, chosen
+
+
+def explain(error: BaseException, config_name: str) -> str:
+    """One line that says what is wrong and what to do, for an error of Hydra or of this project."""
+    if isinstance(error, MissingConfigException):
+        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        options = sorted(error.options or choices(group))
+        if group and options:
+            return (
+                f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}"
+                + hint(choice, options)
+            )
+    mistake = user_error(error)
+    if mistake is not None:
+        return str(mistake)
+    text = " ".join(str(error).split())
+    cause = error.__cause__
+    if cause is not None and (line := one_line(cause)) is not None:
+        return line
+    if text.startswith("Could not override '"):
+        return _explain_key(text.split("'")[1], config_name)
+    return text if cause is None else f"{text} {' '.join(str(cause).split())}"
+
+
+def user_error(error: BaseException) -> LTRError | None:
+    """The error of this project behind one of Hydra or OmegaConf, if there is one."""
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, LTRError):
+        below = below.__cause__ or below.__context__
+    return below
+
+
+def _explain_key(key: str, config_name: str) -> str:
+    """``key`` is not in the config: name the keys that are, composed with the same choices."""
+    parent, _, last = key.rpartition(".")
+    groups = groups_of(config_name)
+    names = [] if parent else groups
+    try:
+        chosen = [arg for arg in sys.argv[1:] if arg.split("=")[0] in groups and "," not in arg]
+        cfg = composed(config_name, *chosen)
+        node = OmegaConf.select(cfg, parent) if parent else cfg
+        if node is None and parent in groups:
+            return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
+        names += [str(name) for name in node] if isinstance(node, DictConfig) else []
+    except (HydraException, OmegaConfBaseException):
+        pass  # the choices themselves are wrong; name what is known
+    names = sorted({name for name in names if not name.startswith("_")})
+    known = f"; {f'{parent} has' if parent else 'the keys are'} {', '.join(names)}" if names else ""
+    return f"{key}: no such key{known}" + hint(last, names)

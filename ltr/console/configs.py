@@ -1,4 +1,4 @@
-"""Where the configs lie, and what can be chosen of them. Importing this is cheap."""
+"""The folders of the configs, and the choices in them. Importing this is cheap."""
 
 import difflib
 import sys
@@ -35,7 +35,7 @@ def groups_of(config_name: str) -> list[str]:
 
 
 def choices(group: str) -> list[str]:
-    """What ``group=`` may be, of the project's own configs."""
+    """The project's own choices of ``group=``."""
     folder = CONFIGS / _FOLDERS.get(group, group)
     files = folder.rglob("*.yaml")
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
@@ -45,7 +45,7 @@ _FOLDERS = {"table": "tables", "space": "search"}  # keys that are names in a fo
 
 
 def help_of(config_name: str) -> str:
-    """What ``--help`` prints of a command: the comments of its config, as the file has them."""
+    """The ``--help`` of a command: the comments of its config, as the file has them."""
     text = (CONFIGS / f"{config_name}.yaml").read_text()
     head, keys = text.split("\ndefaults:\n")[0], text.split("\n\n", 1)[1]
     said = "\n".join(line.removeprefix("#").removeprefix(" ") for line in head.splitlines())

@@ -1,13 +1,14 @@
-"""How a command ends: at most one line on stderr and an exit status, no traceback but for bugs.
+"""End a command with one line on stderr and an exit status; keep the log through a full disk.
 
 Importing this must stay cheap: every command does so first.
 """
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ltr.errors import LTRError
 from ltr.training.interruption import Interrupted
@@ -26,13 +27,13 @@ _REMEDIES = (
 
 @contextmanager
 def ending(stopped: str = "") -> Iterator[None]:
-    """Around the work of a command: end the process as a user expects.
+    """Around the work of a command: turn errors into one line and an exit status.
 
-    Exit status 2 is a mistake of the user or a disk that is full, 128 + the signal a stop. Any
-    other error is a bug and keeps its traceback.
+    Status 2 is a mistake of the user or a full disk, 128 + the signal a stop. Any other error is a
+    bug and keeps its traceback.
 
     Args:
-        stopped: what to say after a stop.
+        stopped: the line to print after a stop.
     """
     try:
         yield
@@ -54,7 +55,7 @@ def ending(stopped: str = "") -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str | None:
-    """What a user can mend, in one line with the remedy; None for a bug.
+    """An error that a user can mend, in one line with the remedy; None for a bug.
 
     >>> one_line(OSError(errno.ENAMETOOLONG, "File name too long", "outputs/" + "x" * 9))
     'outputs/xxxxxxxxx: File name too long; give a shorter name'
@@ -77,7 +78,7 @@ def one_line(error: BaseException) -> str | None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it says that no more can be written to the disk."""
+    """Whether the disk is full."""
     below: BaseException | None = error
     while below is not None and not isinstance(below, OSError):
         below = below.__cause__
@@ -95,8 +96,53 @@ def _is_memory(error: BaseException) -> bool:
 
 
 def _close_stdout() -> None:
-    """Drop what cannot be written: at the exit Python would try again, and say so."""
+    """Drop what cannot be written: at the exit Python would try again and print an error."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class LogFile(logging.FileHandler):
+    """The handler of ``train.log``: warns once where it cannot be written, and then is silent."""
+
+    def __init__(self, filename: str) -> None:
+        """Open the file with the first line."""
+        super().__init__(filename, encoding="utf-8", delay=True)
+        self._lost = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, unless an earlier one could not be written."""
+        if not self._lost:
+            try:
+                super().emit(record)
+            except OSError as error:  # when it was opened
+                self._lose(error)
+
+    def flush(self) -> None:
+        """As ``FileHandler``; a full disk raises nothing."""
+        try:
+            super().flush()
+        except OSError as error:
+            self._lose(error)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called by ``emit`` within an exception."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._lose(error)
+        else:
+            super().handleError(record)
+
+    def _lose(self, error: OSError) -> None:
+        if self.stream is not None:
+            # the buffer would be written when the stream is closed, and fail again
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+        if not self._lost:
+            self._lost = True
+            print(
+                f"warning: {self.baseFilename} cannot be written ({error.strerror}): from here "
+                "on the log is on stderr only",
+                file=sys.stderr,
+            )

@@ -1,4 +1,4 @@
-"""What every key of ``configs/train.yaml`` is to a run: one table that all who ask read."""
+"""Classify every key of ``configs/train.yaml``: the one table of what a key does to a run."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -6,23 +6,23 @@ from typing import Any
 
 
 class Kind(Enum):
-    """What a key decides."""
+    """What of a run a key decides."""
 
     METHOD = auto()  # what is trained, and how
-    SELECTION = auto()  # which of its epochs stands for it
-    REPEAT = auto()  # seed and fold: two runs that differ in nothing else are of one system
-    MEASUREMENT = auto()  # what is reported of it
+    SELECTION = auto()  # which of its epochs is tested
+    REPEAT = auto()  # seed and fold: runs that differ in nothing else are of one system
+    MEASUREMENT = auto()  # what is reported
     PLACE = auto()  # where and how fast it is computed
     PROPOSAL = auto()  # values that other keys read
 
 
 class Resumed(Enum):
-    """What holds of a key when a run goes on."""
+    """Where the value of a key comes from when a run is resumed."""
 
-    KEPT = auto()  # the checkpoint's value; typing another is refused
-    TYPED = auto()  # the checkpoint's value unless another is typed
-    OWN = auto()  # no checkpoint holds it: what the user has now
-    FOLDER = auto()  # no checkpoint holds it, and typing it is refused: the folder is there
+    KEPT = auto()  # the checkpoint; typing another value is refused
+    TYPED = auto()  # the checkpoint, unless another value is typed
+    OWN = auto()  # the command line; no checkpoint holds it
+    FOLDER = auto()  # no checkpoint holds it, and typing it is refused: the folder exists
 
 
 KEYS = {

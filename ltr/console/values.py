@@ -1,4 +1,4 @@
-"""Values of a command's config, checked: what Hydra read is what is asked for, or one line."""
+"""Read values of a command's config; a wrong one is one line with the remedy."""
 
 import math
 from typing import Any
@@ -59,7 +59,7 @@ def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
 
 
 def required(cfg: DictConfig, *keys: str) -> None:
-    """Raise ``ConfigError`` naming every one of ``keys`` that was not given."""
-    missing = [f"{key}=..." for key in keys if OmegaConf.is_missing(cfg, key)]
+    """Raise ``ConfigError`` that names every one of ``keys`` that was not given."""
+    missing = [key for key in keys if OmegaConf.is_missing(cfg, key) or cfg.get(key) is None]
     if missing:
-        raise ConfigError(f"give {' '.join(missing)}; see --help")
+        raise ConfigError(f"give {' '.join(f'{key}=...' for key in missing)}; see --help")

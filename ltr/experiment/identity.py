@@ -1,51 +1,63 @@
-"""What a run computes, as one hash of its whole config, the content of its data and the code."""
+"""The identity of a run: one hash of its whole config, the content of its data and the code."""
 
+import ast
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.configs import CONFIGS
 from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
-from ltr.experiment.build import as_list, make_dataset
-from ltr.experiment.code_hash import code_hash
 from ltr.experiment.labels import with_levels
-from ltr.experiment.own_code import own_code, tree_library
+from ltr.experiment.parts import as_list, make_dataset
 
-# The code that decides what a run computes; what is not there is not counted.
+# The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
-    "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
-    "experiment/run.py",
+    "experiment/build.py", "experiment/parts.py", "experiment/labels.py", "experiment/run.py",
 )  # fmt: skip
-_OF_TREES = "trees"  # decides nothing of a run whose model is another
+_OF_TREES = "trees"  # not counted in a run whose model is another
 _LTR = Path(__file__).resolve().parents[1]
+_NOT_OWN = ("ltr", "torch")
+# The distributions that a class of ltr.trees may come from.
+_LIBRARIES = {
+    "LightGBM": ("lightgbm",),
+    "XGBoost": ("xgboost", "xgboost-cpu"),
+    "CatBoost": ("catboost",),
+}
+_LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
 
 
 def identity(config: DictConfig) -> str:
     """SHA-256 of what a run computes: its config without places, its data, the code.
 
     Raises:
-        ConfigError, DataError: its data are not there, or cannot be read.
+        ConfigError, DataError: its data are missing, or cannot be read.
     """
-    data = _data(_frozen(config.dataset))
+    data = _data(json.dumps(OmegaConf.to_container(config.dataset, resolve=True), sort_keys=True))
     settled = with_levels(config, lambda: make_dataset(config.dataset).split("train"))
     return _hash(settled, data)
 
 
 def identity_without_data(config: DictConfig) -> str:
-    """As ``identity`` of data that are not here: equal to no run's, different for each config."""
+    """As ``identity`` where the data are missing: different for each config, equal to no run's."""
     return _hash(config, {})
 
 
 def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
-    del plain["monitor"]  # of it, all but vali counts all the same
+    del plain["monitor"]  # ``_more`` has it
     trees = str(config.model._target_).startswith("ltr.trees.")
     parts = {"config": plain, "data": data, "code": code_digest(trees=trees)}
     parts |= _more(config)
@@ -53,14 +65,13 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
 
 
 def _more(config: DictConfig) -> dict[str, Any]:
-    """What only some runs have; absent where there is none, so that others keep their hash."""
-    watched = sorted({*as_list(config.monitor)} - {"vali"})  # columns of history.csv
-    more = {"monitor": watched, "own_code": own_code(config), "library": tree_library(config)}
+    """The parts that only some runs have; absent elsewhere, so that other hashes stay."""
+    more = {
+        "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
+        "own_code": own_code(config),
+        "library": tree_library(config),
+    }
     return {key: value for key, value in more.items() if value}
-
-
-def _frozen(node: DictConfig) -> str:
-    return json.dumps(OmegaConf.to_container(node, resolve=True), sort_keys=True)
 
 
 @functools.cache
@@ -72,7 +83,7 @@ def _data(node: str) -> dict[str, str]:
 
 @functools.cache
 def code_digest(*, trees: bool = True) -> str:
-    """A hash of the code that decides what a run computes; without ``trees`` one of a network."""
+    """A hash of the code that decides what a run computes; without ``trees``, of a network."""
     return code_hash(file.read_text(encoding="utf-8") for file in _code_files(trees=trees))
 
 
@@ -81,3 +92,169 @@ def _code_files(*, trees: bool) -> Iterator[Path]:
         place = _LTR / part
         if trees or part != _OF_TREES:
             yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+def own_code(config: DictConfig) -> dict[str, str]:
+    """A hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is found.
+
+    A module counts with its file, a module of a package with all files of its folder. Nothing is
+    imported.
+    """
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    found = {}
+    for target in sorted({*_targets(plain), *own_metrics(plain)}):
+        files = _files(target) if target.partition(".")[0] not in _NOT_OWN else []
+        if files:
+            found[target] = code_hash(file.read_text(errors="replace") for file in files)
+    return found
+
+
+def own_metrics(config: Mapping[str, Any]) -> list[str]:
+    """The user's own functions among ``metrics`` and ``select_on``, without their cutoffs.
+
+    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
+    ['mine.hits']
+    """
+    texts = [*as_list(config.get("metrics")), str(config.get("select_on"))]
+    return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
+
+
+def tree_library(config: DictConfig) -> dict[str, str]:
+    """Name and version of the library of a model of ``ltr.trees``; empty for a network."""
+    module, _, name = str(config.model._target_).rpartition(".")
+    found = {}
+    for distribution in _LIBRARIES.get(name, ()) if f"{module}.".startswith("ltr.trees.") else ():
+        try:
+            found[distribution] = version(distribution)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _targets(value: Any) -> Iterator[str]:
+    """Every ``_target_`` in ``value``."""
+    if isinstance(value, dict):
+        if isinstance(value.get("_target_"), str):
+            yield value["_target_"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _targets(item)
+
+
+def _files(target: str) -> list[Path]:
+    """The source files of the innermost module that ``target`` names."""
+    first, *rest = target.split(".")
+    spec = _top(first)
+    for name in rest:
+        inside = spec.submodule_search_locations if spec is not None else None
+        below = (
+            PathFinder.find_spec(f"{spec.name}.{name}", list(inside)) if spec and inside else None
+        )
+        if below is None:
+            break
+        spec = below
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return []
+    file = Path(spec.origin)
+    in_package = "." in spec.name or spec.submodule_search_locations is not None
+    return sorted(file.parent.glob("*.py")) if in_package else [file]
+
+
+def _top(name: str) -> ModuleSpec | None:
+    """A module that is in no package, as ``train.py`` would find it."""
+    try:
+        return PathFinder.find_spec(name, [str(CONFIGS.parent), *sys.path]) or find_spec(name)
+    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
+        return None
+
+
+def code_hash(sources: Iterable[str]) -> str:
+    """SHA-256 of the statements of Python modules.
+
+    Comments, docstrings, layout, the order of the definitions and their modules do not count, nor
+    do the texts of errors and of the log. An import from ``ltr`` counts only where several
+    definitions share the imported name. A text that is no Python counts as it is.
+
+    Args:
+        sources: the text of each module.
+
+    >>> before = code_hash(["x = 1  # one", "def f(a):\\n    'Double.'\\n    return 2 * a"])
+    >>> before == code_hash(["def f(a):\\n    return 2 * a\\nx = 1"])
+    True
+    >>> before == code_hash(["def f(a):\\n    return 3 * a\\nx = 1"])
+    False
+    """
+    modules, found = [], []
+    for source in sources:
+        try:
+            modules.append(ast.parse(source))
+        except SyntaxError:
+            found.append(source)
+    names = Counter(name for module in modules for part in module.body for name in _defined(part))
+    quiet = _Quiet({name for name, times in names.items() if times > 1})
+    imports: set[str] = set()  # two modules that become one need a shared import once
+    for module in modules:
+        for part in quiet.visit(module).body:
+            if isinstance(part, (ast.Import, ast.ImportFrom)):
+                imports.update(_imports(part))
+            elif "__all__" not in _defined(part):
+                found.append(ast.unparse(part))
+    return hashlib.sha256("\0".join(sorted([*found, *imports])).encode()).hexdigest()
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _imports(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """A text for each imported name, but for those of ``ltr`` that one definition alone has."""
+    module = statement.module if isinstance(statement, ast.ImportFrom) else None
+    for alias in statement.names:
+        if module != "ltr" or alias.asname is not None:
+            yield f"{module} {alias.name} {alias.asname}"
+
+
+class _Quiet(ast.NodeTransformer):
+    """Remove docstrings, texts of errors and of the log, and the modules that ``ltr`` imports."""
+
+    def __init__(self, shared: set[str]) -> None:
+        self._shared = shared
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [  # type: ignore[attr-defined]
+                part for part in body if not (isinstance(part, ast.Expr) and _is_text(part.value))
+            ]
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if f"{node.module}.".startswith("ltr.") and not any(
+            alias.name in self._shared for alias in node.names
+        ):
+            node.module = "ltr"
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            to_log = isinstance(function.value, ast.Name) and function.value.id == "log"
+            message = function.attr.endswith("Error") or (to_log and function.attr in _LOGGED)
+        else:
+            message = isinstance(function, ast.Name) and function.id.endswith("Error")
+        if message:
+            node.args = [
+                ast.Constant("") if isinstance(part, ast.JoinedStr) or _is_text(part) else part
+                for part in node.args
+            ]
+        return node
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,4 +1,4 @@
-"""Which features the trees of a run use, as a table and as files."""
+"""List the features that the trees of a run use, as a table and as files."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 from omegaconf import DictConfig
 from tabulate import tabulate
 
-from ltr.console.resolvers import register_resolvers
+from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.kept import load_kept
@@ -17,10 +17,7 @@ from ltr.whole import make_folder, write_frame, write_whole
 
 
 def importances(cfg: DictConfig) -> str:
-    """The features of the largest gain in the trees of a run, as a table.
-
-    Args:
-        cfg: of ``configs/importances.yaml``.
+    """The features of the largest gain in the trees of the run ``cfg.run``, as a table.
 
     Raises:
         ConfigError, CheckpointError: one line that says what to mend.
@@ -29,7 +26,7 @@ def importances(cfg: DictConfig) -> str:
     run, top = str(cfg.run), whole(cfg, "top", least=0)
     write = None if cfg.write is None else Path(cfg.write)
     if write is not None and not (cfg.write and (write.is_dir() or not write.exists())):
-        raise ConfigError(f"write={cfg.write}: that is no folder, give write=FOLDER")
+        raise ConfigError(f"write={cfg.write}: not a folder; give write=FOLDER")
     register_resolvers()  # the run's config needs them
     model = load_kept(run, torch.device("cpu")).model
     if not isinstance(model, BoostedTrees):
@@ -41,7 +38,7 @@ def importances(cfg: DictConfig) -> str:
         raise CheckpointError(
             f"{run} has no tree (it was kept before the first round): resume it, or give another"
         )
-    table = table_of(model)
+    table = _all_features(model)
     if write is not None:
         make_folder("write", write)
         write_frame(write / "importances.csv", table)
@@ -57,7 +54,7 @@ def importances(cfg: DictConfig) -> str:
     return "\n".join(lines)
 
 
-def table_of(model: BoostedTrees) -> pd.DataFrame:
+def _all_features(model: BoostedTrees) -> pd.DataFrame:
     """``feature`` (from 1), ``gain``, ``share`` of all gain, ``splits``; the largest gain first.
 
     ``splits`` is empty where the library does not say.

@@ -1,8 +1,12 @@
-"""``train.py``'s job: find the run folder, resume, and keep one failed run from ending a sweep."""
+"""``train.py``'s job: begin, resume or skip a run; a failed run does not end a sweep."""
 
+import hashlib
 import logging
-from collections.abc import Iterator
+import re
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +15,43 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.compose import choices_of
 from ltr.console.ending import is_full, one_line
+from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
-from ltr.console.resolvers import run_folder
 from ltr.errors import ConfigError, OutputError
-from ltr.experiment.build import PARTS, build
+from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.places import asked_place, elsewhere
+from ltr.experiment.kept import kept_config, trusted
+from ltr.experiment.parts import PARTS
+from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import NOTE, RunFolder
-from ltr.experiment.standing import Standing, adopt, note_resumed, take_up
-from ltr.experiment.trust import kept_config, trusted
-from ltr.training.checkpoint import load_checkpoint
+from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.interruption import Interrupted, stoppable
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
+_RESUMED = " resumed"  # ends a note that is the identity of no run
+_SHOWN = 10  # characters of an identity in the name of a folder
+_NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
+_OF_TEST = (RESULTS, "scores.csv", "queries.csv")
+_OTHER = {"best": "last", "last": "best"}
+
 
 def train_job(cfg: DictConfig) -> float:
     """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep).
 
-    A run of a sweep that is finished is not done again, one that was cut off goes on, and one that
-    another process is at is waited for.
+    A finished run of a sweep is not repeated, one that was cut off is resumed, and the job waits
+    for one that is running in another process.
     """
     hydra = HydraConfig.get()
     folder = Path(hydra.runtime.output_dir)
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())  # as the user would type it
     sweep = hydra.mode == RunMode.MULTIRUN
-    choices = {
-        str(k): str(v)
-        for k, v in hydra.runtime.choices.items()
-        if v is not None and not str(k).startswith("hydra")
-    }
+    choices = choices_of(hydra)
     if cfg.resume is not None:
         if sweep:
             raise ConfigError("resume goes on with one run: leave out -m")
@@ -58,12 +65,12 @@ def train_job(cfg: DictConfig) -> float:
                     _leave_sweep(cfg, folder)
                 value = run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:
-        log.info("stopped by %s; %s", stop, _go_on(folder, sweep))
+        log.info("stopped by %s; %s", stop, _how_to_go_on(folder, sweep))
         raise
     except Exception as error:
         line = one_line(error)
-        if is_full(error):  # nothing more can be written, of other runs of a sweep neither
-            raise OutputError(f"{line}; then {_go_on(folder, sweep)}") from error
+        if is_full(error):  # the other runs of a sweep could not write either
+            raise OutputError(f"{line}; then {_how_to_go_on(folder, sweep)}") from error
         with suppress(OutputError):
             write_whole(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
         if not sweep:
@@ -72,23 +79,26 @@ def train_job(cfg: DictConfig) -> float:
         log.error("failed: %s", line or error, exc_info=line is None)
         return float("nan")
     with suppress(OSError):
-        (folder / "error.txt").unlink(missing_ok=True)  # of an earlier try
+        (folder / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
     return value
 
 
-def _go_on(folder: Path, sweep: bool) -> str:
-    """What to do after a run ended early."""
+def _how_to_go_on(folder: Path, sweep: bool) -> str:
     if sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
     return f"go on with: python train.py resume={folder}"
 
 
 def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
-    """What is left of a sweep's run, and its value."""
+    """Do what is left of a sweep's run; return its value."""
+
+    def identity_of(select: str) -> str:
+        other = cfg.copy()
+        other.select = select
+        return identity(other)
+
     standing = take_up(folder, identity(cfg))
-    if standing is Standing.NEW and adopt(
-        folder, str(cfg.select), lambda select: identity(_selecting(cfg, select))
-    ):
+    if standing is Standing.NEW and adopt(folder, str(cfg.select), identity_of):
         standing = Standing.CUT_OFF
     if standing is Standing.DONE:
         log.info("%s is done already", folder)
@@ -101,26 +111,20 @@ def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
     return run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
 
 
-def _selecting(cfg: DictConfig, select: str) -> DictConfig:
-    cfg = cfg.copy()
-    cfg.select = select
-    return cfg
-
-
 def _leave_sweep(cfg: DictConfig, folder: Path) -> None:
-    """See that a sweep does not take its run, resumed as another, for the one it asks for."""
+    """Note a sweep's run that is resumed as another, so that the sweep does not take it for its."""
     build(cfg)  # a mistake ends here, and changes nothing
     if note_resumed(folder, identity(cfg)):
         log.info(
             "%s goes on with other settings, data or code than its sweep began it with: given "
-            "again, the sweep does it anew and keeps this one beside it",
+            "again, the sweep runs it anew and keeps this one beside it",
             folder,
         )
 
 
 @contextmanager
 def _alone(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the run folder, so that the same run is not done twice at once."""
+    """Lock the run folder, so that no two processes run it at once."""
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=-1 if wait else 0)
@@ -157,3 +161,105 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
     own = kept_config(kept, folder) | {key: given[key] for key in (*of_user, *typed)}
     choices = {str(group): str(choice) for group, choice in kept["choices"].items()}
     return trusted(own, [*PARTS, "metrics"], cfg.trust), choices
+
+
+class Standing(Enum):
+    """How far a sweep's run is."""
+
+    DONE = "done"
+    CUT_OFF = "cut off"
+    NEW = "new"
+
+
+def take_up(folder: Path, identity: str) -> Standing:
+    """Find how far the run in ``folder`` is, and prepare the folder for it.
+
+    Results of another identity (code or data have changed since) move to ``before-<their
+    identity>`` in the folder. Hold the folder's lock when you call this.
+
+    Args:
+        folder: exists; Hydra has written its own files to it.
+        identity: of the run that is asked for.
+    """
+    run = RunFolder(folder)
+    if run.identity == identity:
+        damage = run.damage() if run.finished else None
+        if run.finished and damage is None:
+            return Standing.DONE
+        if damage is not None:
+            log.warning("%s", damage)
+        return Standing.CUT_OFF if run.last.is_file() else Standing.NEW
+    old = folder / f"before-{_shown(folder)}"
+    for path in sorted(folder.iterdir()):
+        if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
+            old.mkdir(exist_ok=True)
+            path.replace(old / path.name)
+    if old.is_dir():
+        log.info("%s: results of other code or data, now in %s", folder, old.name)
+    write_whole(folder / NOTE, identity + "\n")
+    return Standing.NEW
+
+
+def adopt(folder: Path, select: str, identity_of: Callable[[str], str]) -> bool:
+    """Copy the training of a finished run beside ``folder`` that differs in ``select`` alone.
+
+    That run keeps both its best and its last epoch, so there is nothing left to train. Where it
+    cannot be read or copied, nothing is copied.
+
+    Args:
+        folder: of a run that is new; hold its lock when you call this.
+        select: the epoch that this run tests, ``best`` or ``last``.
+        identity_of: the identity of the same run with another ``select``.
+
+    Returns:
+        Whether there is such a run, and it was copied.
+    """
+    twin = by_identity(folder.parent).get(identity_of(_OTHER[select]))
+    if twin is None or not RunFolder(twin).finished or RunFolder(twin).damage() is not None:
+        return False
+    taken = []
+    try:
+        for path in sorted(twin.iterdir()):
+            own = folder / path.name
+            if path.is_file() and path.suffix != ".pt" and path.name not in _NOT_RESULTS + _OF_TEST:
+                taken.append(own)
+                shutil.copyfile(path, own)
+        for name in ("best.pt", "last.pt"):  # the copy is complete with the last one
+            taken.append(folder / name)
+            content = load_checkpoint(twin / name)
+            content["config"]["select"] = select
+            save_checkpoint(folder / name, content)
+    except Exception:  # whatever is wrong with that run, this one can be trained
+        for own in taken:
+            own.unlink(missing_ok=True)
+        return False
+    log.info("trained as %s, which tested another epoch", twin)
+    return True
+
+
+def note_resumed(folder: Path, identity: str) -> bool:
+    """Before a sweep's run is resumed by itself as ``identity``: if that is another, note it.
+
+    Begun as one run and ended as another (other epochs, other code) it is neither: a schedule may
+    follow ``epochs``. ``take_up`` never takes the new note for an identity, and it is written
+    before the first step, so that this holds wherever the run is killed.
+
+    Returns:
+        Whether it is another.
+    """
+    before = RunFolder(folder).identity
+    if before == identity:
+        return False
+    mixed = hashlib.sha256(f"{before} {identity}".encode()).hexdigest()
+    write_whole(folder / NOTE, f"{mixed}{_RESUMED}\n")
+    return True
+
+
+def _shown(folder: Path) -> str:
+    """A few characters that tell the note of ``folder`` from others."""
+    note = folder / NOTE
+    if not note.is_file():
+        return "unknown"
+    content = note.read_bytes()
+    begins = re.match(rb"[0-9a-f]{64}", content)
+    return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:_SHOWN]

@@ -1,25 +1,67 @@
-"""A trained model as it was kept: loaded from a run folder without executing anything in it."""
+"""Load a kept model or config without executing anything that its file names.
 
-from collections.abc import Callable, Sequence
+A config is kept with its values filled in. The only interpolations left in it are ``_LINK``, whole
+values such as ``${epochs}`` that follow a key which may change when the run is resumed; no resolver
+is ever called for a config that comes from a file. Paths of output are the user's to choose and are
+not kept.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from ltr.console.resolvers import run_folder
+import ltr.losses
+import ltr.models
+import ltr.trees
+from ltr.console.folders import run_folder
+from ltr.console.keys import Resumed, keys
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import CheckpointError
-from ltr.experiment.build import make_convention, make_model, make_settings
-from ltr.experiment.trust import kept_config, trusted, trusts_trees
+from ltr.errors import CheckpointError, ConfigError
+from ltr.experiment.identity import own_metrics
+from ltr.experiment.parts import make_convention, make_model, make_settings
 from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
+from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
+
+_LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
+
+# The keys that are read of every kept config, and their types; ``object``: the reader checks them.
+_READ: dict[str, Any] = {
+    **dict.fromkeys((*Settings.names(), "device", "dataset", "model"), object),
+    "data_dir": str,
+    "metrics": (list, str, type(None)),
+    "monitor": (list, str, type(None)),
+    "convention": dict,
+}
+
+# What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
+TARGETS: dict[str, set[str]] = {
+    "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
+    | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")},
+    "loss": {f"ltr.losses.{name}" for name in ltr.losses.__all__ if "_loss" in name},
+    "optimizer": {
+        f"torch.optim.{name}"
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    },
+    "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
+    "transform": {f"ltr.data.transforms.{name}" for name in ("fit_transform", "no_transform")},
+    "dataset": {"ltr.data.files.LetorFiles", "ltr.data.synthetic.SyntheticLists"},
+}
 
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A model with the transform its features need, and the config it was trained by, unchecked."""
+    """A model, the transform of its features, and the config that trained it, not yet trusted."""
 
     model: nn.Module
     transform: FeatureTransform
@@ -34,18 +76,14 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
         ConfigError: its config names code that is neither of this project nor in ``trust``.
     """
     folder = run_folder(path)
-    if path.endswith(".pt"):
-        file = folder / path.rpartition("/")[2]
-        content = load_checkpoint(file, device)
-    else:
-        file = folder / "last.pt"
-        content = load_checkpoint(file, device)
-        if content["config"].get("select") != "last" and (folder / "best.pt").is_file():
-            file = folder / "best.pt"
-            content = load_checkpoint(file, device)
+    file = folder / (path.rpartition("/")[2] if path.endswith(".pt") else "last.pt")
+    content = load_checkpoint(file, device)
+    best = folder / "best.pt"
+    if not path.endswith(".pt") and content["config"].get("select") != "last" and best.is_file():
+        file, content = best, load_checkpoint(best, device)
     config = kept_config(content, folder)
     checked = trusted(config, ["model"], trust)
-    make_settings(checked), make_convention(checked)  # a value that is wrong is named
+    make_settings(checked), make_convention(checked)  # a wrong value is named
     make = make_model(checked.model)
     check_size(make, content["width"], file)
     model = make(content["width"]).to(device)
@@ -60,7 +98,7 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
 def check_size(make: Callable[[int], nn.Module], width: int, file: Path) -> None:
     """Raise ``CheckpointError`` where the model is larger than ``file``, which holds its weights.
 
-    Found without memory for a weight, so that a few bytes of config cannot ask for terabytes.
+    No weight is allocated for it, so that a few bytes of config cannot ask for terabytes.
     """
     with fitting(file), torch.device("meta"):
         needed = sum(weight.nbytes for weight in make(width).parameters())
@@ -69,3 +107,147 @@ def check_size(make: Callable[[int], nn.Module], width: int, file: Path) -> None
             f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "
             "train.py did not write it; use another"
         )
+
+
+def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
+    """The config of a run as its checkpoints hold it.
+
+    A relative ``data_dir`` is kept as seen from the run folder, so that it holds from any working
+    directory.
+    """
+    text: Any = OmegaConf.to_container(cfg)
+    kept: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
+    of_user = keys(Resumed.OWN, Resumed.FOLDER)
+    kept = {key: value for key, value in kept.items() if key not in of_user}
+    if not Path(kept["data_dir"]).is_absolute():
+        kept["data_dir"] = os.path.relpath(kept["data_dir"], folder)
+    return kept
+
+
+def _with_links(text: Any, value: Any, root: Mapping[str, Any]) -> Any:
+    """``value``, with those of its ``text`` that are links to what is not itself one."""
+    if isinstance(text, str):
+        link = _LINK.fullmatch(text)
+        return text if link and not _LINK.fullmatch(str(root.get(link[1]))) else value
+    if isinstance(text, Mapping) and isinstance(value, Mapping):
+        return {key: _with_links(text[key], one, root) for key, one in value.items()}
+    if isinstance(text, list) and isinstance(value, list):
+        return [_with_links(one, other, root) for one, other in zip(text, value, strict=True)]
+    return value
+
+
+def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The config in a checkpoint of ``folder``, not yet trusted; ``data_dir`` as seen from here.
+
+    Raises:
+        CheckpointError: it lacks a key that every run has.
+    """
+    config = dict(content["config"])
+    for key, kind in _READ.items():
+        if key not in config or not isinstance(config[key], kind):
+            raise CheckpointError(
+                f"the config in the checkpoint of {folder} has no {key} as train.py writes it: use "
+                "another checkpoint"
+            )
+    if not Path(config["data_dir"]).is_absolute():
+        config["data_dir"] = os.path.relpath(folder / config["data_dir"])
+    return config
+
+
+def trusted(
+    config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
+) -> DictConfig:
+    """A checkpoint's config after a check of all its texts, and of the ``parts`` to be built.
+
+    Args:
+        config: as ``kept_config`` returns it, with what the user sets.
+        parts: which of model, loss, optimizer, schedule, transform and dataset will be built, and
+            metrics, if those of the checkpoint will be computed.
+        trust: modules of the user that these may name, besides this project's own parts.
+
+    Raises:
+        ConfigError: naming the part and what it would have called.
+    """
+    try:
+        _check_texts(config)
+        resolved: Any = OmegaConf.create(dict(config))
+    except (OmegaConfBaseException, RecursionError, ValueError) as error:
+        raise ConfigError(
+            f"the checkpoint's config is not one that train.py writes ({error}): use another"
+        ) from error
+    homes = _homes(trust)
+    for part in parts:
+        if part == "metrics":
+            for metric in own_metrics(config):
+                if not _lives_in(metric, homes):
+                    raise _refusal("metric", metric)
+            continue
+        node = config.get(part)
+        if part == "loss" and node is None:
+            continue  # boosted with an objective of the library
+        target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
+        known = target in TARGETS[part] or _lives_in(target, homes)
+        inside = (value for value in _values(node) if isinstance(value, Mapping))
+        if not known or any("_target_" in below for below in inside if below is not node):
+            raise _refusal(part, target)
+        if part != "dataset":
+            resolved[part]["_partial_"] = True
+        elif "cache_dir" in resolved[part]:
+            resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
+    return resolved
+
+
+def _refusal(part: str, target: str) -> ConfigError:
+    return ConfigError(
+        f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
+        "where the file comes from, allow it with trust=[MODULE]"
+    )
+
+
+def _homes(trust: Sequence[str] | str) -> list[str]:
+    """The modules of ``trust=``; one alone may be written without brackets."""
+    return [trust] if isinstance(trust, str) else [str(home) for home in trust]
+
+
+def trusts_trees(trust: Sequence[str] | str) -> bool:
+    """Whether ``trust`` names ``ltr.trees``: the trees of a file are then not tried out first."""
+    return "ltr.trees" in _homes(trust)
+
+
+def _check_texts(config: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where an interpolation is not a link to a plain value."""
+    for value in _values(config):
+        if isinstance(value, str) and "${" in value:
+            link = _LINK.fullmatch(value)
+            if link is None:
+                raise ValueError(f"{value[:60]!r} in it")
+            end = config.get(link[1])
+            if isinstance(end, (Mapping, list, tuple)) or (isinstance(end, str) and "${" in end):
+                raise ValueError(f"{value!r} in it leads on")
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """``value`` and all that is in it, without recursion."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        yield value
+        if isinstance(value, Mapping):
+            stack.extend([*value.keys(), *value.values()])
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+
+
+def _lives_in(target: str, homes: Sequence[str]) -> bool:
+    """Whether ``target`` is named in, and was defined in, one of the modules ``homes``."""
+
+    def inside(module: str) -> bool:
+        return any(f"{module}.".startswith(home.rstrip(".") + ".") for home in homes)
+
+    if not inside(target):
+        return False
+    try:
+        thing = get_object(target)  # e.g. mine.os.system is found, but lives elsewhere
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return callable(thing) and inside(getattr(thing, "__module__", ""))

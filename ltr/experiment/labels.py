@@ -1,4 +1,4 @@
-"""What labels ask of a loss and of metrics: settled and checked when the lists are open."""
+"""Settle and check what follows from the labels, once the lists are open."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 
 from ltr.data.lists import Dataset, Lists
 from ltr.errors import ConfigError
-from ltr.experiment.build import Experiment, bind, make_convention
+from ltr.experiment.build import Experiment
+from ltr.experiment.parts import bind, make_convention
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.typing import Loss
@@ -24,9 +25,9 @@ _LARGE = 32.0  # from here on a gain of 2^label can be too large for float32, sq
 
 
 def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
-    """``cfg`` with ``suggested.levels`` from the labels of ``train`` where nobody says it.
+    """``cfg`` with ``suggested.levels`` from the labels of ``train`` where it is null.
 
-    What reads ``levels`` follows by interpolation; a checkpoint that holds the result keeps it.
+    Keys that read ``levels`` follow by interpolation; a checkpoint keeps the result.
     """
     if cfg.suggested.levels is not None:
         return cfg
@@ -41,8 +42,8 @@ def settle(
     """Config and parts with everything that follows from the labels, which are checked.
 
     Args:
-        cfg: as ``experiment`` was built from.
-        experiment: still without data.
+        cfg: the config of ``experiment``.
+        experiment: built without data.
         lists: the splits that will be used, ``train`` among them.
 
     Raises:
@@ -62,7 +63,7 @@ def settle(
     loss = experiment.loss
 
     def key(own: str, value: object) -> str:
-        """What to set: the one key that both read where it was not set for itself."""
+        """The key to set: ``suggested.levels`` unless ``own`` was set by itself."""
         return "suggested.levels" if value == settled.suggested.levels else own
 
     if _reads_levels(loss):
@@ -97,13 +98,13 @@ def check_metrics(
     """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
 
     Args:
-        split: what the lists are called.
+        split: the name of the lists in messages.
         lists: at least one.
         metrics: each is tried.
-        convention: under which.
-        source: the data set or the file that they are from, to name a line.
+        convention: of the metrics.
+        source: the data set or the file of the lists, to name a line.
         measured: False where only the number of grades must fit.
-        levels_key: the key that sets it.
+        levels_key: the key that sets that number.
 
     Raises:
         ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
@@ -131,18 +132,18 @@ def check_metrics(
                 f"{remedy}, or look at that line (dataset.max_grade=N refuses labels above N)"
             )
         if np.isnan(value):
-            raise ConfigError(_nothing_relevant(metric, split, largest, convention))
-
-
-def _nothing_relevant(metric: Metric, split: str, largest: float, convention: Convention) -> str:
-    counts = "be left out" if convention.empty == "skip" else f"count {convention.empty:g}"
-    said = f"{metric} of {split}: no list has a relevant item, the largest label is {largest:g}"
-    if "relevant" not in metric.parts or largest <= 0:
-        return f"{said}: every list would {counts}; give labels above 0, or other metrics"
-    return (
-        f"{said} and convention.relevant={convention.relevant:.9g}: every list would {counts}; set "
-        f"convention.relevant={largest:g} or lower, or leave {metric} out of metrics"
-    )
+            counts = "be left out" if convention.empty == "skip" else f"count {convention.empty:g}"
+            threshold, remedy = "", "give labels above 0, or other metrics"
+            if "relevant" in metric.parts and largest > 0:
+                threshold = f" and convention.relevant={convention.relevant:.9g}"
+                remedy = (
+                    f"set convention.relevant={largest:g} or lower, or leave {metric} out of "
+                    "metrics"
+                )
+            raise ConfigError(
+                f"{metric} of {split}: no list has a relevant item, the largest label is "
+                f"{largest:g}{threshold}: every list would {counts}; {remedy}"
+            )
 
 
 def _check_levels(
@@ -162,7 +163,7 @@ def _check_levels(
 
 
 def _check_loss(loss: Callable[..., torch.Tensor], train: Lists, experiment: Experiment) -> None:
-    """See that the largest label leaves ``loss`` finite, if it is large at all."""
+    """See that the largest label, where it is large, leaves ``loss`` finite."""
     largest, labels = _best_list(train)
     if largest < _LARGE:
         return
@@ -198,26 +199,23 @@ def _best_list(lists: Lists) -> tuple[float, torch.Tensor]:
 
 
 def _list_of(lists: Lists, place: int) -> int:
+    """The number of the list that holds the item ``place``."""
     return int(np.searchsorted(lists.offsets, place, side="right")) - 1
 
 
 def _gain_of(largest: float, split: str, lists: Lists, source: Dataset | Path | None) -> str:
-    said = _named(int(lists.labels.argmax()), split, lists, source)
-    return f"2^{largest:g} - 1, the gain of {said}, is too large a number"
+    named = _named(int(lists.labels.argmax()), split, lists, source)
+    return f"2^{largest:g} - 1, the gain of {named}, is too large a number"
 
 
 def _named(place: int, split: str, lists: Lists, source: Dataset | Path | None) -> str:
     """The label of an item, its query id and, where it is from a file, the line."""
     label, qid = float(lists.labels[place]), str(lists.qids[_list_of(lists, place)])
-    path = source if isinstance(source, Path) else _path(source, split)
+    of_split = getattr(source, "path", None)  # of a data set in files
+    path = source if isinstance(source, Path) else Path(of_split(split)) if of_split else None
     line = _line(path, label, qid) if path is not None else None
     where = f", {path}:{line}" if line else ""
     return f"label {label:g} (query id {qid}{where})"
-
-
-def _path(source: Dataset | None, split: str) -> Path | None:
-    of_split = getattr(source, "path", None)
-    return None if of_split is None else Path(of_split(split))
 
 
 def _line(path: Path, label: float, qid: str) -> int | None:

@@ -1,6 +1,6 @@
-"""What a run of ``train.py`` leaves in its folder, as it is read again: checked, or refused.
+"""The files of a run of ``train.py``: written, and read again only as the run left them.
 
-Importing this is cheap: pandas comes only where a file is read.
+Importing this is cheap: pandas is imported where a table is read or written.
 """
 
 import hashlib
@@ -13,20 +13,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltr.console.sweep_names import typed
+from ltr.console.folders import read_overrides
 from ltr.errors import ConfigError, DataError
-from ltr.whole import write_whole
+from ltr.whole import write_frame, write_whole
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
+    from ltr.data.lists import Lists
+    from ltr.training.evaluation import PerQuery
+
 RESULTS, NOTE = "results.json", "identity.txt"
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _NOT_METRICS = ("qid", "items", "empty")
-_IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # all of the note of a run that is as it began
+_IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # the whole note, unless the run was resumed
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
@@ -45,11 +48,30 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     write_whole(folder / RESULTS, json.dumps(content, indent=2) + "\n")
 
 
+def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
+    """Write a row per query: id, number of items, whether it is empty, every metric."""
+    import pandas as pd
+
+    table = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty, **values}
+    write_frame(path, pd.DataFrame(table))
+
+
+def write_scores(path: Path, lists: "Lists", scores: "NDArray[np.float32]") -> None:
+    """Write query id and score of every item, in the order of ``lists``; no digit is lost.
+
+    ``scripts/evaluate.py scores=FILE data=TEST`` reads it.
+    """
+    import pandas as pd
+
+    text = scores.astype(str)  # pandas would write the digits of a float64
+    write_frame(path, pd.DataFrame({"qid": lists.qids.repeat(lists.lengths), "score": text}))
+
+
 @dataclass(frozen=True, eq=False)
 class RunFolder:
-    """A run folder; what is in it is read when it is asked for, and once.
+    """A run folder; each of its files is read when it is first used.
 
-    Reading raises ``DataError`` where a file is not there, or not as the run left it.
+    Reading raises ``DataError`` where a file is missing, or not as the run left it.
     """
 
     folder: Path
@@ -61,40 +83,40 @@ class RunFolder:
 
     @property
     def last(self) -> Path:
-        """The checkpoint from which the run goes on."""
+        """The checkpoint from which the run is resumed."""
         return self.folder / "last.pt"
 
     @property
     def identity(self) -> str | None:
-        """The identity that the run began and ended with; None where no note says one."""
+        """The identity of a sweep's run; None where it has none, or was resumed as another run."""
         note = self.folder / NOTE
         found = _IDENTITY.fullmatch(note.read_bytes()) if note.is_file() else None
         return None if found is None else found[1].decode()
 
     @property
     def was_resumed(self) -> bool:
-        """Whether it went on as another run than its sweep began, or may have."""
+        """Whether a sweep began it and it was, or may have been, resumed as another run."""
         return (self.folder / NOTE).is_file() and self.identity is None
 
     @property
     def error(self) -> str | None:
-        """Why it failed, in one line; None where it did not."""
+        """The error that ended it, in one line; None where none did."""
         kept = self.folder / "error.txt"
-        said = kept.read_text(errors="replace").split("\n") if kept.is_file() else []
-        return next(filter(None, said), None)
+        lines = kept.read_text(errors="replace").split("\n") if kept.is_file() else []
+        return next(filter(None, lines), None)
 
     def is_done(self, identity: str) -> bool:
-        """Whether it is finished as the run ``identity``, and as it was left."""
+        """Whether it is finished as the run ``identity`` and undamaged."""
         return self.finished and self.identity == identity and self.damage() is None
 
     def checked_results(self) -> dict[str, Any]:
-        """``results.json``, once it and all of ``FILES`` are known to be as the run left them."""
+        """``results.json``, after a check of all ``FILES``."""
         for name in FILES:
             self.checked(name)
         return self.results
 
     def damage(self) -> str | None:
-        """What is wrong with the results of a finished run; None where all is as it was left."""
+        """What is wrong with the files of a finished run, in one line; None: nothing."""
         try:
             self.checked_results()
         except DataError as error:
@@ -118,9 +140,9 @@ class RunFolder:
 
     @cached_property
     def overrides(self) -> list[str]:
-        """What was typed for it, as Hydra kept it; nothing where it kept nothing."""
+        """The overrides that it was composed with, as Hydra kept them; none where it kept none."""
         kept = self.folder / ".hydra" / "overrides.yaml"
-        return typed(kept) if kept.is_file() else []
+        return read_overrides(kept) if kept.is_file() else []
 
     @cached_property
     def queries(self) -> "pd.DataFrame":
@@ -154,7 +176,7 @@ class RunFolder:
 
     @property
     def seed(self) -> int:
-        """Of the training."""
+        """The seed of the training."""
         return int(self.results["seed"])
 
     @property
@@ -162,8 +184,7 @@ class RunFolder:
         """Which lists of a repeated data set it is on: the fold, or the seed that drew them."""
         dataset = self.results["protocol"].get("dataset", {})
         given = {"fold": self.results.get("fold"), "dataset.seed": dataset.get("seed")}
-        said = (f"{key} {value}" for key, value in given.items() if value is not None)
-        return ", ".join(said) or None
+        return ", ".join(f"{k} {value}" for k, value in given.items() if value is not None) or None
 
     @property
     def digest(self) -> str:
@@ -172,12 +193,12 @@ class RunFolder:
 
     @property
     def convention(self) -> str:
-        """In words."""
+        """The convention of its metrics in words."""
         return str(self.results["convention"]["text"])
 
     @property
     def convention_keys(self) -> dict[str, Any]:
-        """Its keys, however it was put into words."""
+        """The values of the convention."""
         return {k: value for k, value in self.results["convention"].items() if k != "text"}
 
     def _table(self, name: str, **how: Any) -> "pd.DataFrame":
@@ -221,7 +242,7 @@ def _sha256(content: bytes) -> str:
 
 
 def by_identity(folder: Path) -> dict[str, Path]:
-    """The runs in ``folder`` by identity; of several that did the same, a finished one."""
+    """The runs in ``folder`` by identity; of several with one identity, a finished one."""
     found: dict[str, Path] = {}
     for note in sorted(folder.glob(f"*/{NOTE}")):
         run = RunFolder(note.parent)

@@ -11,6 +11,7 @@ from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
+from tabulate import tabulate
 
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
@@ -25,14 +26,13 @@ class SweepSummary(Callback):
     """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
 
     def __init__(self, quiet: bool = False) -> None:
-        """``quiet``: nothing is written and printed at the end."""
+        """``quiet``: write and print nothing at the end."""
         self._quiet = quiet
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Fix the folder of the sweep for a launcher's processes too.
+        """Add the folder of the sweep to the overrides of each job.
 
-        They compose each job anew from its own overrides, which do not tell the sweep's; so the
-        folder becomes one of these.
+        A launcher's processes compose each job from its own overrides, which do not say it.
         """
         try:
             folder = quoted(str(config.hydra.sweep.dir))
@@ -41,7 +41,7 @@ class SweepSummary(Callback):
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Take out of what Hydra wrote where this clone lies on this machine."""
+        """Remove the paths of this machine from what Hydra wrote."""
         folder = Path(config.hydra.runtime.output_dir)
         own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
         for path in (own, folder.parent / "multirun.yaml"):
@@ -52,8 +52,8 @@ class SweepSummary(Callback):
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
         folder = Path(config.hydra.runtime.output_dir).parent
         if (folder / "multirun.yaml").is_file():
-            with suppress(OutputError):  # the end of the sweep writes it again, or says so
-                write_summary(folder, read_runs(folder))
+            with suppress(OutputError):  # the end of the sweep writes it again, or raises
+                write_csv(folder / "summary.csv", read_runs(folder))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit with 1 if a run failed."""
@@ -63,7 +63,7 @@ class SweepSummary(Callback):
             return
         print(table_of(rows))
         try:
-            write_summary(folder, rows)
+            write_csv(folder / "summary.csv", rows)
         except OutputError as error:
             raise Stop(error) from error  # of any other error Hydra makes a warning
         print(f"\nkept in {folder} (summary.csv)")
@@ -87,13 +87,13 @@ def without_places(text: str, cwd: Path) -> str:
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """A row per run folder in ``folder``: what varied, how it ended, its metrics."""
+    """A row per run folder in ``folder``: the keys that vary, how it ended, its metrics."""
     runs = []
     for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
         run = RunFolder(hydra.parents[1])
         try:
             typed = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
-        except DataError:  # its outcome says so
+        except DataError:  # the row's status says so
             typed = {}
         runs.append((run, typed))
     varied = [
@@ -114,8 +114,8 @@ def _in_order(hydra: Path) -> list[tuple[int, str]]:
 
 
 def _outcome(run: RunFolder) -> dict[str, Any]:
-    if run.was_resumed:  # its figures are not of what stands beside them
-        return {"status": "resumed with other settings; its sweep, given again, does it anew"}
+    if run.was_resumed:  # its metrics do not belong to these keys
+        return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
     if not run.finished:
         return {"status": run.error or "not finished"}
     try:
@@ -130,15 +130,8 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
     return row
 
 
-def write_summary(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Write ``rows`` as ``summary.csv``, atomically."""
-    write_csv(folder / "summary.csv", rows)
-
-
 def table_of(rows: list[dict[str, Any]]) -> str:
-    """A line per run, below it the mean over seeds and folds, and the convention of the figures."""
-    from tabulate import tabulate  # only needed at the end
-
+    """A line per run, below them the mean over seeds and folds, and the convention."""
     hidden = ("run", "convention")
     shown = [{k: _text(k, v) for k, v in row.items() if k not in hidden} for row in rows]
     parts = [tabulate(shown, headers="keys", disable_numparse=True)]
@@ -156,9 +149,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
-    """Mean and standard deviation over what the sweep repeats, a row per thing it compares."""
-    from tabulate import tabulate
-
+    """Mean and standard deviation over seeds and folds, a row for each of the other settings."""
     repeats = keys(Kind.REPEAT)
     repeated = [name for name in varied if name in repeats]
     compared = [name for name in varied if name not in repeats]

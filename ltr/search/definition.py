@@ -12,9 +12,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.keys import Kind, without
-from ltr.console.mistakes import run_config
 from ltr.console.values import flag, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.search.space import Range, Space, chosen_space, is_no_knob

@@ -18,8 +18,8 @@ from typing import IO
 import optuna
 from optuna.trial import TrialState
 
+from ltr.console.compose import typed
 from ltr.console.ending import ending
-from ltr.console.mistakes import typed
 from ltr.errors import OutputError
 from ltr.search.definition import Search, define_search
 from ltr.search.retry import retry_dead

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ltr.console.mistakes import run_config
+from ltr.console.compose import run_config
 from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.build import make_dataset
-from ltr.experiment.results import commit
+from ltr.experiment.parts import make_dataset
+from ltr.experiment.provenance import commit
 from ltr.tables.formats import terminal
 from ltr.tables.output import write_table
 from ltr.tables.report import Block, Cell, Report

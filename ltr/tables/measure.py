@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ltr.console.configs import CONFIGS
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.build import make_dataset
 from ltr.experiment.labels import check_metrics
+from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.tables.runs import Run

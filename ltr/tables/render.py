@@ -6,8 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ltr.experiment.places import mixed
-from ltr.experiment.results import short_commit
+from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.tables.measure import Measured
 from ltr.tables.numbers import over_repeats

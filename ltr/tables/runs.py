@@ -16,12 +16,12 @@ from tqdm import tqdm
 
 from ltr.console.arguments import quoted, with_quotes
 from ltr.console.cli import through_hydra
-from ltr.console.mistakes import run_config
+from ltr.console.compose import run_config
 from ltr.errors import DataError, LTRError
-from ltr.experiment.build import make_dataset
 from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
+from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.tables.spec import Table
 from ltr.whole import make_folder, write_whole

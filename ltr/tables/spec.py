@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import CONFIGS, hint
-from ltr.console.sweep_names import asked, label_of
+from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
 

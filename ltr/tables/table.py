@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ltr.console.sweep_names import asked
-from ltr.experiment.places import asked_place, elsewhere
+from ltr.console.folders import asked
+from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics

@@ -15,7 +15,8 @@ from ltr.data.lists import SPLITS, Lists
 from ltr.data.published.archives import SETS, Known
 from ltr.data.transforms import no_transform
 from ltr.errors import DataError
-from ltr.experiment.build import Experiment, build, make_dataset
+from ltr.experiment.build import Experiment, build
+from ltr.experiment.parts import make_dataset
 from ltr.tables.runs import Run
 from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.step import Stepper

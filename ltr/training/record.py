@@ -4,9 +4,10 @@ import io
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -93,7 +94,7 @@ class Record:
         done = self.progress
         self._clock = time.perf_counter()
         self._scalars = Scalars(self._folder, after_epoch=done.epoch if done.history else -1)
-        with logging_redirect_tqdm(), Interruption() as interruption:
+        with _beside_bars(), Interruption() as interruption:
             try:
                 yield interruption
             finally:
@@ -256,3 +257,16 @@ def _write_all(file: BinaryIO, content: memoryview) -> None:
     """A write to a disk that is nearly full may take a part only."""
     while content:
         content = content[file.write(content) :]
+
+
+def _beside_bars() -> AbstractContextManager[None]:
+    """Within, lines on the console go above progress bars; no console handler: nothing is printed.
+
+    tqdm's own redirection adds a handler to a logger that has none for the console.
+    """
+    handlers = logging.getLogger().handlers
+    console = any(
+        isinstance(one, logging.StreamHandler) and one.stream in (sys.stdout, sys.stderr)
+        for one in handlers
+    )
+    return logging_redirect_tqdm() if console else nullcontext()

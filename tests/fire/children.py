@@ -241,13 +241,13 @@ def warm() -> None:
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.compare.compare
     import ltr.data.published.prepare
-    import ltr.experiment.apply
-    import ltr.experiment.evaluate_scores
+    import ltr.experiment.evaluate
     import ltr.experiment.job
+    import ltr.experiment.predict
     import ltr.search.search
     import ltr.tables.table  # noqa: F401
     from ltr.console.configs import CONFIGS
-    from ltr.console.resolvers import register_resolvers
+    from ltr.console.folders import register_resolvers
 
     for library in ("lightgbm", "xgboost", "catboost"):
         with suppress(ImportError):

@@ -91,7 +91,7 @@ def of_results(run: Path) -> dict[str, Any]:
 
 def of_scores(path: Path, data: Path) -> dict[str, Any]:
     """The scores of the test items, as ``evaluate scores=`` takes them."""
-    from ltr.experiment.evaluate_scores import read_scores
+    from ltr.experiment.evaluate import read_scores
 
     text = (data / "mine" / "test.txt").read_text()
     qids = [line.split()[1].removeprefix("qid:") for line in text.splitlines()]
@@ -102,7 +102,7 @@ def of_search(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """The trials of a search, as the search goes on with them."""
     from dataclasses import replace
 
-    from ltr.console.mistakes import typed
+    from ltr.console.compose import typed
     from ltr.search.definition import define_search
     from ltr.search.study import open_study
 

@@ -1,4 +1,4 @@
-"""Hydra's sweeper ``jobs``: the runs that a file lists.
+"""Hydra's sweeper ``jobs``: run the jobs that a file lists.
 
 Hydra loads plugins from packages of the name ``hydra_plugins``.
 """
@@ -18,7 +18,7 @@ from ltr.errors import ConfigError
 
 
 class JobsSweeper(Sweeper):
-    """Hands every job of a file to Hydra's launcher, in the file's order."""
+    """Passes every job of a file to Hydra's launcher, in the file's order."""
 
     def __init__(self, jobs: str) -> None:
         """``jobs``: a YAML file, a list of lists of overrides."""

@@ -1,46 +1,91 @@
-"""Metrics of scores that any tool made, under several conventions side by side."""
+"""Metrics of a kept model or of any tool's scores, under several conventions side by side."""
 
 import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import CONFIGS
+from ltr.console.values import flag
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.apply import check_not_input, read_file, report
-from ltr.experiment.conventions import chosen_conventions
+from ltr.experiment.kept import load_kept, trusted
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.run_folder import FILES, RunFolder
-from ltr.metrics import parse_metric
+from ltr.experiment.parts import as_list, make_dataset
+from ltr.experiment.predict import check_output, read_file, set_threads
+from ltr.experiment.run import metric_table
+from ltr.experiment.run_folder import FILES, RunFolder, write_queries
+from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.checks import levels_for
-from ltr.training.evaluation import metrics_of_scores
+from ltr.training.device import pick_device
+from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.whole import safe_cell
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 DEFAULT_METRICS = (
-    "ndcg@1",
-    "ndcg@3",
-    "ndcg@5",
-    "ndcg@10",
-    "mean_ndcg",
-    "map",
-    "mrr",
-    "precision@10",
-)
+    "ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "mean_ndcg", "map", "mrr", "precision@10",
+)  # fmt: skip
+
+
+def evaluate_kept(cfg: DictConfig) -> str:
+    """Evaluate the model ``cfg.checkpoint`` on ``cfg.split``; return its table and conventions.
+
+    The data set is ``cfg.dataset``, or the run's own where none was chosen.
+
+    Raises:
+        ConfigError, DataError, CheckpointError: one line that says what to mend.
+    """
+    if OmegaConf.is_missing(cfg, "checkpoint"):
+        raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
+    if cfg.split not in SPLITS:
+        raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
+    if cfg.output is not None:
+        check_output(Path(cfg.output), ".csv")
+    set_threads(cfg)
+    kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
+
+    # the command line says where data is read, or else the run; a cache is the user's own
+    places = {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
+    chosen = cfg.get("dataset") is not None
+    given = {"dataset": chosen, "metrics": cfg.metrics is not None}
+    used = [part for part in given if not given[part]]
+    own = trusted(kept.config | places, used, cfg.trust)
+    names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
+    if not names:
+        raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
+    metrics = [parse_metric(name) for name in names]
+    settings: Any = OmegaConf.to_object(own.convention)
+    if cfg.suggested.get("levels") is not None:  # the chosen data set's
+        settings["levels"] = cfg.suggested.levels
+    conventions = chosen_conventions(cfg, settings)
+
+    node = OmegaConf.merge(cfg, places).dataset if chosen else own.dataset
+    if "width" in node and node.width is None:
+        OmegaConf.update(node, "width", kept.transform.width)
+    dataset = make_dataset(node)
+    lists = dataset.split(cfg.split)
+    for convention in conventions.values():
+        check_metrics(cfg.split, lists, metrics, convention, dataset)
+    data = ItemTensors(lists, kept.transform, device)
+    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
+    fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
+    title = f"{cfg.checkpoint} on {dataset.name}{fold}"
+    return _report(cfg, title, data, scores, metrics, conventions, lists, alone=cfg.split)
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
     """Evaluate the scores ``cfg.scores`` of the rows of ``cfg.data``; return the table.
 
-    A column for each convention of ``cfg.metrics_as``, all there are where it is not given; each is
-    described under the table.
+    It has a column for each convention of ``cfg.metrics_as``, by default for all of
+    ``configs/metrics_as``; each is described under the table.
 
     Raises:
         ConfigError, DataError: one line that says what to mend.
@@ -51,12 +96,11 @@ def evaluate_scores(cfg: DictConfig) -> str:
             "neither checkpoint nor dataset"
         )
     if cfg.output is not None:
-        check_not_input(Path(cfg.output), scores=cfg.scores, data=cfg.data)
-    metrics = [parse_metric(str(name)) for name in cfg.metrics or DEFAULT_METRICS]
-    chosen_conventions(cfg, {})  # what is wrong with them shows before the files are read
-    if cfg.threads is not None:
-        torch.set_num_threads(cfg.threads)
-    lists, order = read_file(Path(cfg.data), cfg.regroup)
+        check_output(Path(cfg.output), ".csv", scores=cfg.scores, data=cfg.data)
+    metrics = [parse_metric(name) for name in as_list(cfg.metrics) or DEFAULT_METRICS]
+    chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
+    set_threads(cfg)
+    lists, order = read_file(Path(cfg.data), flag(cfg, "regroup"))
     qids = np.empty(lists.items, dtype=object)
     qids[order] = np.repeat(lists.qids, lists.lengths)
     scores = read_scores(Path(cfg.scores), qids.tolist(), cfg.data)[order]
@@ -67,13 +111,68 @@ def evaluate_scores(cfg: DictConfig) -> str:
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
     for convention in conventions.values():
         check_metrics(str(cfg.data), lists, metrics, convention, Path(cfg.data))
+    title, first = f"{cfg.scores} on {cfg.data}", next(iter(conventions))
+    return _report(cfg, title, lists, scores, metrics, conventions, lists, alone=first)
+
+
+def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Convention]:
+    """The conventions that ``cfg.metrics_as`` holds by name.
+
+    Args:
+        cfg: of ``configs/evaluate.yaml``; the keys of its ``convention`` that are not null override
+            those of every name.
+        own: values of the keys that neither a name nor ``cfg`` sets; without ``metrics_as`` these
+            alone, under the name ``own``.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    given: Any = OmegaConf.to_object(cfg.convention)
+    set_here = {key: value for key, value in given.items() if value is not None}
+    named: Any = OmegaConf.to_object(cfg.metrics_as) if cfg.get("metrics_as") else {"own": {}}
+    return {name: Convention(**{**own, **keys, **set_here}) for name, keys in named.items()}
+
+
+def _report(
+    cfg: DictConfig,
+    title: str,
+    data: ItemTensors | Lists,
+    scores: Any,
+    metrics: Sequence[Metric],
+    conventions: Mapping[str, Convention],
+    lists: Lists,
+    *,
+    alone: str,
+) -> str:
+    """The table of the means and the conventions in words; the metrics of every query as a file.
+
+    Args:
+        cfg: ``output`` is the CSV file, or null; where there are several conventions, a column of
+            it is ``letor4 ndcg@5``.
+        title: what was evaluated.
+        data, scores, metrics: as for ``metrics_of_scores``.
+        conventions: by name.
+        lists: the lists of ``data``.
+        alone: the head of the column where there is one convention only.
+    """
+    items, single = cfg.evaluation_items, len(conventions) == 1
     values = {
-        name: metrics_of_scores(lists, scores, metrics, convention, items=cfg.evaluation_items)
+        name: metrics_of_scores(data, scores, metrics, convention, items=items)
         for name, convention in conventions.items()
     }
-    title = f"{cfg.scores} on {cfg.data}"
-    (first, *_) = conventions
-    return report(title, lists, values, conventions, alone=first, output=cfg.output)
+    if cfg.output is not None:
+        columns = {
+            name if single else f"{convention} {name}": of_list
+            for convention, of_metric in values.items()
+            for name, of_list in of_metric.items()
+        }
+        write_queries(Path(cfg.output), lists, columns)
+    table, words = {}, []
+    for name, convention in conventions.items():
+        table[alone if single else name] = means(values[name], convention)
+        words.append(convention.describe() if single else f"{name}: {convention.describe()}")
+    described = "\n".join(words)
+    return f"{title}, {len(lists):,} lists\n\n{metric_table(table)}\n\n{described}"
 
 
 def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:

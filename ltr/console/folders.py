@@ -1,0 +1,172 @@
+"""Names of run folders and of sweeps, and the resolvers by which configs use them.
+
+Importing this must stay cheap (no torch): every command does so.
+"""
+
+import functools
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.console.configs import help_of
+from ltr.console.keys import Kind, keys
+from ltr.errors import CheckpointError, ConfigError, DataError
+
+# The paths in its folder that a resumed run writes to without replacing them.
+_WRITTEN_THROUGH = (
+    ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
+    *(f".hydra/resumed/{name}.yaml" for name in ("config", "hydra", "overrides")),
+)  # fmt: skip
+
+
+def register_resolvers() -> None:
+    """Register the resolvers that the configs use; calling it again changes nothing."""
+    resolvers: dict[str, Callable[..., Any]] = {
+        "run_dir": _run_dir,
+        "hydra_subdir": lambda resume: ".hydra" if resume is None else ".hydra/resumed",
+        "sweep_dir": sweep_dir,
+        "job_dir": job_dir,
+        "unshown_keys": _unshown_keys,
+        "help_of": help_of,
+        "preset": _preset,
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def run_folder(path: str) -> Path:
+    """The run folder of ``path``, which is that folder or a checkpoint in it."""
+    given = Path(path)
+    return given.parent if given.suffix == ".pt" else given
+
+
+@functools.cache
+def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
+    """The folder of a single run: that of ``resume``, else named by time and choices.
+
+    Four random digits tell runs apart that start in the same second.
+    """
+    if resume is not None:
+        folder = run_folder(resume)
+        if not (folder / "last.pt").is_file():  # before Hydra makes the folder
+            raise CheckpointError(
+                f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run of "
+                "train.py, such as outputs/<run>"
+            )
+        for path in [folder / name for name in _WRITTEN_THROUGH]:
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"resume={resume}: {path} is a link, which train.py does not make, and writing "
+                    "would follow it: remove it if you know where the run comes from"
+                )
+        return str(folder)
+    name = name.replace("-None-", "-")  # a group without a choice
+    now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")
+
+
+def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> str:
+    """The folder of a sweep, the same for the same command.
+
+    It is the sweep's name, or the keys that vary and a hash of all that decides the results.
+
+    Raises:
+        ConfigError: ``sweep`` is not a name.
+
+    >>> sweep_dir("outputs", "mine", ["seed=1,2"])
+    'outputs/mine'
+    >>> first = sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"])
+    >>> first == sweep_dir("outputs", None, ["seed=1", "loss=listnet,rmse", "threads=1"])
+    True
+    >>> first.rpartition("_")[0]
+    'outputs/sweep_loss'
+    """
+    if sweep is not None:
+        if Path(sweep).name != sweep or sweep in (".", ".."):
+            raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
+        return str(Path(output_dir) / sweep)
+    wanted = asked(overrides)
+    pairs = (item.partition("=")[::2] for item in wanted)
+    varied = [key for key, value in pairs if "," in value and not value.startswith("[")]
+    words = _slug("_".join(["sweep", *varied]), 60)
+    return str(Path(output_dir) / f"{words}_{_hash(wanted)}")
+
+
+def job_dir(overrides_shown: str, overrides: Sequence[str]) -> str:
+    """The folder of a sweep's job: its overrides, short enough for a file name, and a hash.
+
+    Args:
+        overrides_shown: Hydra's text of the overrides, without ``unshown_keys``.
+        overrides: all of them.
+
+    >>> job_dir("loss=rmse,seed=1", ["loss=rmse", "seed=1"]).rpartition("_")[0]
+    'loss-rmse_seed-1'
+    >>> job_dir("", ["epochs=1"]) == job_dir("", ["epochs=2"])
+    False
+    """
+    shown = _slug(overrides_shown.replace("=", "-"), 160)
+    return f"{shown or 'run'}_{_hash(asked(overrides))}"
+
+
+def _unshown_keys() -> list[str]:
+    """The keys that the name of a job's folder leaves out."""
+    return [*keys(Kind.PLACE), "epochs", "dataset.folder"]
+
+
+def asked(overrides: Iterable[str]) -> list[str]:
+    """The overrides that decide the results of a run, sorted."""
+    places = keys(Kind.PLACE)
+    return sorted(item for item in overrides if item.lstrip("+~").partition("=")[0] not in places)
+
+
+def read_overrides(path: Path) -> list[str]:
+    """The texts in an ``overrides.yaml`` of Hydra, uninterpreted.
+
+    Raises:
+        DataError: it is not such a file.
+    """
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f"{path}: not what train.py writes; run it again") from error
+    return [item for item in found or [] if isinstance(item, str)]
+
+
+def label_of(words: Sequence[str]) -> str:
+    """Settings as part of a file's name; a hash is added where a character was replaced.
+
+    >>> label_of(["seeds=3", "epochs=1"])
+    'seeds-3_epochs-1'
+    >>> label_of(["rows=A B"]).rpartition("_")[0]
+    'rows-A_B'
+    """
+    plain = "_".join(word.replace("=", "-") for word in words)
+    slug = _slug(plain, 80)
+    return slug if slug == plain else f"{slug}_{_hash(words)}"
+
+
+def _slug(text: str, longest: int) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", text)[:longest].strip("_")
+
+
+def _hash(items: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(items).encode()).hexdigest()[:8]
+
+
+def _preset(key: str, *, _root_: DictConfig) -> Any:
+    """The value of ``key`` in the convention that ``metrics_as`` names (its node has the name)."""
+    chosen = _root_.get("metrics_as") or {}
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"metrics_as=[{','.join(chosen)}]: training takes one convention; "
+            "scripts/evaluate.py compares several"
+        )
+    (convention,) = chosen.values()
+    return convention[key]

@@ -1,0 +1,141 @@
+"""Build each part of an experiment from its node of a config, checked before data is read."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
+from torch import nn
+
+from ltr.console.compose import user_error
+from ltr.data.lists import Dataset
+from ltr.errors import ConfigError, LTRError
+from ltr.metrics import Convention, Metric, parse_metric
+from ltr.training.settings import Settings
+from ltr.typing import Loss
+
+# The arguments that the code passes to each part; the others are its settings.
+PARTS: dict[str, tuple[str, ...]] = {
+    "model": ("width",),
+    "loss": ("scores", "labels", "mask"),
+    "optimizer": ("parameters",),
+    "schedule": ("epoch", "epochs"),
+    "transform": ("lists",),
+    "dataset": (),
+}
+
+
+def make_settings(cfg: DictConfig) -> Settings:
+    """The training protocol of ``cfg``, checked."""
+    values: dict[str, Any] = {
+        name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
+        for name in Settings.names()
+    }
+    values["monitor"] = tuple(as_list(values["monitor"]))
+    return Settings(**values)
+
+
+def as_list(value: Any) -> list[str]:
+    """The texts of a setting that is a list; one alone may be written without brackets."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(item) for item in value]
+
+
+def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
+    """The metrics of ``cfg``, and ``select_on``."""
+    names = [*as_list(cfg.metrics), str(cfg.select_on)]
+    return tuple(dict.fromkeys(map(parse_metric, names)))
+
+
+def make_convention(cfg: DictConfig) -> Convention:
+    """The convention of ``cfg``, checked."""
+    known = inspect.signature(Convention).parameters
+    for name in cfg.convention:
+        if name not in known:
+            raise ConfigError(f"convention.{name}: no such key; convention has {', '.join(known)}")
+    try:
+        values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
+    except InterpolationResolutionError as error:
+        raise user_error(error) or error from None
+    return Convention(**values)
+
+
+def make_dataset(node: DictConfig) -> Dataset:
+    """The data set of a ``dataset`` node; nothing is read yet."""
+    dataset: Dataset = _instantiated(node, "dataset")
+    return dataset
+
+
+def make_model(node: DictConfig) -> Callable[[int], nn.Module]:
+    """The model of a ``model`` node as a function of the number of features, tried."""
+    model = bind(node, "model")
+    with torch.device("meta"):  # costs no memory
+        return _tried(model, "model", 2)
+
+
+def make_loss(node: DictConfig | None) -> Loss | None:
+    """The loss of a ``loss`` node, tried; None where there is none."""
+    return None if node is None else _tried(bind(node, "loss"), "loss", *tiny_lists())
+
+
+def make_optimizer(node: DictConfig) -> Callable[..., torch.optim.Optimizer]:
+    """The optimizer of an ``optimizer`` node as a function of the parameters, tried."""
+    return _tried(bind(node, "optimizer"), "optimizer", [nn.Parameter(torch.ones(1))])
+
+
+def make_schedule(node: DictConfig) -> Callable[..., float]:
+    """The schedule of a ``schedule`` node, tried."""
+    return _tried(bind(node, "schedule"), "schedule", 0.5, 1)
+
+
+def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores, labels and mask ``[1, 2]`` on which settings are tried."""
+    scores, labels = torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, 1.0]])
+    return scores, labels, torch.ones(1, 2, dtype=torch.bool)
+
+
+def bind(node: DictConfig, part: str) -> functools.partial[Any]:
+    """The function or class of ``node`` with its knobs bound and checked against its signature.
+
+    Hydra's own partial checks its policy at every call; this one is plain.
+    """
+    lazy = _instantiated(node, part)
+    function, knobs = lazy.func, dict(lazy.keywords)
+    parameters = inspect.signature(function).parameters
+    unknown = [knob for knob in knobs if knob not in parameters]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        known = [name for name in list(parameters)[len(PARTS[part]) :] if name != "self"]
+        raise ConfigError(
+            f"{part}.{unknown[0]}: {function.__name__} has no such parameter; it has "
+            f"{', '.join(known) or 'none'}"
+        )
+    return functools.partial(function, **knobs)
+
+
+def _instantiated(node: DictConfig, part: str) -> Any:
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, LTRError):
+            raise cause from error
+        text = " ".join(str(cause or error).split())
+        raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
+
+
+def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools.partial[Any]:
+    """Call ``function`` once on something tiny, so that a wrong knob shows before data is read."""
+    try:
+        function(*args)
+    except LTRError:
+        raise
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        text = " ".join(str(error).split())
+        raise ConfigError(f"{part}: {text}; check the {part}.* settings") from error
+    return function
