@@ -136,7 +136,9 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     found: dict[Path, RunFolder] = {}
     unfinished: dict[Path, None] = {}
     for path in paths:
-        folders = [Path(path)] if Path(path).exists() else _matching(path)
+        folders, base = [Path(path)], Path(path).anchor
+        if not folders[0].exists():
+            folders = sorted(Path(base).glob(path[len(base) :]))
         files = [file for folder in folders for file in _results_under(folder)]
         if not files:
             raise DataError(
@@ -153,16 +155,9 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     return list(found.values()), list(unfinished)
 
 
-def _matching(pattern: str) -> list[Path]:
-    base = Path(pattern).anchor
-    return sorted(Path(base).glob(pattern[len(base) :]))
-
-
 def _results_under(folder: Path) -> list[Path]:
-    if folder.name == RESULTS:
-        return [folder]
-    if (folder / RESULTS).is_file():
-        return [folder / RESULTS]
+    if folder.name == RESULTS or (folder / RESULTS).is_file():
+        return [folder if folder.name == RESULTS else folder / RESULTS]
     return sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
 
 

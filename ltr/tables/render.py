@@ -220,15 +220,12 @@ def _partly(runs: Sequence[Run]) -> list[str]:
 
 def unfinished(runs: Sequence[Run]) -> dict[str, str]:
     """How many runs are done of each row that has some, but not all."""
-    rows = {
-        label: [done for states in seeds.values() for done in states]
-        for label, seeds in _done(runs).items()
-    }
-    return {
-        label: f"{sum(done)} of {len(done)} runs"
-        for label, done in rows.items()
-        if any(done) and not all(done)
-    }
+    found = {}
+    for label, seeds in _done(runs).items():
+        done = [state for states in seeds.values() for state in states]
+        if any(done) and not all(done):
+            found[label] = f"{sum(done)} of {len(done)} runs"
+    return found
 
 
 def _done(runs: Sequence[Run]) -> dict[str, dict[int, list[bool]]]:
