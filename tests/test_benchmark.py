@@ -1,12 +1,11 @@
 """The benchmark: what it measures, what it refuses to time, and what it writes."""
 
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import processes
 import pytest
 from conftest import compose
 
@@ -229,18 +228,13 @@ def test_your_own_file_is_read(tmp_path) -> None:
 
 
 def test_the_command(tmp_path) -> None:
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / "scripts" / "benchmark.py"), *args]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-
-    wrong = call("what=speed", f"output_dir={tmp_path}")
+    wrong = processes.run("scripts/benchmark.py", "what=speed", f"output_dir={tmp_path}")
     assert wrong.returncode == 2
     assert wrong.stderr == (
         "error: what=speed: choose one of losses, reader, training, evaluation, growth, all\n"
     )
     assert not list(tmp_path.iterdir())
-    shown = call("--help")
+    shown = processes.run("scripts/benchmark.py", "--help")
     assert shown.returncode == 0
     assert "what: all # losses | reader" in shown.stdout
 

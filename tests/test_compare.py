@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pytest
 from conftest import compose
 from folders import finish, refused
@@ -285,15 +286,10 @@ def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
 
 def test_the_command(tmp_path) -> None:
     sweep(tmp_path)
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(SCRIPT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-
-    done = call(".", "samples=500")
+    done = processes.run("scripts/compare.py", ".", "samples=500", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "BETTER" in done.stdout
-    wrong = call("elsewhere")
+    wrong = processes.run("scripts/compare.py", "elsewhere", cwd=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("error: elsewhere: no results.json")
     assert len(wrong.stderr.splitlines()) == 1

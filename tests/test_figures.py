@@ -1,7 +1,6 @@
 """The figures draw what the papers describe, and the files are those that were asked for."""
 
 import math
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import processes
 import pytest
 import torch
 from conftest import compose
@@ -247,12 +247,6 @@ def test_a_mistake_is_named_with_its_remedy(override, message, tmp_path, monkeyp
     assert "\n" not in str(error.value)
 
 
-def run_script(code_or_args: list[str]) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *code_or_args]
-    return subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True, check=False)
-
-
 def test_help_names_every_figure_without_importing_torch_or_matplotlib() -> None:
     code = (
         "import runpy, sys\n"
@@ -262,7 +256,8 @@ def test_help_names_every_figure_without_importing_torch_or_matplotlib() -> None
         "heavy = {'torch', 'pandas', 'numpy', 'matplotlib'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))\n"
     )
-    got = run_script(["-c", code])
+    command = [sys.executable, "-c", code]
+    got = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
     assert got.stderr == ""
     assert "heavy: []" in got.stdout
     for name in NAMES:
@@ -270,7 +265,7 @@ def test_help_names_every_figure_without_importing_torch_or_matplotlib() -> None
 
 
 def test_a_wrong_name_on_the_command_line_is_one_line(tmp_path) -> None:
-    got = run_script(["scripts/figures.py", "only=figure3", f"output={tmp_path / 'out'}"])
+    got = processes.run("scripts/figures.py", "only=figure3", f"output={tmp_path / 'out'}")
     assert got.returncode == 2
     assert got.stdout == ""
     assert got.stderr == (f"error: figure3 is no figure: choose only= from {', '.join(NAMES)}\n")

@@ -15,12 +15,11 @@ from ltr.experiment.job import take_up
 from ltr.metrics import Convention
 from ltr.tables import runs as runs_module
 from ltr.tables.measure import Measured, stacked, whole_rows
-from ltr.tables.numbers import numbers, over_repeats
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Block
 from ltr.tables.runs import Run, missing_libraries
 from ltr.tables.spec import Published, Table, parse_table, read_table
-from ltr.tables.verdicts import Verdicts, judge
+from ltr.tables.verdicts import Verdicts, judge, numbers, over_repeats
 
 TABLE = Table(
     name="mine",

@@ -11,9 +11,17 @@ from made_table import Made, made
 
 from ltr.figures.drawing import page_style, svg, verdict_colours, verdict_key
 from ltr.statistics import WORDS
-from ltr.tables.formats import latex, latex_text, markdown, terminal
-from ltr.tables.page import Picture, page
-from ltr.tables.report import Block, Cell, Report
+from ltr.tables.report import (
+    Block,
+    Cell,
+    Picture,
+    Report,
+    latex,
+    latex_text,
+    markdown,
+    page,
+    terminal,
+)
 
 _VOID = {"meta", "link", "br", "hr", "img", "input"}
 EVIL = """<script>alert("&'x'")</script> | a_b_ % $ # {x} ~ ^ \\ [y] *z* `w`"""

@@ -1,4 +1,4 @@
-"""Compare finished runs: ``scripts/compare.py``."""
+"""Compare finished runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,19 +19,7 @@ from ltr.whole import make_folder, write_whole
 
 @dataclass(frozen=True)
 class Order:
-    """What the user asked for.
-
-    Attributes:
-        paths: run folders, folders that hold runs, or patterns of either.
-        metric: a column of ``queries.csv``; None: the metric that the runs were selected on.
-        margin: the largest difference that does not matter.
-        alpha: of every test.
-        baseline: name of the system that the others are compared with, or a part of it.
-        published: a number to set the systems beside.
-        seed: of all draws.
-        samples: of the bootstrap and the randomisation test.
-        write: the folder of tables and plot; None: only print.
-    """
+    """The arguments of ``scripts/compare.py``; ``configs/compare.yaml`` says what they mean."""
 
     paths: tuple[str, ...]
     metric: str | None
@@ -45,14 +33,12 @@ class Order:
 
 
 def compare_order(cfg: DictConfig) -> Order:
-    """The order in a config.
-
-    Raises:
-        ConfigError: no run is given, or a value is wrong.
-    """
+    """The order in a config; ``ConfigError`` if no run is given or a value is wrong."""
     paths = texts(cfg, "runs")
     if not paths:
-        raise ConfigError("give run folders, or folders that hold runs, such as outputs/<sweep>; see --help")
+        raise ConfigError(
+            "give run folders, or folders that hold runs, such as outputs/<sweep>; see --help"
+        )
     return Order(
         paths=paths,
         metric=text(cfg, "metric"),
@@ -67,7 +53,7 @@ def compare_order(cfg: DictConfig) -> Order:
 
 
 def compare(order: Order) -> str:
-    """Compare what ``order`` names; write files if it says so; return what to print.
+    """Compare the runs of ``order``, write its files, and return the report.
 
     Raises:
         ConfigError, DataError: one line that says what to mend.
@@ -90,7 +76,7 @@ def compare(order: Order) -> str:
 
 
 def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
-    """Everything that the report says of ``runs``."""
+    """Compare ``runs`` as ``order`` asks."""
     metric = order.metric or _selected_on(runs)
     systems = group(runs)
     values = {system.name: values_of(system, metric) for system in systems}
@@ -101,12 +87,12 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     else:
         baseline = None if order.baseline is None else _baseline(order.baseline, systems)
         pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
-    results = runs[0].results
     repeats = sorted({run.repeat for run in runs if run.repeat})
     where = f" of {len(repeats)} folds" if len(repeats) > 1 else "".join(f", {r}" for r in repeats)
     aligned = align(values)
+    dataset = runs[0].results["dataset"]
     return Findings(
-        title=f"{metric} on {results['dataset']}, test: {aligned.queries:,} queries{where}",
+        title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
         made=_made(systems),
         convention=runs[0].convention,
         metric=metric,
@@ -119,29 +105,29 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
 
 
 def _made(systems: Sequence[System]) -> str:
-    """Which weights, seeds and code; systems whose runs are not of one version are named."""
-    runs = [run.results for system in systems for run in system.runs]
-    rules = sorted(
-        {
-            f"best epoch by {run['select_on']} of vali" if run["select"] == "best" else "last epoch"
-            for run in runs
-        }
-    )
-    seeds = " ".join(str(seed) for seed in sorted({run["seed"] for run in runs}))
-    commits = {run.get("commit") or "unknown": None for run in runs}
-    code = ", ".join(map(short_commit, commits))
-    said = f"weights: {', '.join(rules)}; seeds {seeds}; commit {code}"
-    note = mixed((system.name, run.results) for system in systems for run in system.runs)
-    if note is not None:
-        said += f"\nNOTE {note}"
+    """Weights, seeds and commits; systems whose runs are not of one commit are named."""
+    runs = [(system.name, run.results) for system in systems for run in system.runs]
+    rules, seeds = set(), set()
+    commits: dict[str, set[str]] = {}  # commit -> systems
+    for name, run in runs:
+        best = f"best epoch by {run['select_on']} of vali"
+        rules.add(best if run["select"] == "best" else "last epoch")
+        seeds.add(run["seed"])
+        commits.setdefault(run.get("commit") or "unknown", set()).add(name)
+    lines = [
+        f"weights: {', '.join(sorted(rules))}; seeds {' '.join(map(str, sorted(seeds)))}; "
+        f"commit {', '.join(map(short_commit, commits))}"
+    ]
+    note = mixed(runs)
+    lines += [f"NOTE {note}"] if note is not None else []
     for system in systems:
-        of = {run.results.get("commit") or "unknown" for run in system.runs}
-        if len(of) > 1:
-            said += (
-                f"\nNOTE {system.name} is of {len(of)} commits: how seeds differ and what the code "
-                "changed cannot be told apart; train all its seeds with one"
+        count = sum(system.name in names for names in commits.values())
+        if count > 1:
+            lines.append(
+                f"NOTE {system.name} is of {count} commits: seeds and code differ together and "
+                "cannot be told apart; train all its seeds with one commit"
             )
-    return said
+    return "\n".join(lines)
 
 
 def _selected_on(runs: Sequence[RunFolder]) -> str:

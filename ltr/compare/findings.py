@@ -1,4 +1,4 @@
-"""What a comparison found as text, Markdown, CSV and a plot."""
+"""Report a comparison as text, Markdown, CSV and a plot."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,29 +22,17 @@ from ltr.statistics import (
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a report says.
+    """A comparison."""
 
-    Attributes:
-        title: metric, data, number of queries.
-        made: which weights, seeds and version of the code the values are of.
-        convention: in words.
-        metric: its name.
-        systems: mean and interval of each.
-        pairs: the comparisons.
-        published: a number to set the systems beside.
-        dropped: queries that the convention skips.
-        one_system: the pairs are seeds of one system.
-    """
-
-    title: str
-    made: str
-    convention: str
+    title: str  # metric, data, number of queries
+    made: str  # weights, seeds and commits of the runs
+    convention: str  # in words
     metric: str
-    systems: Mapping[str, SystemInterval]
+    systems: Mapping[str, SystemInterval]  # mean and interval of each
     pairs: Sequence[Comparison]
-    published: float | None
-    dropped: int
-    one_system: bool
+    published: float | None  # a number to set the systems beside
+    dropped: int  # number of queries that the convention skips
+    one_system: bool  # the pairs are seeds of one system
 
 
 def report(findings: Findings, *, markdown: bool = False) -> str:
@@ -52,14 +40,8 @@ def report(findings: Findings, *, markdown: bool = False) -> str:
     fmt = "github" if markdown else "simple"
     alpha = findings.pairs[0].alpha
     sure = f"{1 - alpha:.0%}"
-    head = [
-        "system",
-        "seeds",
-        findings.metric,
-        f"{sure} interval",
-        "sd of seeds",
-        "interval covers",
-    ]
+    interval = f"{sure} interval"
+    head = ["system", "seeds", findings.metric, interval, "sd of seeds", "interval covers"]
     rows = [
         [
             name,
@@ -74,31 +56,40 @@ def report(findings: Findings, *, markdown: bool = False) -> str:
     parts = [f"# {findings.title}" if markdown else findings.title, findings.made]
     parts.append(tabulate(rows, head, tablefmt=fmt, disable_numparse=True))
     parts.append(_pairs(findings.pairs, sure, fmt=fmt, markdown=markdown))
-    if said := [f"{_sentence(pair)}: {pair.note}" for pair in findings.pairs if pair.note]:
-        parts.append("\n".join(_listed(said, markdown)))
-    if findings.published is not None:
-        said = [
-            f"{name}: {covers(of, findings.published).text}"
-            for name, of in findings.systems.items()
-        ]
+    lists = [[f"{_sentence(pair)}: {pair.note}" for pair in findings.pairs if pair.note]]
+    if (published := findings.published) is not None:
+        said = [f"{name}: {covers(of, published).text}" for name, of in findings.systems.items()]
         said.append(
             "the published number is taken as printed: its values per query are not known, so this "
             "is no test of a difference"
         )
-        parts.append("\n".join(_listed(said, markdown)))
-    parts.append("\n".join(_listed(_footnotes(findings), markdown)))
+        lists.append(said)
+    bullet = "- " if markdown else ""
+    for lines in filter(None, [*lists, _footnotes(findings)]):
+        parts.append("\n".join(f"{bullet}{line}" for line in lines))
     return "\n\n".join(parts)
 
 
+_COVERS = {
+    "seeds": "queries and seeds",
+    "folds": "queries and trainings, by folds",
+    "queries": "queries only",
+}
+
+
 def _pairs(pairs: Sequence[Comparison], sure: str, *, fmt: str, markdown: bool) -> str:
-    """A row per pair; for a terminal with the p of the verdict alone, and names over lines."""
+    """A row per pair; a terminal gets the p of the verdict alone, and names over lines."""
+
+    def broken(name: str) -> str:
+        return name if markdown else name.replace(", ", ",\n")
+
     single = ["p random.", "p t", "p training"] if markdown else []
     counts = "wins/ties/losses" if markdown else "wins/ties\n/losses"
     rows = [
         [
-            _broken(pair.first, markdown),
+            broken(pair.first),
             f"**{pair.word}**" if markdown else pair.word.upper(),
-            _broken(pair.second, markdown),
+            broken(pair.second),
             f"{pair.difference:+.4f}",
             f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
             *(_p(p) for p in (pair.p_randomisation, pair.p_t, pair.p_training)[: len(single)]),
@@ -116,21 +107,6 @@ def _pairs(pairs: Sequence[Comparison], sure: str, *, fmt: str, markdown: bool) 
     return tabulate(rows, head, tablefmt=fmt, disable_numparse=True)
 
 
-def _broken(name: str, markdown: bool) -> str:
-    return name if markdown else name.replace(", ", ",\n")
-
-
-_COVERS = {
-    "seeds": "queries and seeds",
-    "folds": "queries and trainings, by folds",
-    "queries": "queries only",
-}
-
-
-def _listed(lines: Sequence[str], markdown: bool) -> list[str]:
-    return [f"- {line}" for line in lines] if markdown else list(lines)
-
-
 def _sentence(pair: Comparison) -> str:
     joint = {
         BETTER: "is better than",
@@ -146,7 +122,7 @@ def _p(p: float) -> str:
 
 
 def _footnotes(findings: Findings) -> list[str]:
-    """The rule, what the queries resolve, what no figure here covers."""
+    """The rule, the difference that the queries resolve, and what no figure here covers."""
     pairs = findings.pairs
     alpha = pairs[0].alpha
     lines = [rule(pairs[0].margin, alpha)]
@@ -188,38 +164,24 @@ def _resolution(pairs: Sequence[Comparison]) -> str:
 
 def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """A row per pair with every figure, for ``compare.csv``."""
-    return pd.DataFrame(
-        {
-            "first": pair.first,
-            "second": pair.second,
-            "word": pair.word,
-            "note": pair.note,
-            "difference": pair.difference,
-            "low": pair.interval[0],
-            "high": pair.interval[1],
-            "inner_low": pair.inner[0],
-            "inner_high": pair.inner[1],
-            "p_randomisation": pair.p_randomisation,
-            "p_t": pair.p_t,
-            "p_training": pair.p_training,
-            "p_holm": pair.p_holm,
-            "p_equivalence": pair.p_equivalence,
-            "effect": pair.effect.value,
-            "effect_low": pair.effect.low,
-            "effect_high": pair.effect.high,
-            "wins": pair.wins,
-            "ties": pair.ties,
-            "losses": pair.losses,
-            "queries": pair.queries,
-            "error": pair.spread.error,
-            "df": pair.spread.df,
-            "covers": pair.spread.covers,
-            "resolves": pair.resolvable(),
-            "margin": pair.margin,
-            "alpha": pair.alpha,
-        }
-        for pair in pairs
-    )
+    rows = []
+    for pair in pairs:
+        row = dict(vars(pair))
+        spread, effect = row.pop("spread"), row.pop("effect")
+        row["low"], row["high"] = row.pop("interval")
+        row["inner_low"], row["inner_high"] = row.pop("inner")
+        row |= {"effect": effect.value, "effect_low": effect.low, "effect_high": effect.high}
+        row |= {"error": spread.error, "df": spread.df, "covers": spread.covers}
+        rows.append(row | {"resolves": pair.resolvable()})
+    return pd.DataFrame(rows)[_COLUMNS]
+
+
+_COLUMNS = [
+    "first", "second", "word", "note", "difference", "low", "high", "inner_low", "inner_high",
+    "p_randomisation", "p_t", "p_training", "p_holm", "p_equivalence", "effect", "effect_low",
+    "effect_high", "wins", "ties", "losses", "queries", "error", "df", "covers", "resolves",
+    "margin", "alpha",
+]  # fmt: skip
 
 
 _LINE = 0.3  # inches for a system or a pair
@@ -228,54 +190,45 @@ _LINE = 0.3  # inches for a system or a pair
 def write_plot(findings: Findings, folder: Path) -> list[Path]:
     """Write ``compare.png``, ``compare.svg`` and, with every figure, ``compare.csv``.
 
-    Above the systems' means; below each pair's difference with the margin as a band, beside it how
-    many queries are won, tied and lost.
+    Above: the systems' means. Below: each pair's difference with the margin as a band, and its
+    queries won, tied and lost.
     """
-    from ltr.figures.drawing import (  # matplotlib only where it is asked
-        BLUE,
-        GREEN,
-        GREY,
-        ORANGE,
-        Drawing,
-        page,
-        style,
-        verdict_colours,
-        verdict_key,
-    )  # fmt: skip
+    from ltr.figures import drawing as look  # matplotlib, for plots only
 
-    pairs, systems, colours = findings.pairs, findings.systems, verdict_colours()
-    with style():
+    pairs, systems, colours = findings.pairs, findings.systems, look.verdict_colours()
+    with look.style():
         caption = (
             f"{findings.convention}. Bars: {1 - pairs[0].alpha:.0%} intervals over queries and, "
             f"where there are several, seeds. Band: the margin, ±{pairs[0].margin:g}. "
-            f"{verdict_key()}."
+            f"{look.verdict_key()}."
         )
         height = 1.6 + _LINE * (len(systems) + 2 * len(pairs))
-        figure = page(findings.title, caption, width=9, height=height)
+        figure = look.page(findings.title, caption, width=9, height=height)
         above, below = figure.subplots(
             2, 2, height_ratios=[len(systems) + 1, 2 * len(pairs) + 1], width_ratios=[3, 2]
         )
         above[1].axis("off")
         axes = above[0]
         for row, of in enumerate(systems.values()):
-            axes.plot([of.low, of.high], [row, row], color=GREY)
+            axes.plot([of.low, of.high], [row, row], color=look.GREY)
             axes.plot([of.mean], [row], "o", color="black", markersize=4)
         axes.set(xlabel=findings.metric, ylim=(len(systems) - 0.5, -0.5))
         axes.set_yticks(range(len(systems)), list(systems))
         if findings.published is not None:
-            axes.axvline(findings.published, color=ORANGE, linestyle="--", linewidth=1)
+            axes.axvline(findings.published, color=look.ORANGE, linestyle="--", linewidth=1)
             axes.set_title("dashed: published", loc="left")
 
         axes, counts = below
         margin = pairs[0].margin
-        axes.axvspan(-margin, margin, color=GREEN, alpha=0.12, linewidth=0)
-        axes.axvline(0, color=GREY, linewidth=0.8)
+        axes.axvspan(-margin, margin, color=look.GREEN, alpha=0.12, linewidth=0)
+        axes.axvline(0, color=look.GREY, linewidth=0.8)
         for row, pair in enumerate(pairs):
             colour = colours[pair.word]
             axes.plot(pair.interval, [row, row], color=colour)
             axes.plot([pair.difference], [row], "o", color=colour, markersize=4)
             left = 0
-            for count, shade in ((pair.wins, BLUE), (pair.ties, "#DDDDDD"), (pair.losses, ORANGE)):
+            shades = {look.BLUE: pair.wins, "#DDDDDD": pair.ties, look.ORANGE: pair.losses}
+            for shade, count in shades.items():
                 counts.barh(row, count, left=left, color=shade, height=0.7)
                 if count:
                     counts.text(left + count / 2, row, str(count), ha="center", va="center", size=7)
@@ -283,10 +236,8 @@ def write_plot(findings: Findings, folder: Path) -> list[Path]:
         labels = [f"{pair.first}\nless {pair.second}" for pair in pairs]
         axes.set_yticks(range(len(pairs)), labels)
         axes.set(xlabel=f"difference of {findings.metric}", ylim=(len(pairs) - 0.5, -0.5))
-        counts.set(
-            xlabel="queries won, tied, lost", ylim=(len(pairs) - 0.5, -0.5), xlim=(0, left or 1)
-        )
+        counts.set(xlabel="queries won, tied, lost", ylim=axes.get_ylim(), xlim=(0, left or 1))
         counts.set_yticks([])
         counts.grid(False)
-        drawing = Drawing(figure, frame(pairs), report(findings))
+        drawing = look.Drawing(figure, frame(pairs), report(findings))
         return drawing.save(folder, "compare", dpi=150)

@@ -1,8 +1,9 @@
-"""Finished runs found on disk, grouped into systems: the same config apart from seed and fold."""
+"""Find finished runs and group them into systems: the same config but for seed and fold."""
 
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ltr.statistics import SystemValues
 
 @dataclass(frozen=True)
 class System:
-    """The runs of one config, and what it is called."""
+    """The runs of one config."""
 
     name: str
     runs: tuple[RunFolder, ...]
@@ -52,7 +53,7 @@ def group(runs: Sequence[RunFolder]) -> list[System]:
 
 
 def method(run: RunFolder) -> dict[str, Any]:
-    """The config of a run without what may differ between two runs of one system."""
+    """The config of a run without the keys that may differ between two runs of one system."""
     config = {"dataset": {}, **run.results["protocol"]}
     return without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
 
@@ -86,7 +87,7 @@ def _repeats(system: System) -> list[str | None]:
 
 
 def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
-    """All runs under one convention, and on the same test lists where the fold is the same."""
+    """Check that all runs are under one convention, and on the same test lists in each fold."""
     first = runs[0]
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
@@ -106,7 +107,7 @@ def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
 
 
 def _check_complete(system: System) -> None:
-    """One run for every seed in every fold."""
+    """Check that there is one run for every seed in every fold."""
     taken: dict[tuple[int, str | None], RunFolder] = {}
     for run in system.runs:
         other = taken.setdefault((run.seed, run.repeat), run)
@@ -116,18 +117,12 @@ def _check_complete(system: System) -> None:
                 f"{f', {run.repeat}' if run.repeat else ''}): give one of them"
             )
     seeds = {seed for seed, _ in taken}
-    missing = [
-        (seed, repeat)
-        for repeat in _repeats(system)
-        for seed in sorted(seeds)
-        if (seed, repeat) not in taken
-    ]
-    if missing:
-        seed, repeat = missing[0]
-        raise ConfigError(
-            f"{system.name}: seed {seed} has no run of {repeat}, as other seeds have: run what is "
-            "missing, or leave that seed out"
-        )
+    for repeat, seed in product(_repeats(system), sorted(seeds)):
+        if (seed, repeat) not in taken:
+            raise ConfigError(
+                f"{system.name}: seed {seed} has no run of {repeat}, as other seeds have: run what "
+                "is missing, or leave that seed out"
+            )
 
 
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
@@ -141,7 +136,9 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     found: dict[Path, RunFolder] = {}
     unfinished: dict[Path, None] = {}
     for path in paths:
-        folders = [Path(path)] if Path(path).exists() else _matching(path)
+        folders, base = [Path(path)], Path(path).anchor
+        if not folders[0].exists():
+            folders = sorted(Path(base).glob(path[len(base) :]))
         files = [file for folder in folders for file in _results_under(folder)]
         if not files:
             raise DataError(
@@ -158,16 +155,9 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     return list(found.values()), list(unfinished)
 
 
-def _matching(pattern: str) -> list[Path]:
-    base = Path(pattern).anchor
-    return sorted(Path(base).glob(pattern[len(base) :]))
-
-
 def _results_under(folder: Path) -> list[Path]:
-    if folder.name == RESULTS:
-        return [folder]
-    if (folder / RESULTS).is_file():
-        return [folder / RESULTS]
+    if folder.name == RESULTS or (folder / RESULTS).is_file():
+        return [folder if folder.name == RESULTS else folder / RESULTS]
     return sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
 
 
@@ -188,9 +178,8 @@ _ABSENT = object()
 def name_systems(systems: Sequence[tuple[Sequence[RunFolder], dict[str, Any]]]) -> list[str]:
     """A name for each system, such as ``loss=neuralndcg`` or ``epochs=0``; no two are the same.
 
-    Named are the choices of a group that differ, and the keys that differ and were typed for some
-    run; a key that only follows from a choice is not. Where that does not tell two apart, every
-    key that differs between those two is named.
+    A name has the choices of groups that differ, and the keys that differ and that someone typed;
+    where these do not tell two systems apart, every key that differs between the two.
 
     Args:
         systems: runs and config of each.
@@ -201,7 +190,12 @@ def name_systems(systems: Sequence[tuple[Sequence[RunFolder], dict[str, Any]]]) 
         (only,) = choices
         return [_joined({key: only[key] for key in ("model", "loss") if key in only})]
     groups = [key for key in _differing(choices) if key not in ("metrics_as", "experiment")]
-    typed = {key for runs, _ in systems for run in runs for key in _typed(run)}
+    typed = {
+        item.lstrip("+~").partition("=")[0]
+        for runs, _ in systems
+        for run in runs
+        for item in run.overrides
+    }
     keys = [key for key in _differing(configs) if key in typed]
     names = [
         _joined(_present(choice, groups) | _present(config, keys)) or "default"
@@ -211,8 +205,7 @@ def name_systems(systems: Sequence[tuple[Sequence[RunFolder], dict[str, Any]]]) 
         same = [i for i, other in enumerate(names) if other == name]
         apart = _differing([configs[i] for i in same])
         for i in same:
-            more = _joined(_present(configs[i], apart))
-            names[i] = ", ".join(part for part in (name, more) if part)
+            names[i] = ", ".join(filter(None, (name, _joined(_present(configs[i], apart)))))
     return names
 
 
@@ -229,11 +222,8 @@ def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
 
 def _differing(mappings: Sequence[dict[str, Any]]) -> list[str]:
     keys = dict.fromkeys(key for mapping in mappings for key in mapping)
-    return [
-        key
-        for key in keys
-        if any(m.get(key, _ABSENT) != mappings[0].get(key, _ABSENT) for m in mappings)
-    ]
+    first = mappings[0]
+    return [k for k in keys if any(m.get(k, _ABSENT) != first.get(k, _ABSENT) for m in mappings)]
 
 
 def _present(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -250,8 +240,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _typed(run: RunFolder) -> list[str]:
-    """The keys on the run's command line, as Hydra kept it; none where it did not."""
-    return [item.lstrip("+~").partition("=")[0] for item in run.overrides]

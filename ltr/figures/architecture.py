@@ -1,4 +1,4 @@
-"""The rooms of this package and what they import, read from the code, and their picture."""
+"""Read from the code what the rooms of this package import, and draw it."""
 
 import ast
 import random
@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 _WIDE, _HIGH = 0.78, 0.76  # of a box, where columns, and neighbours in one, are 1 apart
 _INCHES = 1.14, 0.6  # of a column, of a row
 _ROOM = 0.5, 0.22  # above and below the middle of a box, of a line that passes its column
-_TRIES = 40  # orders that are begun with
+_TRIES = 40  # random orders to start from
 
 Graph = Mapping[str, frozenset[str]]
 Node = tuple[str, int]  # a room and its column; in an earlier one, the line that leads to it
@@ -40,11 +40,7 @@ class Room:
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports, wherever in it.
-
-    Raises:
-        ValueError: it imports by a relative name.
-    """
+    """The modules that a file imports, anywhere in it; ``ValueError`` for a relative import."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -86,7 +82,7 @@ def reduced(graph: Graph) -> dict[str, frozenset[str]]:
 
 
 def architecture() -> Drawing:
-    """Rooms as boxes, each to the right of all that import it; arrows go to what is imported."""
+    """Rooms as boxes, each to the right of those that import it, with arrows to its imports."""
     known = {name: room for name, room in rooms().items() if not name.startswith("__")}
     base = [n for n, room in known.items() if not room.imports and not (PACKAGE / n).is_dir()]
     graph = {n: room.imports.difference(base) for n, room in known.items() if n not in base}
@@ -136,7 +132,7 @@ def _columns(graph: Graph) -> dict[str, int]:
 
 
 def _links(graph: Graph, column: Mapping[str, int]) -> list[Link]:
-    """Arrows cut at the columns that they pass; those to one room pass a column together."""
+    """Arrows cut at the columns that they pass; arrows to the same room share a passage."""
     found = set()
     for name, ends in graph.items():
         for end in ends:
@@ -180,7 +176,7 @@ def _beside(links: Iterable[Link]) -> dict[Node, list[Node]]:
 def _places(
     columns: Sequence[Sequence[Node]], links: Iterable[Link], column: Mapping[str, int]
 ) -> dict[Node, tuple[float, float]]:
-    """Each node as near as can be to the height of its neighbours; 0 is the top."""
+    """Each node as near as possible to the height of its neighbours; 0 is the top."""
     beside = _beside(links)
     height = {n: i - len(nodes) / 2 for nodes in columns for i, n in enumerate(nodes)}
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Draw the figures that a config names; checks of their knobs."""
+"""Draw the figures that a config names, and check their knobs."""
 
 import inspect
 import math
@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, tensor
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import check_positive
 from ltr.whole import make_folder
 
 
@@ -28,19 +27,17 @@ def draw_figures(cfg: DictConfig) -> str:
     known = [key for key, node in plain.items() if isinstance(node, dict) and "_target_" in node]
     only = known if plain["only"] is None else plain["only"]
     names = list(dict.fromkeys(only if isinstance(only, list) else [only]))
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        what = f"{unknown[0]} is no figure" if unknown else "only=[] is no figure"
-        raise ConfigError(f"{what}: choose only= from {', '.join(known)}")
+    unknown = [name for name in names or ["only=[]"] if name not in known]
+    if unknown:
+        raise ConfigError(f"{unknown[0]} is no figure: choose only= from {', '.join(known)}")
     check_whole("dpi", plain["dpi"], least=1)
 
     from ltr.figures.drawing import style  # matplotlib, when all of the above is right
 
-    lines = []
+    lines, folder = [], Path(plain["output"])
     with style():
         for name in names:
             drawing = _drawing(name, plain[name])
-            folder = Path(plain["output"])
             make_folder("output", folder)
             paths = drawing.save(folder, name, dpi=plain["dpi"])
             lines += [f"{name}: {', '.join(map(str, paths))}", drawing.text, ""]
@@ -48,7 +45,7 @@ def draw_figures(cfg: DictConfig) -> str:
 
 
 def _drawing(name: str, node: dict[str, Any]) -> Any:
-    """Call the function of a figure's node with its knobs."""
+    """Call the function that a figure's node names with the node's other keys."""
     knobs = dict(node)
     function = get_method(knobs.pop("_target_"))
     try:
@@ -63,26 +60,17 @@ def _drawing(name: str, node: dict[str, Any]) -> Any:
 
 
 def numbers(knob: str, values: object, *, least: int = 1) -> list[float]:
-    """``values`` as floats.
-
-    Raises:
-        ConfigError: it is not a list of at least ``least`` finite numbers.
+    """``values`` as floats; ``ConfigError`` unless it lists ``least`` or more finite numbers.
 
     >>> numbers("scores", [1, 0.5])
     [1.0, 0.5]
     """
-    good = isinstance(values, Sequence) and not isinstance(values, str) and len(values) >= least
-    if not good or not all(_is_number(value) for value in values):  # type: ignore[attr-defined]
+    found = [value for value in values if _is_number(value)] if isinstance(values, list) else []
+    if len(found) < least or found != values:
         raise ConfigError(
             f"{knob}={values}: write a list of {least} or more finite numbers, such as [1,0.5]"
         )
-    return [float(value) for value in values]  # type: ignore[attr-defined]
-
-
-def positive(knob: str, value: float) -> float:
-    """``value`` as a float; ``ConfigError`` unless it is a finite number above 0."""
-    check_positive(knob, value)
-    return float(value)
+    return list(map(float, found))
 
 
 def check_whole(knob: str, value: object, *, least: int) -> None:

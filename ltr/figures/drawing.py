@@ -1,10 +1,10 @@
-"""The page of a figure: fonts, colours, caption, and files that are the same at every run."""
+"""The look of figures: fonts, colours, caption; the same bytes at every run."""
 
 import io
 import logging
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -102,18 +102,11 @@ def style() -> Iterator[None]:
 
 
 def page(title: str, caption: str, *, width: float, height: float) -> Figure:
-    """An empty page with a title above and a caption below, which stands under the ``height``.
-
-    Args:
-        title: one line.
-        caption: what is drawn, under which convention; wrapped here.
-        width: of the page, inches.
-        height: of title and axes, inches.
-    """
+    """An empty page of ``width`` inches: title and axes in ``height`` inches, the caption below."""
     lines = textwrap.wrap(caption, int(width * 17.6))
     below = (len(lines) + 0.8) * _LINE
-    figure = Figure(figsize=(width, height + below), layout="constrained")
     whole = height + below
+    figure = Figure(figsize=(width, whole), layout="constrained")
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.set(rect=(0.012, below / whole, 0.976, 1 - below / whole))  # type: ignore[call-arg]
@@ -138,7 +131,7 @@ def verdict_colours() -> dict[str, str]:
 
 
 def verdict_key() -> str:
-    """The same for a caption: ``Blue: better, orange: worse, ...``."""
+    """The colours in a caption: ``Blue: better, orange: worse, ...``."""
     key = zip(_VERDICTS, verdict_colours(), strict=True)
     return ", ".join(f"{name}: {word}" for name, word in key).capitalize()
 
@@ -158,7 +151,7 @@ def verdict_css() -> str:
     return f"{inks(0, 0.25)}\n{dark}\n@media print {{ {inks(0, 0.45)} }}\n"
 
 
-def written(values: list[float]) -> str:
+def written(values: Sequence[float]) -> str:
     """A list of numbers as it stands in a caption.
 
     >>> written([4.0, 0.5])
@@ -169,20 +162,11 @@ def written(values: list[float]) -> str:
 
 # Stand for the page's own colours, which the reader's light or dark setting decides.
 INK, LINE, BAND, PAPER = "#010203", "#d9dee5", "#f5f7fa", "#fefffe"
-_OF_PAGE = {
-    INK: "currentColor",
-    LINE: "var(--line)",
-    BAND: "var(--band)",
-    PAPER: "var(--paper)",
-}
+_OF_PAGE = {INK: "currentColor", LINE: "var(--line)", BAND: "var(--band)", PAPER: "var(--paper)"}
+_INKS = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 _PAGE_STYLE: Any = {
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(_INKS, INK),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
     "grid.color": LINE,
     "svg.fonttype": "none",  # real text: it can be searched, and takes the page's font
     "font.size": 9.5,
@@ -193,7 +177,7 @@ _PAGE_STYLE: Any = {
 
 @contextmanager
 def page_style() -> Iterator[None]:
-    """matplotlib set up for the page, whatever the user's own settings are."""
+    """``style`` for drawings inside an HTML page."""
     with style(), matplotlib.rc_context(_PAGE_STYLE):
         yield
 
@@ -214,9 +198,9 @@ def svg(figure: Figure, name: str, label: str) -> str:
     figure.savefig(buffer, format="svg", metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r"<style.*?</style>\s*", "", text, flags=re.DOTALL)  # would hold for all the page
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    # A <style> would hold for all the page.
+    other = r"(<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->)\s*"
+    text = re.sub(other, "", text, flags=re.DOTALL)
     text = re.sub(r'\sid="([^"]+)"', rf' id="{name}-\1"', text)
     text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
     text = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{name}-\1"', text)
@@ -224,9 +208,3 @@ def svg(figure: Figure, name: str, label: str) -> str:
         text = text.replace(colour, own)
     start = f'<svg role="img" aria-label="{escape(label)}" stroke-linejoin="round"'
     return text.replace("<svg", start, 1).strip()
-
-
-def panels(count: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a grid for ``count`` panels, at most ``columns`` wide."""
-    wide = min(count, columns)
-    return -(-count // wide), wide

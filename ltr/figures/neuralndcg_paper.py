@@ -1,4 +1,4 @@
-"""Figures 1 and 2 and Table 1 of the NeuralNDCG paper."""
+"""Draw Figures 1 and 2 and Table 1 of the NeuralNDCG paper."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from tabulate import tabulate
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.figures.draw import as_list, check_whole, numbers, positive
+from ltr.figures.draw import as_list, check_whole, numbers
 from ltr.figures.drawing import (
     BLACK,
     BLUE,
@@ -27,13 +28,9 @@ from ltr.figures.drawing import (
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import minus_ndcg_of
 from ltr.metrics import ndcg
+from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import at_ranks
 from ltr.relaxations import neural_sort
-
-_CONVENTION = (
-    "Gain 2^y - 1, discount 1/log2(1 + rank), whole list; items with equal scores in the order "
-    "given (NDCG). float64."
-)
 
 
 def figure1(
@@ -59,7 +56,7 @@ def figure1(
     Raises:
         ConfigError: a knob is out of range.
     """
-    temperature = positive("temperature", temperature)
+    check_positive("temperature", temperature)
     swept = _swept(labels, scores, x, points)
     moved, given, mask = swept
     soft = neural_sort(moved, mask, temperature=temperature)
@@ -71,15 +68,11 @@ def figure1(
             "neuralndcg_without_sinkhorn": -minus_ndcg_of(soft, given, mask, k=None).numpy(),
         }
     )
-    figure = page(
+    figure, axes = _page(
         "NeuralNDCG with and without Sinkhorn scaling",
-        f"Labels y = {written(list(labels))}, scores s = {_scores_text(scores)}; temperature "
-        f"{temperature:g}; Sinkhorn scaling stops at a deviation of 1e-6 or after 30 iterations. "
-        f"{_CONVENTION} After Pobrotyn and Bialobrzeski (2021), Figure 1.",
-        width=6.4,
-        height=3.5,
+        f"{_lists_text(labels, scores)}; temperature {temperature:g}",
+        "After Pobrotyn and Bialobrzeski (2021), Figure 1.",
     )
-    axes = figure.add_subplot()
     _draw_exact(axes, data)
     axes.plot(
         data.x, data.neuralndcg_without_sinkhorn, color=ORANGE, dashes=(4, 1.6),
@@ -87,16 +80,14 @@ def figure1(
     )  # fmt: skip
     axes.plot(data.x, data.neuralndcg, color=BLUE, label="NeuralNDCG, scaled")
     _finish(axes, data)
-    worst = {
-        name: float((data[name] - data.ndcg).abs().max())
-        for name in ("neuralndcg", "neuralndcg_without_sinkhorn")
-    }
+    curves = data[["neuralndcg", "neuralndcg_without_sinkhorn"]]
+    most, far = curves.max(), curves.sub(data.ndcg, axis=0).abs().max()
     return Drawing(
         figure,
         data,
-        f"temperature {temperature:g}: largest value {data.neuralndcg.max():.4f} with and "
-        f"{data.neuralndcg_without_sinkhorn.max():.4f} without Sinkhorn scaling; largest distance "
-        f"from NDCG {worst['neuralndcg']:.4f} and {worst['neuralndcg_without_sinkhorn']:.4f}",
+        f"temperature {temperature:g}: largest value {most.iloc[0]:.4f} with and "
+        f"{most.iloc[1]:.4f} without Sinkhorn scaling; largest distance from NDCG "
+        f"{far.iloc[0]:.4f} and {far.iloc[1]:.4f}",
     )
 
 
@@ -114,32 +105,28 @@ def figure2(
     draws.
 
     Args:
-        labels: of every item.
-        scores: of every item but the last.
-        x: the first and the last value of the last item's score.
-        points: >= 2, values of x.
+        labels, scores, x, points: as for ``figure1``.
         temperatures: one to five, each > 0, of NeuralSort.
 
     Raises:
         ConfigError: a knob is out of range.
     """
     swept = _swept(labels, scores, x, points)
-    chosen = [positive("temperatures", t) for t in numbers("temperatures", temperatures)]
+    chosen = numbers("temperatures", temperatures)
+    for temperature in chosen:
+        check_positive("temperatures", temperature)
     if len(chosen) > len(_LINES):
         raise ConfigError(f"temperatures={temperatures}: write at most {len(_LINES)} of them")
     data = pd.DataFrame({"x": swept[0][:, -1].numpy(), "ndcg": ndcg(*swept).numpy()})
     for temperature in chosen:
         value = -neural_ndcg_loss(*swept, temperature=temperature)
         data[f"neuralndcg_{temperature:g}"] = value.numpy()
-    figure = page(
+    figure, axes = _page(
         "NeuralNDCG at several temperatures",
-        f"Labels y = {written(list(labels))}, scores s = {_scores_text(scores)}; Sinkhorn scaling "
-        f"stops at a deviation of 1e-6 or after 30 iterations. {_CONVENTION} After Pobrotyn and "
-        "Bialobrzeski (2021), Figure 2, whose text does not print the temperatures.",
-        width=6.4,
-        height=3.5,
+        _lists_text(labels, scores),
+        "After Pobrotyn and Bialobrzeski (2021), Figure 2, whose text does not print the "
+        "temperatures.",
     )
-    axes = figure.add_subplot()
     _draw_exact(axes, data)
     for (color, dashes), temperature in zip(_LINES, chosen, strict=False):
         axes.plot(
@@ -182,6 +169,20 @@ def _swept(
     return moved, as_list(labels).expand(points, -1), torch.ones_like(moved, dtype=torch.bool)
 
 
+def _page(title: str, given: str, source: str) -> tuple[Figure, Axes]:
+    caption = (
+        f"{given}; Sinkhorn scaling stops at a deviation of 1e-6 or after 30 iterations. Gain "
+        "2^y - 1, discount 1/log2(1 + rank), whole list; items with equal scores in the order "
+        f"given (NDCG). float64. {source}"
+    )
+    figure = page(title, caption, width=6.4, height=3.5)
+    return figure, figure.add_subplot()
+
+
+def _lists_text(labels: Sequence[float], scores: Sequence[float]) -> str:
+    return f"Labels y = {written(labels)}, scores s = {written(scores)[:-1]}, x]"
+
+
 def _draw_exact(axes: Axes, data: pd.DataFrame) -> None:
     """NDCG, a step function: a line that is broken where the value jumps."""
     jumps = np.flatnonzero(np.abs(np.diff(data.ndcg.to_numpy())) > 1e-9) + 1
@@ -205,10 +206,6 @@ def _finish(axes: Axes, data: pd.DataFrame) -> None:
     )  # fmt: skip
 
 
-def _scores_text(scores: Sequence[float]) -> str:
-    return written(list(scores))[:-1] + ", x]"
-
-
 LABELS = [4.0, 2.0, 1.0, 0.0, 4.0, 3.0]
 SCORES = [0.5, 0.2, 0.1, 0.01, 0.65, 0.3]
 # As the paper prints them: the labels at ranks 1 to 6, then their sum. Temperature 0: the limit.
@@ -229,7 +226,8 @@ def table1() -> Drawing:
     and 0.1 add up the rounded entries, and the one at 1 leaves out the first entry.
     """
     data = computed()
-    rows = {t: _cells(data, t) for t in PRINTED}
+    names = ["limit 0" if t == 0 else f"{t:g}" for t in PRINTED]
+    rows = [_cells(data, t) for t in PRINTED]
     entries = data[data["rank"] != "sum"]
     agreement = f"{entries.agrees.sum()} of {len(entries)} entries round to what the paper prints."
     notes = [note for t in PRINTED if (note := about_sum(t, data)) is not None]
@@ -242,11 +240,12 @@ def table1() -> Drawing:
         height=1.9,
     )
     axes = figure.add_subplot()
-    values = entries.pivot(index="temperature", columns="rank", values="value")
-    axes.imshow(values.to_numpy(), cmap="Blues", vmin=0, vmax=6.5, aspect="auto")
-    _write_cells(axes, list(rows.values()))
+    shades = entries.value.to_numpy().reshape(len(PRINTED), -1)
+    axes.imshow(shades, cmap="Blues", vmin=0, vmax=6.5, aspect="auto")
+    _write_cells(axes, rows)
+    axes.set_yticks(range(len(rows)), names)
     text = tabulate(
-        [[_name(t), *cells] for t, cells in rows.items()],
+        [[name, *cells] for name, cells in zip(names, rows, strict=True)],
         ["temperature", *_COLUMNS],
         disable_numparse=True,
         colalign=["left", *["right"] * len(_COLUMNS)],
@@ -255,7 +254,7 @@ def table1() -> Drawing:
 
 
 def computed() -> pd.DataFrame:
-    """A row for each entry and each sum: temperature, rank, value, what the paper has, agrees."""
+    """A row per entry and sum: temperature, rank, value, the paper's, whether they agree."""
     labels, scores = as_list(LABELS), as_list(SCORES)
     mask = labels >= 0
     rows = []
@@ -282,7 +281,7 @@ def decimals(printed: str) -> int:
 
 
 def about_sum(temperature: float, data: pd.DataFrame) -> str | None:
-    """What is wrong with the sum that the paper prints in a row, None where it is the row's."""
+    """What is wrong with the sum that the paper prints in a row; None where it is right."""
     *entries, paper = (Decimal(number) for number in PRINTED[temperature])
     row = data[(data.temperature == temperature) & (data["rank"] == "sum")].iloc[0]
     if row.agrees:
@@ -292,10 +291,6 @@ def about_sum(temperature: float, data: pd.DataFrame) -> str | None:
     if total == paper:
         return f"{start}adds up the rounded entries."
     return f"{start}is not that of its entries, {total} ({total - entries[0]} without the first)."
-
-
-def _name(temperature: float) -> str:
-    return "limit 0" if temperature == 0 else f"{temperature:g}"
 
 
 def _cells(data: pd.DataFrame, temperature: float) -> list[str]:
@@ -310,7 +305,7 @@ def _cells(data: pd.DataFrame, temperature: float) -> list[str]:
 
 
 def _write_cells(axes: Axes, rows: list[list[str]]) -> None:
-    """Texts, headings and temperatures of the table; the two sums stand off to the right."""
+    """Texts and headings of the table; the two sums stand off to the right."""
     size = len(LABELS)
     places = [*map(float, range(size)), size + 0.2, size + 1.45]
     for row, cells in enumerate(rows):
@@ -319,7 +314,6 @@ def _write_cells(axes: Axes, rows: list[list[str]]) -> None:
             axes.text(place, row, cell, ha="center", va="center", color=color, fontsize=8.5)
     axes.set_xlim(-0.5, size + 2.1)
     axes.set_xticks(places, [*_COLUMNS[:-1], "sum in\nthe paper"])
-    axes.set_yticks(range(len(rows)), [_name(temperature) for temperature in PRINTED])
     axes.set_ylabel("temperature")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)

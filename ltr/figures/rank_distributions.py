@@ -1,4 +1,4 @@
-"""SoftRank's Rank-Binomial distribution beside the exact one that it approximates."""
+"""Draw SoftRank's Rank-Binomial distribution beside the exact one that it approximates."""
 
 import math
 from collections.abc import Sequence
@@ -11,15 +11,12 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from ltr.figures.draw import as_list, check_whole, numbers, positive
+from ltr.figures.draw import as_list, check_whole, numbers
 from ltr.figures.drawing import BLUE, ORANGE, Drawing, page, written
+from ltr.metrics.checks import check_positive
 from ltr.relaxations import rank_distribution, sampled_rank_distribution, sinkhorn
 
-NAMES = {
-    "exact": "exact",
-    "rank_binomial": "Rank-Binomial",
-    "scaled": "Rank-Binomial, scaled",
-}
+_NAMES = {"exact": "exact", "rank_binomial": "Rank-Binomial", "scaled": "Rank-Binomial, scaled"}
 
 
 def rank_distributions(
@@ -42,7 +39,7 @@ def rank_distributions(
         ConfigError: a knob is out of range.
     """
     means = sorted(numbers("scores", scores, least=2), reverse=True)
-    sigma = positive("sigma", sigma)
+    check_positive("sigma", sigma)
     check_whole("n_samples", n_samples, least=1)
     check_whole("seed", seed, least=0)
     found = distributions(as_list(means), sigma=sigma, n_samples=n_samples, seed=seed)
@@ -70,7 +67,7 @@ def rank_distributions(
         axes = figure.add_subplot(grid[0, column])
         image = axes.imshow(matrix.numpy(), cmap="Blues", vmin=0, vmax=highest, aspect="auto")
         far = f"mean distance {float(distance[name].mean()):.3f}"
-        axes.set_title(f"{NAMES[name]}\n{f'{n_samples:,} draws' if name == 'exact' else far}")
+        axes.set_title(f"{_NAMES[name]}\n{f'{n_samples:,} draws' if name == 'exact' else far}")
         axes.set_xlabel("item, by descending mean")
         axes.set_xticks(shown, ticks)
         axes.set_yticks(shown, ticks)
@@ -81,9 +78,18 @@ def rank_distributions(
     figure.colorbar(image, cax=figure.add_subplot(grid[0, 3]), label="probability")
     _draw_items(figure, grid, means, shown, found)
     mean = {name: float(values.mean()) for name, values in distance.items()}
+    ranks = np.arange(1, size + 1)
+    data = pd.DataFrame(
+        {
+            "item": np.repeat(ranks, size),
+            "score": np.repeat(means, size),
+            "rank": np.tile(ranks, size),
+            **{name: matrix.T.reshape(-1).numpy() for name, matrix in found.items()},
+        }
+    )
     return Drawing(
         figure,
-        _long(means, found),
+        data,
         f"total variation distance from the exact distribution, mean over {size} items: "
         f"Rank-Binomial {mean['rank_binomial']:.4f}, rows and columns scaled {mean['scaled']:.4f}",
     )
@@ -92,11 +98,7 @@ def rank_distributions(
 def distributions(scores: Tensor, *, sigma: float, n_samples: int, seed: int) -> dict[str, Tensor]:
     """The exact, the Rank-Binomial and the scaled distribution of one list, each ``[rank, item]``.
 
-    Args:
-        scores: ``[1, list]``, the means.
-        sigma: > 0, standard deviation of every score.
-        n_samples: >= 1, draws behind the exact one.
-        seed: of the draws.
+    ``scores`` are the means, ``[1, list]``; the rest is as for ``rank_distributions``.
     """
     mask = torch.ones_like(scores, dtype=torch.bool)
     soft = rank_distribution(scores, mask, sigma=sigma)
@@ -120,10 +122,10 @@ def _draw_items(
     highest = max(float(matrix[:, shown].max()) for matrix in found.values())
     for column, item in enumerate(shown):
         axes = figure.add_subplot(grid[1, column])
-        axes.bar(ranks, found["exact"][:, item].numpy(), color="#C9C9C9", label=NAMES["exact"])
+        axes.bar(ranks, found["exact"][:, item].numpy(), color="#C9C9C9", label=_NAMES["exact"])
         for name, color, line in (("rank_binomial", ORANGE, "o-"), ("scaled", BLUE, "s--")):
             values = found[name][:, item].numpy()
-            axes.plot(ranks, values, line, color=color, ms=3.4, lw=1.1, label=NAMES[name])
+            axes.plot(ranks, values, line, color=color, ms=3.4, lw=1.1, label=_NAMES[name])
         axes.set_title(f"item {item + 1}, mean {means[item]:g}")
         axes.set_xlabel("rank")
         axes.set_ylim(0, 1.05 * highest)
@@ -135,17 +137,3 @@ def _draw_items(
     below = figure.add_subplot(grid[2, :3])
     below.set_axis_off()
     below.legend(handles, labels, loc="center", ncols=3)
-
-
-def _long(means: list[float], found: dict[str, Tensor]) -> pd.DataFrame:
-    """A row for each item and rank."""
-    size = len(means)
-    columns = {name: matrix.T.reshape(-1).numpy() for name, matrix in found.items()}
-    return pd.DataFrame(
-        {
-            "item": np.repeat(np.arange(1, size + 1), size),
-            "score": np.repeat(means, size),
-            "rank": np.tile(np.arange(1, size + 1), size),
-            **columns,
-        }
-    )

@@ -1,0 +1,1 @@
+"""Tables of runs beside published numbers: planned, run, compared and written."""

@@ -1,4 +1,4 @@
-"""About how long the runs of a table take: a few steps of each row, measured on this machine."""
+"""Estimate how long the runs of a table take on this machine."""
 
 import statistics
 import subprocess
@@ -19,8 +19,8 @@ from ltr.training.device import describe_device, pick_device
 
 
 def expected(runs: Sequence[Run], workers: int) -> str:
-    """How long what is missing will take, from the finished runs of the same row, or of any."""
-    took = finished(runs)
+    """How long the missing runs take, from the finished ones of the same row, or of any."""
+    took = _finished(runs)
     todo = [run for run in runs if not run.done]
     if not todo:
         return "nothing to run"
@@ -31,8 +31,8 @@ def expected(runs: Sequence[Run], workers: int) -> str:
     return f"{workers} at a time, about {in_words(seconds)} as the finished ones took"
 
 
-def finished(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Seconds that the finished runs took, by row."""
+def _finished(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Seconds of the finished runs, by row."""
     took: dict[str, list[float]] = {}
     for run in runs:
         if run.done:
@@ -42,24 +42,26 @@ def finished(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
-    """What the runs to do will take, row by row and in all, and how that was found.
+    """How long the missing runs take, row by row and in all, and how that was found.
 
-    A row of which a run is finished takes what that took. Of every other a few training steps (of
-    trees, rounds) and an evaluation are measured, on drawn lists of the shape of the data set: the
-    model, the loss, the batches and the device are the row's own, the features are noise.
+    A row with finished runs is estimated from them. For every other row a few training steps (of
+    trees, rounds) and an evaluation are timed on drawn lists of the data set's shape: the model,
+    the loss, the batches and the device are the row's own, the features are noise.
 
     Args:
-        runs: of a table, those that are done too.
+        runs: of a table, the finished ones too.
         workers: runs at a time.
         threads: of each.
     """
-    took = finished(runs)
+    took = _finished(runs)
     todo: dict[str, list[Run]] = {}
     for run in runs:
         if not run.done:
             todo.setdefault(run.label, []).append(run)
     lines, total, unknown, early = [], 0.0, [], False
-    start = _start()
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import ltr.experiment.run"], check=False)
+    start = time.perf_counter() - started
     before = torch.get_num_threads()
     for label, own in tqdm(todo.items(), desc="measuring", unit="row", leave=False, disable=None):
         most = ""
@@ -76,8 +78,8 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
             finally:
                 torch.set_num_threads(before)
             seconds, how = cost.seconds, str(cost)
-            early |= cost.patience is not None
             most = "at most " if cost.patience is not None else ""
+            early |= bool(most)
         lines.append([label, len(own), most + in_words(seconds), how])
         total += (start + seconds) * len(own)
     table = tabulate(lines, ["row", "runs", "each", "made of"], disable_numparse=True)
@@ -95,13 +97,6 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
         "by side share memory and caches and take longer\n"
         f"{_source(runs[0])}"
     )
-
-
-def _start() -> float:
-    """Seconds until a process has imported what trains."""
-    before = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import ltr.experiment.run"], check=False)
-    return time.perf_counter() - before
 
 
 def _source(run: Run) -> str:

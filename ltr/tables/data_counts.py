@@ -1,4 +1,4 @@
-"""Tables of what data sets hold, counted in their lists, beside the published counts."""
+"""Count what data sets hold, and set the counts beside the published ones."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +10,7 @@ from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
-from ltr.tables.formats import terminal
-from ltr.tables.output import write_table
-from ltr.tables.report import Block, Cell, Report
+from ltr.tables.report import Block, Cell, Report, terminal, write_table
 from ltr.tables.runs import merged
 from ltr.tables.spec import Order, StatisticsTable
 
@@ -27,7 +25,16 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
     Raises:
         ConfigError: an override is wrong, or asks for runs.
     """
-    _refuse_runs(table, order)
+    given = {
+        "rows": order.rows,
+        "seeds": order.seeds != 1,
+        "workers": order.workers is not None,
+        "launcher": order.launcher,
+        "baseline": order.baseline is not None,
+        "margin": order.margin is not None,
+    }
+    for key in (key for key, is_given in given.items() if is_given):
+        raise ConfigError(f"{key}: {table.name} counts data and runs nothing; leave it out")
     rows = dict(table.rows)
     if chosen := [item for item in order.overrides if item.startswith("dataset=")]:
         rows = {chosen[-1].partition("=")[2]: ()}
@@ -71,18 +78,6 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
     return complete
 
 
-def _refuse_runs(table: StatisticsTable, order: Order) -> None:
-    given = {
-        "rows": bool(order.rows),
-        "seeds": order.seeds != 1,
-        "workers": order.workers is not None,
-        "baseline": order.baseline is not None,
-        "margin": order.margin is not None,
-    }
-    for key in (key for key, is_given in given.items() if is_given):
-        raise ConfigError(f"{key}: {table.name} counts data and runs nothing; leave it out")
-
-
 def count(dataset: Dataset) -> dict[str, int]:
     """Features, lists and items of each split, empty lists, and the longest list.
 
@@ -120,19 +115,12 @@ def beside(label: str, counted: Mapping[str, int], published: Mapping[str, int])
 def cells_of(numbers: pd.DataFrame) -> list[tuple[Cell, ...]]:
     """The lines of ``beside`` as they are printed; the name of the data set stands once."""
     lines: list[tuple[Cell, ...]] = []
-    for place, line in enumerate(numbers.to_dict("records")):
-        known = not pd.isna(line["published"])
-        verdict = Cell("")
-        if known:
+    for line in numbers.to_dict("records"):
+        published, verdict = "", Cell("")
+        if not pd.isna(line["published"]):
             gap = int(line["difference"])
+            published = f"{int(line['published']):,}"
             verdict = Cell(f"differs by {gap:+,}", "bad") if gap else Cell("equal", "good")
-        lines.append(
-            (
-                Cell(str(line["data"]) if place == 0 else ""),
-                Cell(str(line["what"])),
-                Cell(f"{line['counted']:,}"),
-                Cell(f"{int(line['published']):,}" if known else ""),
-                verdict,
-            )
-        )
+        texts = ["" if lines else line["data"], line["what"], f"{line['counted']:,}", published]
+        lines.append((*map(Cell, texts), verdict))
     return lines

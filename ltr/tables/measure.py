@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from omegaconf import OmegaConf
 
 from ltr.console.configs import CONFIGS
 from ltr.data.lists import Lists
@@ -24,23 +25,15 @@ CUTOFFS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of the plot of NDCG against k
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished run and what it reached on each test query.
-
-    Attributes:
-        run: which.
-        results: its ``results.json``.
-        values: convention -> metric -> ``[queries]``, in the order of the test lists.
-        qids: query id of each test list.
-        curve: ``ndcg@k`` of ``CUTOFFS`` -> ``[queries]``, under the table's first convention.
-        history: its ``history.csv``, a row per epoch.
-    """
+    """A finished run and its metrics of each test query."""
 
     run: Run
-    results: Mapping[str, Any]
+    results: Mapping[str, Any]  # its results.json
+    # convention -> metric -> [queries], in the order of the test lists
     values: Mapping[str, PerQuery]
-    qids: NDArray[np.str_]
-    curve: PerQuery
-    history: pd.DataFrame
+    qids: NDArray[np.str_]  # query id of each test list
+    curve: PerQuery  # ndcg@k of CUTOFFS -> [queries], under the table's first convention
+    history: pd.DataFrame  # its history.csv, a row per epoch
 
 
 def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
@@ -49,25 +42,21 @@ def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
     Raises:
         ConfigError: there is no such ``metrics_as``.
     """
-    from omegaconf import OmegaConf
-
+    files = {path.stem: path for path in sorted((CONFIGS / "metrics_as").glob("*.yaml"))}
     found = {}
     for name in table.conventions:
-        path = CONFIGS / "metrics_as" / f"{name}.yaml"
-        if not path.is_file():
-            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
-            raise ConfigError(f"conventions: {name} is not known; choose of {known}")
-        keys = OmegaConf.to_container(OmegaConf.load(path))
-        assert isinstance(keys, dict)
-        found[name] = Convention(**{str(k): v for k, v in keys.items()}, levels=levels)
+        if name not in files:
+            raise ConfigError(f"conventions: {name} is not known; choose of {', '.join(files)}")
+        keys: Any = OmegaConf.to_container(OmegaConf.load(files[name]))
+        found[name] = Convention(**keys, levels=levels)
     return found
 
 
 def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
-    """See, before anything runs, that the metrics of ``table`` mean something on the test lists.
+    """Check before training that the metrics of ``table`` are defined on the test lists.
 
     Raises:
-        ConfigError: they do not; see ``check_metrics``.
+        ConfigError: they are not; see ``check_metrics``.
     """
     metrics = [parse_metric(metric) for metric in table.metrics]
     for run in {run.fold: run for run in runs}.values():
@@ -77,52 +66,36 @@ def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
 
 
 def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
-    """What the finished ones of ``runs`` reached.
-
-    The metrics come from the scores of the test items that the run kept: one set of scores, every
-    convention.
+    """Compute the metrics of the finished ones of ``runs`` from the test scores that they kept.
 
     Raises:
         DataError: the test lists are not those of the run.
     """
     lists: dict[str, Lists] = {}
-    names = dict.fromkeys(table.metrics)
     curve = [f"ndcg@{k}" for k in CUTOFFS]
     found = []
-    for run in runs:
-        if not run.done:
-            continue
+    for run in (run for run in runs if run.done):
         left = RunFolder(run.folder)
-        digest = left.digest
-        if digest not in lists:
-            lists[digest] = make_dataset(run.config.dataset).split("test")
-        test = lists[digest]
-        if test.digest != digest:
+        if left.digest not in lists:
+            lists[left.digest] = make_dataset(run.config.dataset).split("test")
+        test = lists[left.digest]
+        if test.digest != left.digest:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
-        conventions = conventions_of(table, int(run.config.suggested.levels))
-        values = {}
-        for number, (name, convention) in enumerate(conventions.items()):
-            wanted = list(dict.fromkeys([*names, *curve])) if number == 0 else list(names)
+        values: dict[str, PerQuery] = {}
+        for name, convention in conventions_of(table, int(run.config.suggested.levels)).items():
+            wanted = dict.fromkeys([*table.metrics, *([] if values else curve)])
             metrics = [parse_metric(metric) for metric in wanted]
             values[name] = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
-        (first, *_) = values.values()
-        found.append(
-            Measured(
-                run=run,
-                results=left.results,
-                values=values,
-                qids=test.qids,
-                curve={str(parse_metric(name)): first[str(parse_metric(name))] for name in curve},
-                history=left.history,
-            )
-        )
+        first = values[table.conventions[0]]
+        of_k = {name: first[name] for name in curve}
+        found.append(Measured(run, left.results, values, test.qids, of_k, left.history))
     return found
 
 
 def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     """A row per run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
 
-    A column of ``table.history`` is that of the epoch that was tested; NaN where it was not kept.
+    A column of ``table.history`` is that of the tested epoch; NaN where the run did not keep it.
     """
     rows = []
     for one in measured:
@@ -145,6 +118,13 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _at_epoch(history: pd.DataFrame, column: str, epoch: int | None) -> float:
+    if column not in history or "epoch" not in history:
+        return float("nan")
+    found = history.loc[history["epoch"] == epoch, column]
+    return float(found.iloc[0]) if len(found) else float("nan")
+
+
 def whole_rows(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
     """The runs of ``by_run`` whose row and seed are done in all folds, so that means are fair."""
     if frame.empty:
@@ -153,36 +133,20 @@ def whole_rows(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
     return frame[done == folds]
 
 
-def _at_epoch(history: pd.DataFrame, column: str, epoch: int | None) -> float:
-    if column not in history or "epoch" not in history:
-        return float("nan")
-    found = history.loc[history["epoch"] == epoch, column]
-    return float(found.iloc[0]) if len(found) else float("nan")
-
-
 @dataclass(frozen=True)
 class Stacked:
-    """A metric of every query by row; the queries are the same in every row.
+    """A metric of every query by row; the queries are the same in every row."""
 
-    Attributes:
-        values: row -> ``[seeds, queries]``, the folds one after the other.
-        seeds: row -> which seeds.
-        queries: ``[queries]``, fold and query id.
-    """
-
+    # row -> [seeds, queries], the folds one after the other
     values: Mapping[str, NDArray[np.float64]]
-    seeds: Mapping[str, tuple[int, ...]]
-    queries: Sequence[tuple[int | None, str]]
+    seeds: Mapping[str, tuple[int, ...]]  # row -> which seeds
+    queries: Sequence[tuple[int | None, str]]  # [queries], fold and query id
 
 
 def stacked(
     measured: Sequence[Measured], convention: str, metric: str, folds: Sequence[int | None]
 ) -> Stacked:
-    """Put the runs of a row together, a seed for each line.
-
-    A row takes part if at least one of its seeds is done in all of ``folds``; its other seeds are
-    left out, as ``whole_rows`` leaves them out.
-    """
+    """Stack the runs of each row, a line per seed, with the seeds that ``whole_rows`` keeps."""
     of_fold = {one.run.fold: one.qids for one in measured}
     found: dict[str, dict[int, dict[int | None, NDArray[np.float64]]]] = {}
     for one in measured:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from ltr.figures.drawing import (
@@ -18,13 +19,12 @@ from ltr.figures.drawing import (
     ORANGE,
     PAPER,
     page_style,
-    panels,
     svg,
     verdict_colours,
 )
 from ltr.statistics.verdict import BETTER, DIFFER, UNDECIDED, WORSE
 from ltr.tables.measure import CUTOFFS, Measured
-from ltr.tables.page import Picture
+from ltr.tables.report import Picture
 from ltr.tables.verdicts import Verdicts
 
 _WIDTH = 10.4  # inches, of every drawing
@@ -44,7 +44,7 @@ def pictures(
 
     Args:
         measured: the finished runs, at least one.
-        verdicts: by metric.
+        verdicts: by metric; the first is drawn.
         found: of ``numbers``.
         baseline: the row that the others are compared with.
     """
@@ -53,7 +53,6 @@ def pictures(
     on = str(measured[0].run.config.select_on)
     over = "folds and seeds" if len({one.run.fold for one in measured}) > 1 else "seeds"
     convention = found["convention"].iloc[0]
-    several = len(judged.stacked.values) > 1
     drawings: list[tuple[str, str, Callable[[], Figure | None]]] = [
         (
             "Learning curves",
@@ -74,33 +73,25 @@ def pictures(
             f"the interval of {baseline}. Rows far below are cut off at the left.",
             lambda: intervals(found, list(verdicts), baseline),
         ),
+        (
+            f"Queries won and lost against {baseline}",
+            f"Share of the test queries on which {metric}, mean over seeds, is lower and "
+            f"higher than that of {baseline}.",
+            lambda: won_and_lost(judged, baseline),
+        ),
+        (
+            "Every pair",
+            f"The row less the column, in points (0.01 of {metric}), and the verdict, "
+            "corrected for all pairs: stricter than the verdicts above, which are corrected "
+            "for the pairs with the baseline.",
+            lambda: matrix(judged),
+        ),
     ]
-    if several and baseline in judged.stacked.values:
-        drawings += [
-            (
-                f"Queries won and lost against {baseline}",
-                f"Share of the test queries on which {metric}, mean over seeds, is lower and "
-                f"higher than that of {baseline}.",
-                lambda: won_and_lost(judged, baseline),
-            ),
-        ]
-    if several:
-        drawings += [
-            (
-                "Every pair",
-                f"The row less the column, in points (0.01 of {metric}), and the verdict, "
-                "corrected for all pairs: stricter than the verdicts above, which are corrected "
-                "for the pairs with the baseline.",
-                lambda: matrix(judged),
-            ),
-        ]
     made: list[Picture] = []
     with page_style():
         for title, caption, draw in drawings:
-            figure = draw()
-            if figure is not None:
-                name = f"p{len(made) + 1}"
-                made.append(Picture(title, caption, svg(figure, name, title)))
+            if (figure := draw()) is not None:
+                made.append(Picture(title, caption, svg(figure, f"p{len(made) + 1}", title)))
     return tuple(made)
 
 
@@ -121,7 +112,8 @@ def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
     trained = pd.concat([mean[mean.index > 0] for mean in means.values()])
     low, high = trained.quantile(0.02), trained.max()
     room = max(0.05 * (high - low), 1e-3)
-    down, across = panels(len(curves), 5)
+    across = min(len(curves), 5)
+    down = -(-len(curves) // across)
     figure = Figure(figsize=(_WIDTH, 0.35 + 1.45 * down), layout="constrained")
     axes = figure.subplots(down, across, sharey=True, squeeze=False)
     for place in axes.flat[len(curves) :]:
@@ -136,7 +128,7 @@ def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
                 mean.index, mean - spread, mean + spread, color=BLUE, alpha=0.25, linewidth=0
             )
         place.plot(mean.index, mean, color=BLUE)
-        place.set_title(_shortened(label, 26))
+        place.set_title(label if len(label) <= 26 else f"{label[:25]}…")
         place.set_xlim(0, max(1, curve.index.max()))
         place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         place.set_ylim(low - room, high + room)
@@ -236,10 +228,12 @@ def intervals(found: pd.DataFrame, metrics: Sequence[str], baseline: str) -> Fig
     return figure
 
 
-def won_and_lost(judged: Verdicts, baseline: str) -> Figure:
+def won_and_lost(judged: Verdicts, baseline: str) -> Figure | None:
     """Share of the queries that each row loses to and wins from the baseline."""
     of_row = {label: values.mean(axis=0) for label, values in judged.stacked.values.items()}
-    base = of_row.pop(baseline)
+    base = of_row.pop(baseline, None)
+    if base is None or not of_row:
+        return None
     figure = Figure(figsize=(_WIDTH, 0.8 + _ROW * len(of_row)), layout="constrained")
     axes = figure.subplots()
     for place, values in enumerate(of_row.values()):
@@ -305,20 +299,14 @@ def _points(difference: float) -> str:
     return "0.0" if text in ("+0.0", "-0.0") else text
 
 
-def _square(i: int, j: int, colour: Any) -> Any:
-    from matplotlib.patches import Rectangle
-
+def _square(i: int, j: int, colour: Any) -> Rectangle:
     return Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, facecolor=colour, edgecolor="none")
 
 
 def _best(found: pd.DataFrame, metric: str, baseline: str) -> list[str]:
     """The rows with the largest ``metric`` under the first convention, without the baseline."""
-    first = found[
-        (found["convention"] == found["convention"].iloc[0]) & (found["metric"] == metric)
+    first = found[found["convention"] == found["convention"].iloc[0]]
+    ordered = first[first["metric"] == metric].sort_values("ours", ascending=False, kind="stable")[
+        "row"
     ]
-    ordered = first.sort_values("ours", ascending=False, kind="stable")["row"]
     return [label for label in ordered if label != baseline][:_NAMED]
-
-
-def _shortened(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,19 +1,17 @@
-"""From the numbers of a table to the report: ours with deviation, published beside, verdicts."""
+"""The blocks and the facts of a table's report, from its numbers and verdicts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.tables.measure import Measured
-from ltr.tables.numbers import over_repeats
-from ltr.tables.report import Block, Cell, plain
+from ltr.tables.report import Block, Cell
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
-from ltr.tables.verdicts import Verdicts, interval_covers
+from ltr.tables.verdicts import Verdicts, interval_covers, most_and_others, over_repeats
 
 
 def blocks(
@@ -26,17 +24,10 @@ def blocks(
     missing: Mapping[str, str],
     baseline: str,
 ) -> tuple[Block, ...]:
-    """The blocks of the table: the numbers under each convention, then the verdicts by metric.
+    """The numbers under each convention, then the verdicts by metric.
 
-    Args:
-        table: which rows and metrics.
-        found: of ``numbers``.
-        frame: of ``by_run``, those that are ``whole``.
-        verdicts: by metric, under the first convention.
-        published: of the data set, or None.
-        conventions: by name.
-        missing: why a row has no numbers.
-        baseline: the row that the others are compared with.
+    ``found`` comes from ``numbers``, which takes the same ``frame``, ``verdicts`` and
+    ``published``; ``missing`` says why a row has no numbers.
     """
     made = [
         _numbers(table, found, frame, published, name, convention, missing)
@@ -87,25 +78,21 @@ def _numbers(
         cells = [label]
         for metric in table.metrics:
             line = chosen[label, metric]
-            cells.append(with_deviation(line["ours"], line["deviation"]))
+            cells.append(_with_deviation(line["ours"], line["deviation"]))
             if metric in printed:
                 is_own = published is not None and line["beside"] == published.own(label)
-                cells += (
-                    [number(line["published"]), signed(line["difference"])] if is_own else ["", ""]
-                )
+                pair = [_number(line["published"]), _signed(line["difference"])]
+                cells += pair if is_own else ["", ""]
         for column in kept:
             assert extra is not None
-            cells.append(with_deviation(extra[column]["mean"][label], extra[column]["sd"][label]))
-        rows.append(plain(cells))
+            cells.append(_with_deviation(extra[column]["mean"][label], extra[column]["sd"][label]))
+        rows.append(tuple(map(Cell, cells)))
     for label, values in (published.values if published else {}).items():
         if label not in own and name in values:
             cells = [f"{label} (published)"]
             for metric in table.metrics:
-                cells += [
-                    number(values[name].get(metric)),
-                    *(["", ""] if metric in printed else []),
-                ]
-            rows.append(plain([*cells, *[""] * len(kept)]))
+                cells += [_number(values[name].get(metric)), *[""] * (2 * (metric in printed))]
+            rows.append(tuple(map(Cell, [*cells, *[""] * len(kept)])))
     head += [column.replace("_", " ") for column in kept]
     return Block(name, convention.describe(), tuple(head), tuple(rows))
 
@@ -122,24 +109,22 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
     rows = []
     stand_in: dict[str, str] = {}
     for line in chosen.to_dict("records"):
-        cells = [Cell(line["row"]), Cell(number(line["ours"])), Cell(between(line, "low", "high"))]
+        texts = [line["row"], _number(line["ours"]), _between(line["low"], line["high"])]
+        word = ""
         if with_baseline and line["row"] == baseline:
-            cells += [Cell("the baseline"), *[Cell("")] * 3]
+            texts += ["the baseline", "", ""]
         elif with_baseline:
-            p = "" if pd.isna(line["p"]) else f"{line['p']:.4f}"
+            interval = _between(line["less_low"], line["less_high"])
+            texts += [_signed(line["less_baseline"]), interval, _number(line["p"])]
             word = line["verdict"] if isinstance(line["verdict"], str) else ""
-            cells += [
-                Cell(signed(line["less_baseline"])),
-                Cell(between(line, "less_low", "less_high")),
-                Cell(p),
-                Cell(word, word),
-            ]
+        cells = [*map(Cell, texts), *([Cell(word, word)] if with_baseline else [])]
         if with_published:
             mark = ""
             if not pd.isna(line["published"]) and line["beside"] != line["row"]:
                 mark = stand_in.setdefault(str(line["beside"]), "*" * (len(stand_in) + 1))
-            cells.append(Cell(number(line["published"]) + mark))
-            cells += [Cell(signed(line["difference"])), _covered(line)]
+            covered = _COVERED.get(line["covered"], "")
+            texts = [_number(line["published"]) + mark, _signed(line["difference"]), covered]
+            cells += map(Cell, texts)
         rows.append(tuple(cells))
     note = f"under {name}"
     if with_published:
@@ -149,45 +134,32 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
         )
     for theirs, mark in stand_in.items():
         note += f"; {mark}: the number of {theirs}"
-    for said, labels in _notes(chosen).items():
+    notes: dict[str, list[str]] = {}
+    for line in chosen.to_dict("records"):
+        if isinstance(line["note"], str) and line["note"]:
+            notes.setdefault(line["note"], []).append(str(line["row"]))
+    for said, labels in notes.items():
         note += f"; {', '.join(labels)}: {said}"
     return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows))
 
 
-def _notes(chosen: pd.DataFrame) -> dict[str, list[str]]:
-    """What the words of the verdicts leave out, with the rows it is of."""
-    found: dict[str, list[str]] = {}
-    for line in chosen.to_dict("records"):
-        if isinstance(line["note"], str) and line["note"]:
-            found.setdefault(line["note"], []).append(str(line["row"]))
-    return found
+_COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
 
 
-def _covered(line: Mapping[Any, Any]) -> Cell:
-    """Whether the interval of ours covers the published number, in words."""
-    words = {"covers": "covered", "above": "ours above", "below": "ours below"}
-    return Cell(words.get(str(line["covered"]), ""))
-
-
-def number(value: float | None) -> str:
-    """Four digits after the point; nothing for what is not known."""
+def _number(value: float | None) -> str:
     return "" if value is None or pd.isna(value) else f"{value:.4f}"
 
 
-def signed(value: float) -> str:
-    """A difference, with its sign."""
+def _signed(value: float) -> str:
     return "" if pd.isna(value) else f"{value:+.4f}"
 
 
-def with_deviation(mean: float, deviation: float) -> str:
-    """A mean, and its deviation where there is one."""
-    return number(mean) if pd.isna(deviation) else f"{mean:.4f} ± {deviation:.4f}"
+def _with_deviation(mean: float, deviation: float) -> str:
+    return _number(mean) if pd.isna(deviation) else f"{mean:.4f} ± {deviation:.4f}"
 
 
-def between(line: Mapping[Any, Any], low: str, high: str) -> str:
-    """The bounds of an interval."""
-    bounds = [float(str(line[key])) for key in (low, high)]
-    return "" if any(pd.isna(bound) for bound in bounds) else "{:.4f} to {:.4f}".format(*bounds)
+def _between(low: float, high: float) -> str:
+    return "" if pd.isna(low) or pd.isna(high) else f"{low:.4f} to {high:.4f}"
 
 
 def facts(
@@ -198,7 +170,7 @@ def facts(
     verdicts: Mapping[str, Verdicts],
     baseline: str,
 ) -> tuple[tuple[str, str], ...]:
-    """What the numbers are of: data, folds, seeds, selection, commits, sources."""
+    """The head of the report: data, folds, seeds, selection, commits, sources."""
     config = runs[0].config
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
     seeds = [str(seed) for seed in dict.fromkeys(run.seed for run in runs)]
@@ -236,29 +208,31 @@ def _deviation(seeds: Sequence[str], folds: Sequence[str]) -> str:
 
 
 def _partly(runs: Sequence[Run]) -> list[str]:
-    """The rows with a mean of which some seed is not done in all folds, and is not in the mean."""
+    """The rows whose mean leaves seeds out, because those are not done in all folds."""
     found = []
-    for label in dict.fromkeys(run.label for run in runs):
-        of_seed: dict[int, list[bool]] = {}
-        for run in runs:
-            if run.label == label:
-                of_seed.setdefault(run.seed, []).append(run.done)
-        done = sum(all(states) for states in of_seed.values())
-        if 0 < done < len(of_seed):
-            found.append(f"{label} has {done} of {len(of_seed)} seeds")
+    for label, seeds in _done(runs).items():
+        done = sum(map(all, seeds.values()))
+        if 0 < done < len(seeds):
+            found.append(f"{label} has {done} of {len(seeds)} seeds")
     return found
 
 
 def unfinished(runs: Sequence[Run]) -> dict[str, str]:
-    """What is there of the rows that have no seed done in all folds, by row."""
-    states: dict[str, list[bool]] = {}
+    """How many runs are done of each row that has some, but not all."""
+    found = {}
+    for label, seeds in _done(runs).items():
+        done = [state for states in seeds.values() for state in states]
+        if any(done) and not all(done):
+            found[label] = f"{sum(done)} of {len(done)} runs"
+    return found
+
+
+def _done(runs: Sequence[Run]) -> dict[str, dict[int, list[bool]]]:
+    """Whether each run of a row and seed is done."""
+    found: dict[str, dict[int, list[bool]]] = {}
     for run in runs:
-        states.setdefault(run.label, []).append(run.done)
-    return {
-        label: f"{sum(done)} of {len(done)} runs"
-        for label, done in states.items()
-        if any(done) and not all(done)
-    }
+        found.setdefault(run.label, {}).setdefault(run.seed, []).append(run.done)
+    return found
 
 
 def _selection(runs: Sequence[Run]) -> str:
@@ -269,5 +243,4 @@ def _selection(runs: Sequence[Run]) -> str:
         rule = best if run.config.select == "best" else "last epoch (select=last)"
         if run.label not in rules.setdefault(rule, []):
             rules[rule].append(run.label)
-    (most, _), *others = sorted(rules.items(), key=lambda pair: -len(pair[1]))
-    return "; ".join([most, *(f"of {', '.join(rows)}: {rule}" for rule, rows in others)])
+    return most_and_others(rules)

@@ -1,18 +1,25 @@
-"""What a table says, before it is written in any format: its head, its blocks, its notes."""
+"""A table as text for a terminal, Markdown, LaTeX, one HTML page and CSV files."""
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from tabulate import LATEX_ESCAPE_RULES, tabulate
+
+from ltr.figures.drawing import verdict_css
+from ltr.whole import make_folder, write_frame, write_whole
+
+Details = Sequence[tuple[str, pd.DataFrame]]  # further tables, each with its title
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a block.
-
-    Attributes:
-        text: as it is printed.
-        tone: what it says, for colour: the word of a verdict, ``good``, ``bad``, ``missing``, or
-            nothing.
-    """
+    """One entry; ``tone`` colours it: a word of a verdict, ``good``, ``bad``, ``missing``."""
 
     text: str
     tone: str = ""
@@ -20,14 +27,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a table with its own columns.
-
-    Attributes:
-        title: what it shows.
-        note: under which convention, in words.
-        head: of the columns, the first is that of the labels.
-        rows: as many cells each as ``head``.
-    """
+    """A part of a table with its own columns; each row has as many cells as ``head``."""
 
     title: str
     note: str
@@ -37,23 +37,161 @@ class Block:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole table.
+    """A whole table."""
 
-    Attributes:
-        name: of its files.
-        title: what it shows.
-        command: what makes it again.
-        facts: its head: what the numbers are of, ``(("data", "web30k"), ...)``.
-        blocks: the numbers.
-    """
+    name: str  # of its folder
+    title: str  # what it shows
+    command: str  # makes it again
+    facts: tuple[tuple[str, str], ...]  # what the numbers are of, (("data", "web30k"), ...)
+    blocks: tuple[Block, ...]  # the numbers
 
-    name: str
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot of the page; ``svg`` is an ``<svg>`` element, which is not escaped."""
+
     title: str
-    command: str
-    facts: tuple[tuple[str, str], ...]
-    blocks: tuple[Block, ...]
+    caption: str
+    svg: str
 
 
-def plain(cells: Sequence[str]) -> tuple[Cell, ...]:
-    """Cells without a tone."""
-    return tuple(Cell(text) for text in cells)
+def write_table(
+    folder: Path,
+    report: Report,
+    frames: Mapping[str, pd.DataFrame],
+    pictures: Sequence[Picture] = (),
+    details: Details = (),
+) -> None:
+    """Write ``table.md``, ``table.tex``, ``table.html``, and ``NAME.csv`` of each of ``frames``.
+
+    The page has all of ``details``, ``table.md`` the first.
+
+    Raises:
+        OutputError: ``folder`` cannot be made or written.
+    """
+    make_folder("output_dir", folder)
+    write_whole(folder / "table.md", markdown(report, details[:1]))
+    write_whole(folder / "table.tex", latex(report))
+    write_whole(folder / "table.html", page(report, pictures, details))
+    for name, frame in frames.items():
+        write_frame(folder / f"{name}.csv", frame)
+
+
+def terminal(report: Report) -> str:
+    """Plain text: the facts, then block after block."""
+    width = max(len(key) for key, _ in report.facts)
+    head = "\n".join(_wrapped(f"{key:<{width}}  {value}", width + 2) for key, value in report.facts)
+    return _joined(
+        report.title,
+        head,
+        report,
+        lambda block: _wrapped(f"{block.title}: {block.note}", 2),
+        "simple",
+    )
+
+
+def _wrapped(text: str, indent: int) -> str:
+    return "\n".join(textwrap.wrap(text, 100, subsequent_indent=" " * indent))
+
+
+def markdown(report: Report, details: Details = ()) -> str:
+    """Markdown for a page or a pull request, ``details`` at the end."""
+    head = "\n".join(f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts)
+    text = _joined(
+        f"# {_markdown(report.title)}",
+        f"{_code(report.command)}\n\n{head}",
+        report,
+        lambda block: f"## {_markdown(block.title)}\n\n{_markdown(block.note)}",
+        "github",
+    )
+    for title, frame in details:
+        rows = [[_markdown(str(value)) for value in line] for line in frame.itertuples(index=False)]
+        text += f"\n## {title}\n\n{tabulate(rows, list(frame.columns), 'github')}\n"
+    return text
+
+
+def _joined(
+    title: str, head: str, report: Report, heading: Callable[[Block], str], form: str
+) -> str:
+    parts = [title, head]
+    escape = _markdown if form == "github" else str
+    for block in report.blocks:
+        rows = [[escape(cell.text) for cell in row] for row in block.rows]
+        table = tabulate(rows, [escape(text) for text in block.head], form, disable_numparse=True)
+        parts += [heading(block), table]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """Escape what would make a column, a tag, emphasis or a link."""
+    return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def _code(text: str) -> str:
+    """Fence ``text`` as code, whatever backticks are in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
+
+
+# Added to tabulate's rules; a row that begins with [ would be an option of the line break before.
+_MORE = str.maketrans({"±": r"$\pm$", "…": r"\dots{}", "[": "{[}"})
+
+
+def latex(report: Report) -> str:
+    r"""A ``table`` environment for each block; the preamble needs ``\usepackage{booktabs}``."""
+    facts = [f"{key}: {value}" for key, value in report.facts]
+    lines = [" ".join(f"% {text}".split()) for text in (report.title, report.command, *facts)]
+    label = re.sub(r"[^A-Za-z0-9]+", "-", report.name)
+    for number, block in enumerate(report.blocks, 1):
+        rows = [[cell.text for cell in row] for row in block.rows]
+        sides = ["left", *["right"] * (len(block.head) - 1)]
+        table = tabulate(rows, block.head, "latex_booktabs", disable_numparse=True, colalign=sides)
+        lines += [
+            "",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{latex_text(f'{report.title}. {block.title}: {block.note}.')}}}",
+            rf"\label{{tab:{label}-{number}}}",
+            table.translate(_MORE),
+            r"\par\smallskip\footnotesize",
+            latex_text("; ".join(facts)),
+            r"\end{table}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def latex_text(text: str) -> str:
+    r"""Escape ``text`` so that LaTeX prints it as it is.
+
+    >>> latex_text("NDCG_5 & 50%")
+    'NDCG\\_5 \\& 50\\%'
+    """
+    return "".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in text).translate(_MORE)
+
+
+def page(report: Report, pictures: Sequence[Picture] = (), details: Details = ()) -> str:
+    """One HTML page that loads nothing from outside; equal tables give equal pages."""
+    here = Path(__file__).parent
+    environment = Environment(
+        loader=FileSystemLoader(here),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        report=report,
+        pictures=[(picture, Markup(picture.svg)) for picture in pictures],
+        details=[
+            (title, list(frame.columns), [map(_entry, line) for line in frame.itertuples(False)])
+            for title, frame in details
+        ],
+        style=Markup(verdict_css() + (here / "page.css").read_text(encoding="utf-8")),
+    )
+
+
+def _entry(value: object) -> str:
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.4f}"
+    return "" if value is None else str(value)

@@ -1,13 +1,14 @@
-"""The runs of a table: planned, known by what they compute, and finished as the jobs of a sweep."""
+"""Plan the runs of a table, and finish them as the jobs of a Hydra sweep."""
 
 import re
 import shlex
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -36,7 +37,7 @@ _LIBRARIES = {
 
 
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
-    """Why a row cannot run, by row, for those that cannot."""
+    """The rows that cannot run here, and why."""
     found = {}
     for label, row in table.rows.items():
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
@@ -51,27 +52,16 @@ _SHOWN = 10  # characters of a run's identity that end the name of its folder
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a table.
+    """One training run of a table."""
 
-    Attributes:
-        label: the row it belongs to.
-        fold: of the data set, None where it has none.
-        seed: of the training.
-        overrides: its command line for ``train.py``.
-        config: the composed config.
-        known: its identity, by which a finished one is found again whatever its folder.
-        folder: where it is kept. Rows of a table that compute the same share it.
-        absent: why its data cannot be read, None where they are here.
-    """
-
-    label: str
-    fold: int | None
-    seed: int
-    overrides: tuple[str, ...]
-    config: DictConfig
-    known: str
-    folder: Path
-    absent: str | None = None
+    label: str  # of its row
+    fold: int | None  # of the data set, None where it has none
+    seed: int  # of the training
+    overrides: tuple[str, ...]  # its command line for train.py
+    config: DictConfig  # the composed config
+    known: str  # its identity, by which a finished run is found again whatever its folder
+    folder: Path  # of the run; rows that compute the same share it
+    absent: str | None = None  # why its data cannot be read, None where they are here
 
     @property
     def done(self) -> bool:
@@ -80,7 +70,7 @@ class Run:
 
     @property
     def damaged(self) -> bool:
-        """Whether its results are there, but not as they were left: it is to be tested again."""
+        """Whether its results are there, but not as they were left."""
         left = RunFolder(self.folder)
         return left.identity == self.known and left.finished and not self.done
 
@@ -96,10 +86,10 @@ def plan(
     """The runs of ``table``, row by row.
 
     Args:
-        table: what to run.
-        given: overrides of the user; they go over the table's settings, not over what makes a row.
-        seeds: of the training, every one for every row and fold.
-        output_dir: its folder ``runs`` keeps them; what is there from another table is used.
+        table: its rows and folds.
+        given: overrides of the user; they replace the table's settings, not those of a row.
+        seeds: of the training, for every row and fold.
+        output_dir: its folder ``runs`` keeps them; finished runs of other tables there are reused.
         absent_ok: plan also for data that are not here.
 
     Raises:
@@ -110,16 +100,32 @@ def plan(
     folders = by_identity(output_dir / "runs")
     for label, row in table.rows.items():
         overrides = merged(table.settings, given, row)
-        config = run_config(overrides)[0]
-        for fold in _folds(table, config):
-            for seed in seeds:
-                own = [*overrides, f"seed={seed}"]
-                if fold is not None:
-                    own.append(f"dataset.fold={fold}")
-                run = _run(label, fold, seed, own, config, output_dir, absent_ok)
-                folder = folders.setdefault(run.known, run.folder)
-                runs.append(replace(run, folder=folder))
+        of_row = run_config(overrides)[0]
+        for fold, seed in product(_folds(table, of_row), seeds):
+            own, config, absent = [*overrides, f"seed={seed}"], of_row.copy(), None
+            config.seed = seed
+            if fold is not None:
+                own.append(f"dataset.fold={fold}")
+                config.dataset.fold = fold
+            try:
+                known = identity(config)
+                config = with_levels(config, partial(make_dataset(config.dataset).split, "train"))
+            except DataError as error:
+                if not absent_ok:
+                    raise
+                known, absent = identity_without_data(config), str(error)
+            folder = output_dir / "runs" / _name(label, config, known)
+            folder = folders.setdefault(known, folder)
+            runs.append(Run(label, fold, seed, tuple(own), config, known, folder, absent))
     return runs
+
+
+def _name(label: str, config: DictConfig, known: str) -> str:
+    """The name of a new run's folder."""
+    words = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-"), str(config.dataset.name)]
+    if (fold := config.dataset.get("fold")) is not None:
+        words.append(f"fold{fold}")
+    return "-".join([*words, f"seed{config.seed}", known[:_SHOWN]])
 
 
 def merged(*parts: Sequence[str]) -> list[str]:
@@ -139,55 +145,18 @@ def merged(*parts: Sequence[str]) -> list[str]:
     return list(kept.values())
 
 
-def _folds(table: Table, config: DictConfig) -> Iterator[int | None]:
+def _folds(table: Table, config: DictConfig) -> list[int | None]:
     count = config.dataset.get("folds") or 0
     if not count:
-        yield None
-    elif table.folds == "all":
-        yield from range(1, count + 1)
-    else:
-        yield from (int(fold) for fold in table.folds)
-
-
-def _run(
-    label: str,
-    fold: int | None,
-    seed: int,
-    overrides: Sequence[str],
-    row_config: DictConfig,
-    output_dir: Path,
-    absent_ok: bool,
-) -> Run:
-    config = row_config.copy()
-    config.seed = seed
-    if fold is not None:
-        config.dataset.fold = fold
-    folder, absent = folder_of(label, config, output_dir), None
-    try:
-        known = identity(config)
-        dataset = make_dataset(config.dataset)
-        config = with_levels(config, partial(dataset.split, "train"))
-    except DataError as error:
-        if not absent_ok:
-            raise
-        known, absent = identity_without_data(config), str(error)
-    folder = folder.with_name(f"{folder.name}-{known[:_SHOWN]}")
-    return Run(label, fold, seed, tuple(overrides), config, known, folder, absent)
-
-
-def folder_of(label: str, config: DictConfig, output_dir: Path) -> Path:
-    """Where the runs of a row are kept, but for the hash at the end of the name."""
-    name = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")
-    fold = config.dataset.get("fold")
-    place = f"{name}-{config.dataset.name}" + (f"-fold{fold}" if fold is not None else "")
-    return output_dir / "runs" / f"{place}-seed{config.seed}"
+        return [None]
+    return list(range(1, count + 1)) if table.folds == "all" else list(map(int, table.folds))
 
 
 _POLL_SECONDS = 0.5
 
 
 def describe(run: Run) -> str:
-    """The command as a person would type it."""
+    """The command as one would type it."""
     return shlex.join(["python", "train.py", *run.overrides])
 
 
@@ -207,14 +176,14 @@ def execute(
 ) -> dict[Path, str]:
     """Finish ``runs`` as one sweep; return why a run is not done, by folder.
 
-    The launcher decides where and how many at a time. Where a process of it is killed, what is left
-    is launched again, until twice in a row that has finished nothing.
+    The launcher decides where they run and how many at a time. When one of its processes is killed,
+    the missing runs are launched again, until two launches in a row finish none.
 
     Args:
         runs: at least one, not done yet, in folders side by side.
-        jobs: the file that lists them for the launcher.
+        jobs: the file that lists them for the launcher; it is written.
         launcher: overrides of ``hydra/launcher``.
-        extra: overrides for all of them that change no result, such as ``threads=1``.
+        extra: overrides for all runs that change no result, such as ``threads=1``.
     """
     left = {run.folder: run for run in runs}
     for folder in left:
@@ -274,7 +243,7 @@ def _reason(run: Run, broken: Exception | None) -> str:
 
 @contextmanager
 def _progress(folders: Sequence[Path]) -> Iterator[None]:
-    """Show, whatever the launcher, how many of ``folders`` have a result or an error."""
+    """Show how many of ``folders`` have a result or an error, under any launcher."""
     ended = threading.Event()
     bar = tqdm(total=len(folders), desc="runs", unit="run", disable=None)
 

@@ -1,11 +1,9 @@
-"""A table as data, and what is asked of it.
-
-``configs/tables/*.yaml`` lists its rows and the published numbers.
-"""
+"""Read a table from ``configs/tables/*.yaml``, and parse the arguments of ``scripts/table.py``."""
 
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +26,14 @@ Numbers = Mapping[str, Mapping[str, float]]  # convention -> metric -> number
 
 @dataclass(frozen=True)
 class Published:
-    """Numbers that others printed, and which row each stands beside.
+    """Published numbers, and the row that each stands beside."""
 
-    Attributes:
-        source: where they stand.
-        values: ``values[label][convention][metric]``.
-        beside: row of the table -> label in ``values``; a row that is not named stands beside the
-            label of its own name, if there is one.
-        others: the label that every remaining row is compared with, or None.
-    """
-
-    source: str
-    values: Mapping[str, Numbers]
+    source: str  # of the numbers
+    values: Mapping[str, Numbers]  # values[label][convention][metric]
+    # row of the table -> label in values; a row that is not named stands beside the label of
+    # its own name, if there is one
     beside: Mapping[str, str] = field(default_factory=dict)
-    others: str | None = None
+    others: str | None = None  # the label that every remaining row stands beside, or None
 
     def of(self, row: str) -> str | None:
         """The label that stands beside ``row``, None where nothing does."""
@@ -54,58 +46,38 @@ class Published:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a table, each a command line of ``train.py``, and what is read off them.
+    """The rows of a table, each a command line of ``train.py``, and its columns."""
 
-    Attributes:
-        name: of its file.
-        title: what it shows.
-        settings: overrides that hold for every row.
-        rows: label -> overrides of that row.
-        folds: ``all`` folds of the data set, or these; none for a data set without folds.
-        metrics: its columns.
-        conventions: names of ``metrics_as``, a block of columns each.
-        published: by name of the data set.
-        verdicts: which of the metrics rows are judged by, under the first convention.
-        baseline: the row that the others are compared with; None: the first.
-        history: columns of ``history.csv`` shown for the epoch that was tested.
-    """
-
-    name: str
+    name: str  # of its file
     title: str
-    settings: tuple[str, ...]
-    rows: Mapping[str, tuple[str, ...]]
+    settings: tuple[str, ...]  # overrides for every row
+    rows: Mapping[str, tuple[str, ...]]  # label -> overrides of that row
+    # all folds of the data set, or these; ignored for a data set without folds
     folds: str | tuple[int, ...]
-    metrics: tuple[str, ...]
-    conventions: tuple[str, ...]
-    published: Mapping[str, Published]
+    metrics: tuple[str, ...]  # the columns
+    conventions: tuple[str, ...]  # names of metrics_as, a block of columns each
+    published: Mapping[str, Published]  # by name of the data set
+    # the metrics by which rows are compared, under the first convention
     verdicts: tuple[str, ...] = ()
-    baseline: str | None = None
-    history: tuple[str, ...] = ()
+    baseline: str | None = None  # the row that the others are compared with; None: the first
+    history: tuple[str, ...] = ()  # columns of history.csv shown for the epoch that was tested
 
 
 @dataclass(frozen=True)
 class StatisticsTable:
-    """A table of what data sets hold.
-
-    Attributes:
-        name, title, settings: as in ``Table``.
-        fold: which fold of a data set that has folds.
-        rows: label -> overrides that choose the data set.
-        published: label -> quantity -> number, and under ``source`` where they stand.
-        source: where they stand.
-    """
+    """A table that counts what data sets hold."""
 
     name: str
     title: str
     settings: tuple[str, ...]
-    fold: int
-    rows: Mapping[str, tuple[str, ...]]
-    published: Mapping[str, Mapping[str, int]]
-    source: str
+    fold: int  # of a data set that has folds
+    rows: Mapping[str, tuple[str, ...]]  # label -> overrides that choose the data set
+    published: Mapping[str, Mapping[str, int]]  # label -> quantity -> number
+    source: str  # of the published numbers
 
 
 def tables() -> dict[str, str]:
-    """Name and title of every table there is."""
+    """Name and title of every table."""
     return {name: str(OmegaConf.load(path).title) for name, path in _files().items()}
 
 
@@ -116,11 +88,7 @@ def _files() -> dict[str, Path]:
 
 
 def read_table(name: str) -> Table | StatisticsTable:
-    """The table of that name.
-
-    Raises:
-        ConfigError: there is none, or its file lacks something.
-    """
+    """The table of that name; ``ConfigError`` if there is none, or as ``parse_table``."""
     files = _files()
     if name not in files:
         raise ConfigError(
@@ -130,7 +98,7 @@ def read_table(name: str) -> Table | StatisticsTable:
 
 
 def only(table: Table, labels: Sequence[str]) -> Table:
-    """The table with some of its rows only; a baseline that is left out is no longer one.
+    """The table with the rows ``labels``; without a baseline that is not among them.
 
     Raises:
         ConfigError: a label is not one of its rows.
@@ -141,11 +109,7 @@ def only(table: Table, labels: Sequence[str]) -> Table:
 
 
 def row_of(table: Table, key: str, label: str) -> str:
-    """The row that the user means by ``label``, upper or lower case.
-
-    Raises:
-        ConfigError: ``key`` of the command line names no row of the table.
-    """
+    """The row named ``label`` in upper or lower case; ``ConfigError`` about ``key`` if none is."""
     known = {row.lower(): row for row in table.rows}
     if label.lower() not in known:
         raise ConfigError(f"{key}={label}: no such row; {table.name} has {', '.join(table.rows)}")
@@ -166,28 +130,32 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     wrong = sorted(set(raw) - set(_OPTIONAL[kind]) ^ set(needed))
     if wrong:
         raise ConfigError(f"{path}: {wrong[0]} is missing or unknown; write {', '.join(needed)}")
-    common: dict[str, Any] = {
-        "name": path.stem,
-        "title": raw["title"],
-        "settings": tuple(_listed(path, "settings", raw["settings"])),
-        "rows": {
-            str(label): _flat(_listed(path, str(label), overrides))
-            for label, overrides in (raw["rows"] or {}).items()
-        },
+    listed = partial(_listed, path)
+    rows = {
+        str(label): _flat(listed(str(label), row)) for label, row in (raw["rows"] or {}).items()
     }
+    settings = tuple(listed("settings", raw["settings"]))
     published = raw["published"] or {}
     if kind == STATISTICS:
-        source = published.get("source", "")
         return StatisticsTable(
-            **common, fold=raw["fold"], published=published.get("values", {}), source=source
+            name=path.stem,
+            title=raw["title"],
+            settings=settings,
+            fold=raw["fold"],
+            rows=rows,
+            published=published.get("values", {}),
+            source=published.get("source", ""),
         )
     table = Table(
-        **common,
+        name=path.stem,
+        title=raw["title"],
+        settings=settings,
+        rows=rows,
         folds=raw["folds"] if raw["folds"] == "all" else tuple(raw["folds"]),
-        metrics=tuple(_listed(path, "metrics", raw["metrics"])),
-        conventions=tuple(_listed(path, "conventions", raw["conventions"])),
+        metrics=tuple(listed("metrics", raw["metrics"])),
+        conventions=tuple(listed("conventions", raw["conventions"])),
         published={name: Published(**values) for name, values in published.items()},
-        verdicts=tuple(_listed(path, "verdicts", raw.get("verdicts", raw["metrics"]))),
+        verdicts=tuple(listed("verdicts", raw.get("verdicts", raw["metrics"]))),
         baseline=raw.get("baseline"),
         history=tuple(raw.get("history", ())),
     )
@@ -196,20 +164,20 @@ def parse_table(path: Path) -> Table | StatisticsTable:
 
 
 def _listed(path: Path, key: str, value: Any) -> list[Any]:
-    """``value``, which has to be a list."""
+    """``value``; ``ConfigError`` unless it is a list."""
     if not isinstance(value, list):
         raise ConfigError(f"{path}: {key}: {value}: write a list, such as [loss=listnet]")
     return value
 
 
 def _flat(overrides: Sequence[Any]) -> tuple[str, ...]:
-    """One list of what may be written as lists in a list: ``[*like_another_row, key=value]``."""
-    parts = [_flat(item) if isinstance(item, list) else (item,) for item in overrides]
-    return tuple(str(override) for part in parts for override in part)
+    """Flatten lists in a list, as ``[*like_another_row, key=value]`` gives them."""
+    parts = [_flat(item) if isinstance(item, list) else (str(item),) for item in overrides]
+    return tuple(override for part in parts for override in part)
 
 
 def _check(table: Table, path: Path) -> None:
-    """Raise ``ConfigError`` where a name in the file stands for nothing in it."""
+    """Raise ``ConfigError`` where the file refers to a name that it does not define."""
     from ltr.metrics import parse_metric  # torch, which --help does without
 
     for metric in table.metrics:
@@ -235,40 +203,27 @@ MARGIN = 0.005  # half a point: differences smaller than this count as none
 
 @dataclass(frozen=True)
 class Order:
-    """What the user asked for.
-
-    Attributes:
-        table: name of the table.
-        overrides: for ``train.py``, over the table's settings.
-        rows: labels of the rows wanted; empty: all.
-        seeds: how many, from 1 on.
-        output_dir: the folder of ``runs/`` and ``tables/``.
-        workers: runs at a time; None: one on a GPU, else one per core.
-        launcher: overrides of Hydra's launcher, in place of ``workers``.
-        dry_run: only say what would run, and for how long.
-        baseline: the row that the others are compared with; None: the table's own.
-        margin: differences smaller than this count as none; None: ``MARGIN``.
-    """
+    """The arguments of ``scripts/table.py``."""
 
     table: str
-    overrides: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()
-    seeds: int = 1
-    output_dir: str = "outputs"
-    workers: int | None = None
-    launcher: tuple[str, ...] = ()
-    dry_run: bool = False
-    baseline: str | None = None
-    margin: float | None = None
+    overrides: tuple[str, ...] = ()  # for train.py, over the table's settings
+    rows: tuple[str, ...] = ()  # labels of some of its rows; empty: all
+    seeds: int = 1  # how many, from 1 on
+    output_dir: str = "outputs"  # the folder of runs/ and tables/
+    workers: int | None = None  # runs at a time; None: one on a GPU, else one per core
+    launcher: tuple[str, ...] = ()  # overrides of Hydra's launcher, in place of workers
+    dry_run: bool = False  # only say what would run, and for how long
+    baseline: str | None = None  # the row that the others are compared with; None: the table's own
+    margin: float | None = None  # differences smaller than this count as none; None: MARGIN
 
     def command(self) -> str:
-        """The command that makes this table, but for where it is kept and how many run at once."""
+        """The command that makes this table; places and the number of workers are left out."""
         return shlex.join(
             ["python", "scripts/table.py", f"table={self.table}", *self._asked(), *self._own()]
         )
 
     def name(self, data: str) -> str:
-        """What the folder of the table of ``data`` is called: another order, another folder.
+        """The name of the folder for the table of ``data``: another order, another folder.
 
         >>> Order("softrank_slides").name("mq2008")
         'softrank_slides_mq2008'
@@ -290,11 +245,7 @@ class Order:
 
 
 def table_order(cfg: DictConfig) -> Order:
-    """The order in a config.
-
-    Raises:
-        ConfigError: no table is named, or a value is wrong.
-    """
+    """The order in a config; ``ConfigError`` if no table is named or a value is wrong."""
     required(cfg, "table")
     overrides, launcher = texts(cfg, "train"), texts(cfg, "launcher")
     if launcher and cfg.workers is not None:
@@ -302,6 +253,9 @@ def table_order(cfg: DictConfig) -> Order:
     for override in overrides:
         if override.lstrip("+").partition("=")[0] in ("seed", "dataset.fold"):
             raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
+    margin = None if cfg.margin is None else number(cfg, "margin")
+    if margin is not None and not 0 < margin < 1:
+        raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as {MARGIN}")
     return Order(
         table=str(cfg.table),
         overrides=overrides,
@@ -312,12 +266,5 @@ def table_order(cfg: DictConfig) -> Order:
         launcher=launcher,
         dry_run=flag(cfg, "dry_run"),
         baseline=text(cfg, "baseline"),
-        margin=None if cfg.margin is None else _margin(cfg),
+        margin=margin,
     )
-
-
-def _margin(cfg: DictConfig) -> float:
-    margin = number(cfg, "margin")
-    if not 0 < margin < 1:
-        raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as 0.005")
-    return margin

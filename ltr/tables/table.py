@@ -1,4 +1,4 @@
-"""The command ``table``: run what is missing of a table and write it."""
+"""Make a table: run what is missing of it and write it."""
 
 import os
 import shlex
@@ -13,23 +13,13 @@ from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
-from ltr.tables.formats import terminal
-from ltr.tables.measure import (
-    Measured,
-    by_run,
-    check_test_lists,
-    conventions_of,
-    measure,
-    whole_rows,
-)
-from ltr.tables.numbers import numbers
-from ltr.tables.output import write_table
-from ltr.tables.page import Picture
+from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
+from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
-from ltr.tables.report import Report
+from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, local_launcher, merged, missing_libraries, plan
 from ltr.tables.spec import MARGIN, Order, StatisticsTable, Table, only, read_table, row_of
-from ltr.tables.verdicts import Verdicts, judge
+from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
 
 
@@ -46,10 +36,6 @@ def make_table(order: Order) -> bool:
         table = only(table, order.rows)
     if order.baseline is not None:
         table = replace(table, baseline=row_of(table, "baseline", order.baseline))
-    return _make_runs(table, order)
-
-
-def _make_runs(table: Table, order: Order) -> bool:
     missing = missing_libraries(table, order.overrides)
     can_run = {label: row for label, row in table.rows.items() if label not in missing}
     output_dir = Path(order.output_dir).absolute()
@@ -83,8 +69,7 @@ def _make_runs(table: Table, order: Order) -> bool:
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
-    data = str(runs[0].config.dataset.name)
-    folder = output_dir / "tables" / order.name(data)
+    folder = output_dir / "tables" / order.name(str(runs[0].config.dataset.name))
     failures: dict[Path, str] = {}
     if todo:
         given = {override.partition("=")[0] for override in order.overrides}
@@ -95,82 +80,62 @@ def _make_runs(table: Table, order: Order) -> bool:
             order.launcher or local_launcher(min(workers, len(todo))),
             [] if alone else [f"threads={threads}"],
         )
-
-    measured = measure(table, runs)
     missing |= unfinished(runs)
     for run in runs:
         if run.folder in failures:
             there = missing.get(run.label, "")
             missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
-    report = _report(table, order, runs, measured, conventions, missing)
-    print("\n" + terminal(report))
+    print("\n" + terminal(_write(table, order, runs, conventions, missing, folder)))
     for path, reason in failures.items():
         print(f"{path.name} failed: {reason}")
     print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
     return not failures
 
 
-def _report(
+def _write(
     table: Table,
     order: Order,
     runs: Sequence[Run],
-    measured: Sequence[Measured],
     conventions: Mapping[str, Convention],
     missing: Mapping[str, str],
+    folder: Path,
 ) -> Report:
-    """Put the table together and write it in every format."""
+    """Compute the table from the finished runs and write it in every format."""
+    measured = measure(table, runs)
     data = str(runs[0].config.dataset.name)
     published = table.published.get(data)
     baseline = table.baseline or next(iter(table.rows))
     folds = list(dict.fromkeys(run.fold for run in runs))
-    every, verdicts = by_run(table, measured), _verdicts(table, measured, folds, baseline, order)
+    margin = MARGIN if order.margin is None else order.margin
+    first = table.conventions[0]
+    verdicts = {
+        metric: judge(measured, first, metric, folds=folds, baseline=baseline, margin=margin)
+        for metric in table.verdicts
+        if measured
+    }
+    every = by_run(table, measured)
     frame = whole_rows(every, len(folds))
     found = numbers(table, frame, verdicts, published, baseline)
     report = Report(
-        name=order.name(data),
+        name=folder.name,
         title=f"{table.title}: {data}",
         command=order.command(),
         facts=facts(table, runs, measured, published, verdicts, baseline),
         blocks=blocks(table, found, frame, verdicts, published, conventions, missing, baseline),
     )
-    drawn: tuple[Picture, ...] = ()
+    details = [("Every row", _commands(table, order))]
     if measured:
-        from ltr.tables.plots import pictures  # matplotlib, when there is what to draw
-
-        drawn = pictures(measured, verdicts, found, baseline)
-    shown = every.drop(columns=["seconds", "run"], errors="ignore")
-    write_table(
-        Path(order.output_dir).absolute() / "tables" / report.name,
-        report,
-        {"table": found, "runs": every},
-        drawn,
-        (("Every row", _rows(table, order)), *((("Every run", shown),) if len(shown) else ())),
-    )
+        details.append(("Every run", every.drop(columns=["seconds", "run"])))
+    drawn = pictures(measured, verdicts, found, baseline) if measured else ()
+    write_table(folder, report, {"table": found, "runs": every}, drawn, details)
     return report
 
 
-def _rows(table: Table, order: Order) -> pd.DataFrame:
+def _commands(table: Table, order: Order) -> pd.DataFrame:
     """What each row is, as it would be typed; folds, seeds and places left out."""
+    merges = [merged(table.settings, order.overrides, row) for row in table.rows.values()]
     commands = [
         shlex.join(["python", "train.py", *(item for item in overrides if asked([item]))])
-        for row in table.rows.values()
-        for overrides in [merged(table.settings, order.overrides, row)]
+        for overrides in merges
     ]
     return pd.DataFrame({"row": list(table.rows), "command": commands})
-
-
-def _verdicts(
-    table: Table,
-    measured: Sequence[Measured],
-    folds: Sequence[int | None],
-    baseline: str,
-    order: Order,
-) -> dict[str, Verdicts]:
-    margin = MARGIN if order.margin is None else order.margin
-    first = table.conventions[0]
-    if not measured:
-        return {}
-    return {
-        metric: judge(measured, first, metric, folds=folds, baseline=baseline, margin=margin)
-        for metric in table.verdicts
-    }

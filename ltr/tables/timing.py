@@ -1,10 +1,9 @@
-"""What a run costs: a few steps of its own model and loss, on noise of its data's shape."""
+"""Time a few steps of a run: its own model and loss, on noise of its data's shape."""
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import SPLITS, Lists
-from ltr.data.published.archives import SETS, Known
+from ltr.data.published.archives import SETS
 from ltr.data.transforms import no_transform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build
@@ -23,22 +22,14 @@ from ltr.training.step import Stepper
 from ltr.trees import BoostedTrees, LossObjective
 from ltr.trees.boosting import Order
 
-_SPREAD = 0.75  # standard deviation of the log of a list's length, about Web30K's
-_RELEVANT = 0.3  # share of the items that are relevant, by chance one of the grades
-
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a data set decides how long a run takes.
+    """What of a data set decides how long a run takes."""
 
-    Attributes:
-        lists: by split.
-        length: mean number of items of a list.
-        lengths: items of each list of train, or None where the data are not here.
-    """
-
-    lists: dict[str, int]
-    length: float
+    lists: dict[str, int]  # by split
+    length: float  # mean number of items of a list
+    # items of each list of train, or None where the data are not here
     lengths: NDArray[np.int64] | None = None
 
     @property
@@ -48,10 +39,10 @@ class Shape:
 
 
 def shape_of(run: Run) -> Shape:
-    """How many lists of which length the run has; as published where its data are not here.
+    """The shape of the run's data; as published where they are not here.
 
     Raises:
-        DataError: the data are not here, and nobody published how many lists they hold.
+        DataError: the data are not here, and their shape is not published.
     """
     if run.absent is None:
         dataset = make_dataset(run.config.dataset)
@@ -65,26 +56,24 @@ def shape_of(run: Run) -> Shape:
     known = [record for record in SETS[name].known if record.fold == run.fold]
     both = [(r.rows / r.lists, len(r.splits)) for r in known if r.rows and r.lists]
     length = max(both, key=lambda pair: pair[1])[0]
-    return Shape(_lists_by_split(known, SETS[name].vali_share), length)
-
-
-def _lists_by_split(known: Sequence[Known], vali_share: float) -> dict[str, int]:
-    """Lists of each split; what is only known together is split as the data set is."""
     of = {record.splits: record.lists for record in known if record.lists}
     lists = {split: of[(split,)] for split in SPLITS if (split,) in of}
     if "train" not in lists and ("train", "vali") in of:
-        vali = round(of["train", "vali"] * vali_share)
+        vali = round(of["train", "vali"] * SETS[name].vali_share)
         lists |= {"train": of["train", "vali"] - vali, "vali": vali}
     whole = of.get(tuple(SPLITS), 0)
     usual = {"train": 0.6, "vali": 0.2, "test": 0.2}
-    return {split: lists.get(split, round(usual[split] * whole)) for split in SPLITS}
+    return Shape({s: lists.get(s, round(usual[s] * whole)) for s in SPLITS}, length)
+
+
+_SPREAD = 0.75  # standard deviation of the log of a list's length, about Web30K's
+_RELEVANT = 0.3  # share of the items that are relevant, by chance one of the grades
 
 
 def drawn_lists(shape: Shape, count: int, width: int) -> Lists:
     """``count`` lists of noise, as long as lists of train are, the same each time.
 
-    Where the data are not here lengths are lognormal with the mean of ``shape``, about as search
-    results are; a third of the items is relevant.
+    Where the data are not here, lengths are lognormal with the mean of ``shape``.
     """
     rng = np.random.default_rng(0)
     if shape.lengths is None:
@@ -102,33 +91,17 @@ def drawn_lists(shape: Shape, count: int, width: int) -> Lists:
     )
 
 
-_STEPS, _SECONDS = 8, 6.0  # measured of a row: so many steps, or as many as go into the seconds
-_LISTS = 200  # evaluated
-_ROUNDS = (2, 8)  # of boosting; their difference is free of what is done once
-_GROWTH = 4  # the lists of the second fit, in those of the first
-
-
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one run, and what they are made of.
+    """Seconds of one run, and what they are made of."""
 
-    Attributes:
-        step: seconds of a training step, of trees of a round.
-        steps: in an epoch.
-        epochs: as planned; a run that stops early takes less.
-        evaluation: seconds of one evaluation of vali.
-        last: seconds of the evaluations of vali and test at the end.
-        patience: epochs without a better one that end the run, None where none do.
-        trees: whether an epoch is a round of boosting.
-    """
-
-    step: float
-    steps: int
-    epochs: int
-    evaluation: float
-    last: float
-    patience: int | None = None
-    trees: bool = False
+    step: float  # seconds of a training step, of trees of a round
+    steps: int  # in an epoch
+    epochs: int  # as planned; a run that stops early takes fewer
+    evaluation: float  # seconds of one evaluation of vali
+    last: float  # seconds of the evaluations of vali and test at the end
+    patience: int | None = None  # epochs without a better one that end the run, or None
+    trees: bool = False  # whether an epoch is a round of boosting
 
     @property
     def seconds(self) -> float:
@@ -137,19 +110,17 @@ class Cost:
         return self.epochs * self.steps * self.step + after_epochs + self.last
 
     def __str__(self) -> str:
-        """What the seconds are made of."""
-        evaluation = f"evaluation {self.evaluation:.1f} s"
+        """Say what the seconds are made of."""
+        steps = "rounds" if self.trees else f"epochs of {self.steps} steps"
         stop = "" if self.patience is None else f", patience {self.patience}"
-        if self.trees:
-            return f"{self.epochs} rounds of {self.step:.3f} s, {evaluation}{stop}"
-        return (
-            f"{self.epochs} epochs of {self.steps} steps of {self.step:.3f} s, {evaluation}{stop}"
-        )
+        evaluation = f"evaluation {self.evaluation:.1f} s"
+        return f"{self.epochs} {steps} of {self.step:.3f} s, {evaluation}{stop}"
 
 
-class _Evaluations(TypedDict):
-    evaluation: float
-    last: float
+_STEPS, _SECONDS = 8, 6.0  # timed of a row: so many steps, or as many as go into the seconds
+_LISTS = 200  # evaluated
+_ROUNDS = (2, 8)  # of boosting; their difference is free of what is done once
+_GROWTH = 4  # the lists of the second fit, in those of the first
 
 
 def measured(run: Run) -> Cost:
@@ -160,25 +131,45 @@ def measured(run: Run) -> Cost:
     """
     shape = shape_of(run)
     experiment = build(run.config)
+    settings = experiment.settings
     width = int(run.config.dataset.get("width") or experiment.dataset.width)
+
+    def drawn(count: int) -> ItemTensors:
+        lists = drawn_lists(shape, count, width)
+        return ItemTensors(lists, no_transform(lists), experiment.device)
+
     trees = experiment.model(width)
     if isinstance(trees, BoostedTrees):
-        return _of_trees(trees, experiment, shape, width)
-    return _of_network(experiment, shape, width)
+        train = shape.lists["train"] * shape.length
+        step, of_item = _of_trees(trees, experiment, drawn(_LISTS), drawn(_GROWTH * _LISTS), train)
+        steps = 1
+    else:
+        data = drawn(max(_LISTS, 2 * settings.batch_size))
+        step, of_item = _of_network(experiment, data, width)
+        steps = -(-shape.lists["train"] // settings.batch_size)
+    of_split = {split: of_item * shape.length * count for split, count in shape.lists.items()}
+    return Cost(
+        step=step,
+        steps=steps,
+        epochs=settings.epochs,
+        evaluation=sum(of_split[split] for split in dict.fromkeys((*settings.monitor, "vali"))),
+        last=of_split["vali"] + of_split["test"],
+        patience=settings.patience,
+        trees=isinstance(trees, BoostedTrees),
+    )
 
 
-def _of_network(experiment: Experiment, shape: Shape, width: int) -> Cost:
+def _of_network(experiment: Experiment, data: ItemTensors, width: int) -> tuple[float, float]:
+    """Seconds of a step on ``data``, and of an evaluation, by item."""
     settings = experiment.settings
     torch.manual_seed(0)
-    data = _drawn(experiment, shape, max(_LISTS, 2 * settings.batch_size), width)
     model = experiment.model(width).to(experiment.device)
     optimizer = experiment.optimizer(model.parameters())
     assert experiment.loss is not None  # only trees do without
     stepper = Stepper(model, experiment.loss, optimizer, settings)
     epochs = iter(range(1, 1 << 30))
 
-    def steps() -> None:
-        """Take all the batches of one epoch over the drawn lists."""
+    def epoch() -> None:
         for batch in train_batches(
             data,
             batch_size=settings.batch_size,
@@ -190,48 +181,34 @@ def _of_network(experiment: Experiment, shape: Shape, width: int) -> Cost:
             stepper.take(batch)
             stepper.settle(1, 1, data.qids)
 
-    model.train()
-    each = -(-len(data) // settings.batch_size)
-    step = _timed(steps, experiment.device, each)
-
     def evaluation() -> None:
-        """Evaluate the drawn lists once."""
         items = settings.evaluation_items
         scores = predict(model, data, items=items, precision=settings.precision)
         metrics_of_scores(data, scores, experiment.metrics, experiment.convention, items=items)
 
-    of_item = _timed(evaluation, experiment.device, 1) / len(data.labels)
-    return Cost(
-        step=step,
-        steps=-(-shape.lists["train"] // settings.batch_size),
-        epochs=settings.epochs,
-        patience=settings.patience,
-        **_evaluations(of_item, experiment, shape),
-    )
+    model.train()
+    step = _timed(epoch, experiment.device, -(-len(data) // settings.batch_size))
+    return step, _timed(evaluation, experiment.device, 1) / len(data.labels)
 
 
-def _of_trees(trees: BoostedTrees, experiment: Experiment, shape: Shape, width: int) -> Cost:
-    """A round takes a time of its own and one for each item, found from two sizes."""
-    few, many = (_drawn(experiment, shape, n * _LISTS, width) for n in (1, _GROWTH))
+def _of_trees(
+    trees: BoostedTrees, experiment: Experiment, few: ItemTensors, many: ItemTensors, train: float
+) -> tuple[float, float]:
+    """Seconds of a round on ``train`` items, and of an evaluation, by item.
+
+    A round takes a time of its own and one for each item, found from two sizes.
+    """
     (a, _), (b, of_item) = (_round(trees, experiment, data) for data in (few, many))
     items = len(few.labels), len(many.labels)
     slope = min(max(0.0, (b - a) / (items[1] - items[0])), b / items[1])
-    train = shape.lists["train"] * shape.length
-    return Cost(
-        step=b + slope * (train - items[1]),
-        steps=1,
-        epochs=experiment.settings.epochs,
-        patience=experiment.settings.patience,
-        trees=True,
-        **_evaluations(of_item, experiment, shape),
-    )
+    return b + slope * (train - items[1]), of_item
 
 
 def _round(trees: BoostedTrees, experiment: Experiment, data: ItemTensors) -> tuple[float, float]:
     """Seconds of a round on ``data``, and of an evaluation, by item."""
-    settings, loss = experiment.settings, experiment.loss
+    settings, loss, device = experiment.settings, experiment.loss, experiment.device
     derivatives = None if loss is None else LossObjective(loss, data)
-    took, looked = [], 0.0
+    took = []
     for rounds in _ROUNDS:
         started = time.perf_counter()
         order = Order(
@@ -240,58 +217,34 @@ def _round(trees: BoostedTrees, experiment: Experiment, data: ItemTensors) -> tu
             rounds=rounds,
             seed=settings.seed,
             threads=torch.get_num_threads(),
-            device=experiment.device.type,
+            device=device.type,
             stop=lambda: False,
         )
         with trees.complaints():
             boosting = trees.boost(order)
-            one = _timed(boosting.round, experiment.device, 1, times=rounds)
+            one = _timed(boosting.round, device, 1, times=rounds)
         took.append(time.perf_counter() - started)
-        started = time.perf_counter()
-        metrics_of_scores(
-            data,
-            boosting.scores("vali"),
-            experiment.metrics,
-            experiment.convention,
-            items=settings.evaluation_items,
-        )
-        looked = time.perf_counter() - started
+    scores, items = boosting.scores("vali"), settings.evaluation_items
+    started = time.perf_counter()
+    metrics_of_scores(data, scores, experiment.metrics, experiment.convention, items=items)
+    evaluation = time.perf_counter() - started
     # The difference is for a library that does its rounds in one go, before the first is asked for.
-    return max(one, (took[1] - took[0]) / (_ROUNDS[1] - _ROUNDS[0])), looked / len(data.labels)
-
-
-def _drawn(experiment: Experiment, shape: Shape, count: int, width: int) -> ItemTensors:
-    lists = drawn_lists(shape, count, width)
-    return ItemTensors(lists, no_transform(lists), experiment.device)
-
-
-def _evaluations(of_item: float, experiment: Experiment, shape: Shape) -> _Evaluations:
-    """Seconds of evaluating after an epoch and at the end, from those of an item."""
-    of_split = {split: of_item * shape.length * count for split, count in shape.lists.items()}
-    monitored = dict.fromkeys((*experiment.settings.monitor, "vali"))
-    return {
-        "evaluation": sum(of_split[split] for split in monitored),
-        "last": of_split["vali"] + of_split["test"],
-    }
+    each = max(one, (took[1] - took[0]) / (_ROUNDS[1] - _ROUNDS[0]))
+    return each, evaluation / len(data.labels)
 
 
 def _timed(
     work: Callable[[], object], device: torch.device, parts: int, times: int | None = None
 ) -> float:
-    """Median seconds of a part of ``work``, which has ``parts``; the first time warms up.
+    """Median seconds of one of the ``parts`` of ``work``; the first time warms up.
 
-    It is done ``times`` times, or as often as ``_STEPS`` and ``_SECONDS`` say.
+    ``work`` is called ``times`` times, or as often as ``_STEPS`` and ``_SECONDS`` say.
     """
     took: list[float] = []
     started = time.perf_counter()
-
-    def goes_on() -> bool:
-        if times is not None:
-            return len(took) < times
-        short = len(took) * parts < _STEPS and time.perf_counter() - started < _SECONDS
-        return len(took) < 2 or short
-
-    while goes_on():
+    while len(took) < (times or 2) or (
+        not times and len(took) * parts < _STEPS and time.perf_counter() - started < _SECONDS
+    ):
         before = time.perf_counter()
         work()
         if device.type == "cuda":
