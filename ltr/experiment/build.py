@@ -22,7 +22,7 @@ from ltr.training.device import pick_device
 from ltr.training.settings import Settings
 from ltr.training.trainer import Schedule
 from ltr.trees import BoostedTrees
-from ltr.trees.check import check_trees
+from ltr.trees.fit import check_trees
 from ltr.typing import Loss
 
 # The arguments that the framework passes to each part of a config.

@@ -18,9 +18,9 @@ from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build, make_dataset
 from ltr.tables.runs import Run
 from ltr.training.evaluation import metrics_of_scores, predict
-from ltr.training.step import Stepper
+from ltr.training.trainer import Stepper
 from ltr.trees import BoostedTrees, LossObjective
-from ltr.trees.boosting import Order
+from ltr.trees.model import Order
 
 _SPREAD = 0.75  # standard deviation of the log of a list's length, about Web30K's
 _RELEVANT = 0.3  # share of the items that are relevant, by chance one of the grades
