@@ -63,11 +63,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure."""
+    """How much to measure; see ``sizes`` in ``configs/benchmark.yaml``."""
 
-    repeats: int  # samples of each side
-    seconds: float  # a side that has used more on its samples takes no further ones
-    long: float  # a first call of more seconds than this is the only sample
+    repeats: int
+    seconds: float
+    long: float
     profile: bool = False  # also profile one call of ours
 
 

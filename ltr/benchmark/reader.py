@@ -145,22 +145,16 @@ def _open_kept(side: str, queries: int, cache_dir: str) -> Work:
     def opened() -> float:
         if side != OURS:
             forget_checks()
-        if side == FROM_DISK:
-            _drop_from_memory(Path(cache_dir))
+        if side == FROM_DISK and hasattr(os, "posix_fadvise"):
+            for path in Path(cache_dir).glob("*/features.npy"):
+                with path.open("rb") as file:  # the system forgets what it holds in memory
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         kept = dataset.split("train")
         return float(kept.features[: kept.offsets[1]].sum())
 
     done = "mapped" if side == OURS else "checked and mapped"
     note = f"{size / 1e6:,.0f} MB {done}, one list read"
     return Work(opened, lambda: {"first": opened()}, unit="opens", note=note)
-
-
-def _drop_from_memory(cache_dir: Path) -> None:
-    """Let the next read of features come from the disk, where the system supports that."""
-    if hasattr(os, "posix_fadvise"):
-        for path in cache_dir.glob("*/features.npy"):
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _made(megabytes: float, cache_dir: Path) -> Path:

@@ -95,7 +95,9 @@ class Worker:
             place = str(self.options["cache_dir"])
             self.work = self.make(self.side, request["settings"], self.device, place)
             told = ("amount", "unit", "note", "bytes_needed", "flops")
-            return {key: getattr(self.work, key) for key in told} | {"threads": self._threads()}
+            torch, threads = sys.modules.get("torch"), self.options["threads"]
+            used = torch.get_num_threads() if torch else int(threads or os.cpu_count() or 1)
+            return {key: getattr(self.work, key) for key in told} | {"threads": used}
         assert self.work is not None
         if request["do"] == "answer":
             return {"answer": dict(self.work.answer())}
@@ -111,11 +113,6 @@ class Worker:
         if self.work is not None:
             self.work.close()
         self.work = None
-
-    def _threads(self) -> int:
-        if "torch" in sys.modules:
-            return int(sys.modules["torch"].get_num_threads())
-        return int(self.options["threads"] or os.cpu_count() or 1)
 
 
 def seconds_of(call: Callable[[], object], device: str, times: int = 1) -> float:

@@ -130,10 +130,8 @@ def metrics_of_scores(
 
 def means(values: PerQuery, convention: Convention) -> dict[str, float]:
     """The mean of each metric over the lists that the convention does not skip."""
-    return {
-        name: mean_over_lists(torch.from_numpy(per_list), empty=convention.empty)
-        for name, per_list in values.items()
-    }
+    empty = convention.empty
+    return {n: mean_over_lists(torch.from_numpy(v), empty=empty) for n, v in values.items()}
 
 
 def _double(values: Tensor | NDArray[np.floating]) -> Tensor:

@@ -20,6 +20,7 @@ from ltr.training.record import Progress, Record, sentence
 from ltr.training.settings import Settings
 from ltr.trees.model import NOT_FINITE, WRONG_TYPE, BoostedTrees, Boosting, Order, values_in
 from ltr.trees.objective import LossObjective
+from ltr.trees.trial import know
 from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
@@ -156,7 +157,9 @@ class TreeTrainer:
         for path, trees in ((record.best, self._best_trees), (record.last, self._last_trees)):
             if path == record.best and record.progress.best_epoch is None:
                 continue
-            self.model.grown(boosting.content(trees) if trees else b"")
+            content = boosting.content(trees) if trees else b""
+            know(content)
+            self.model.take(content)
             record.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:

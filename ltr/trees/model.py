@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, DataError, LTRError, TrainingError
 from ltr.models.layers import positive_int
-from ltr.trees.trial import know, try_out
+from ltr.trees.trial import try_out
 from ltr.typing import Features, Mask, Ranks, Scores
 
 # The remedy where scores are not finite.
@@ -27,7 +27,7 @@ NOT_FINITE = (
     "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
     "features and labels of these lists"
 )
-# Errors of a library, besides its own, where a setting has the wrong type.
+# What a library raises, besides its own error, where a setting has the wrong type.
 WRONG_TYPE = (TypeError, ValueError, AttributeError)
 
 _NUMBER = r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*"
@@ -130,7 +130,7 @@ class BoostedTrees(nn.Module, ABC):
         self.objective = objective
         _ = self.module  # installed?
         self.trusted = False  # True: a state from elsewhere is not tried out first
-        self._content = b""
+        self.content = b""  # the booster as the library writes it; empty before the first tree
         self._booster: Any = None
 
     @abstractmethod
@@ -197,11 +197,6 @@ class BoostedTrees(nn.Module, ABC):
         """Leaves of all trees, a fitted number each."""
         return 0 if self._booster is None else self.count_leaves(self._booster)
 
-    @property
-    def content(self) -> bytes:
-        """The booster as the library writes it; empty before the first tree."""
-        return self._content
-
     def importances(self) -> Importances:
         """Gain and splits of each feature; zeros before the first tree."""
         if self._booster is None:
@@ -237,11 +232,6 @@ class BoostedTrees(nn.Module, ABC):
             scores[mask] = torch.from_numpy(found).to(mask.device)
         return scores
 
-    def grown(self, content: bytes) -> None:
-        """Take the booster ``content`` that this process grew; empty: no trees."""
-        know(content)
-        self.take(content)
-
     def take(self, content: bytes) -> None:
         """Take the booster ``content``; empty: no trees.
 
@@ -257,7 +247,7 @@ class BoostedTrees(nn.Module, ABC):
                 f"the trees kept are not a model that {self.title} {self.version} reads: use the "
                 "version that wrote them, or train again"
             ) from error
-        self._content, self._booster = content, booster
+        self.content, self._booster = content, booster
 
     def check_width(self, width: int) -> None:
         """Raise ``CheckpointError`` where a booster was trained on another number of features."""
@@ -269,7 +259,7 @@ class BoostedTrees(nn.Module, ABC):
 
     def get_extra_state(self) -> Tensor:
         """The booster's bytes."""
-        return torch.from_numpy(np.frombuffer(self._content, np.uint8).copy())
+        return torch.from_numpy(np.frombuffer(self.content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
         """Take the booster of these bytes, which a process of its own tries out first.
