@@ -200,8 +200,8 @@ def check_trees(model: BoostedTrees, loss: Loss | None, settings: Settings) -> N
         )
     if loss is not None and model.objective is not None:
         raise ConfigError(
-            f"model.objective={model.objective} and a loss: leave out one of model.objective and "
-            "loss=..."
+            f"model.objective={model.objective} and a loss: give one of them; leave out loss=... "
+            "or model.objective"
         )
     if loss is None and settings.empty_lists != "keep":
         raise ConfigError(
