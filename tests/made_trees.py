@@ -18,7 +18,7 @@ from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 from ltr.trees import CatBoost, LightGBM, LossObjective, XGBoost
-from ltr.trees.boosting import Order
+from ltr.trees.model import Order
 
 LIBRARIES = ["lightgbm", "xgboost", "catboost"]
 KINDS = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}

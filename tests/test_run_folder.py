@@ -15,7 +15,7 @@ from ltr.experiment.job import Standing, take_up
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
 from ltr.experiment.sweep import read_runs
-from ltr.training.record import write_history
+from ltr.whole import write_csv
 
 
 def left(folder: Path) -> RunFolder:
@@ -24,7 +24,7 @@ def left(folder: Path) -> RunFolder:
     lists = make_lists([3, 5, 4])
     write_queries(folder / "queries.csv", lists, {"ndcg@5": np.array([0.25, 1.0, 1e-5])})
     write_scores(folder / "scores.csv", lists, np.linspace(-1, 1, 12, dtype=np.float32))
-    write_history(folder / "history.csv", [{"epoch": 0, "vali_ndcg@5": 0.5}])
+    write_csv(folder / "history.csv", [{"epoch": 0, "vali_ndcg@5": 0.5}])
     finish(
         folder,
         {"vali": {"ndcg@5": 0.5}, "test": {"ndcg@5": 1e-5}, "seed": 1, "selected_epoch": 0,

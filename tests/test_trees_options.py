@@ -41,7 +41,7 @@ def mistake(*overrides: str) -> str:
             ["model=lightgbm", "model.objective=rank_xendcg", "loss=listnet"],
             "model.objective=rank_xendcg and a loss: give one of them",
         ),
-        (["model=lightgbm", "clip=1", "l2=0.1"], "clip, l2: boosted trees have no such thing"),
+        (["model=lightgbm", "clip=1", "l2=0.1"], "clip, l2: boosted trees do not support this"),
         (["model=lightgbm", "model.num_leaves=1"], "LightGBM: .*num_leaves.*; check the model.*"),
         (["model=lightgbm", "loss=neuralndcg", "loss.k=0"], "k=0 is not a cutoff"),
         (
@@ -137,7 +137,7 @@ def test_a_place_in_xgboost_s_configuration_is_no_parameter(name) -> None:
 
 def test_trees_that_cannot_be_cut_are_found_before_data_is_read(monkeypatch) -> None:
     needed("catboost")
-    reserved = {k: v for k, v in CatBoost.reserved.items() if k != "grow_policy"}
+    reserved = {k: v for k, v in CatBoost.reserved.items() if v != "grow_policy"}
     monkeypatch.setattr(CatBoost, "reserved", reserved)
     message = mistake("model=catboost", "+model.options.grow_policy=Depthwise")
     assert "Truncate support only symmetric trees; check the model.* settings" in message

@@ -1,4 +1,4 @@
-"""The benchmark: subject after subject; then its tables, its plot, its files, its section."""
+"""Run the benchmark subject by subject; write tables, a plot, files and sections of a document."""
 
 import json
 import logging
@@ -32,16 +32,14 @@ from ltr.whole import write_csv, write_whole
 log = logging.getLogger(__name__)
 
 SUBJECTS = tuple(TITLES)
-GPU_SUBJECTS = tuple(subject for subject in SUBJECTS if subject != "reader")
-DEVICES = ("cpu", "cuda")
 A_DAY = 86400.0  # the time limit of a whole run
 
 
 def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
-    """Measure what ``cfg`` (``configs/benchmark.yaml``) asks for; print, save and return the rows.
+    """Measure, print and save what ``cfg`` (``configs/benchmark.yaml``) chooses; return the rows.
 
     Raises:
-        ConfigError: ``what`` or ``device`` is no choice, or nothing is left to measure.
+        ConfigError: ``what`` or ``device`` is no choice, or ``only`` leaves nothing to measure.
     """
     subjects = _chosen(cfg)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -82,26 +80,26 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
 def _chosen(cfg: DictConfig) -> tuple[str, ...]:
     if cfg.what not in (*SUBJECTS, "all"):
         raise ConfigError(f"what={cfg.what}: choose one of {', '.join((*SUBJECTS, 'all'))}")
-    if cfg.device not in DEVICES:
-        raise ConfigError(f"device={cfg.device}: choose one of {', '.join(DEVICES)}")
-    possible = SUBJECTS if cfg.device == "cpu" else GPU_SUBJECTS
-    if cfg.what == "all":
-        return possible
-    if cfg.what not in possible:
-        raise ConfigError(f"what={cfg.what} device=cuda: reading uses no GPU; leave out device")
-    return (cfg.what,)
+    if cfg.device not in ("cpu", "cuda"):
+        raise ConfigError(f"device={cfg.device}: choose one of cpu, cuda")
+    if cfg.what == "reader" and cfg.device == "cuda":
+        raise ConfigError("what=reader device=cuda: reading uses no GPU; leave out device")
+    if cfg.what != "all":
+        return (cfg.what,)
+    return tuple(each for each in SUBJECTS if cfg.device == "cpu" or each != "reader")
 
 
 def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
     """The rows of one subject."""
     sizes = cfg.quick_sizes if cfg.quick else cfg.sizes
+    free = free_memory(torch.device("cpu"))
+    limit = None if free is None else int(0.7 * free)
+    if cfg.memory_limit is not None:
+        limit = int(float(cfg.memory_limit) * 1e9)
     options = {
-        "device": cfg.device,
-        "threads": cfg.threads,
-        "memory_limit": _memory_limit(cfg),
-        "time_limit": float(cfg.time_limit),
-        "cache_dir": cache_dir,
-    }
+        "device": cfg.device, "threads": cfg.threads, "memory_limit": limit,
+        "time_limit": float(cfg.time_limit), "cache_dir": cache_dir,
+    }  # fmt: skip
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))
     rows: list[Row] = []
     for module, growing, more in _cases(subject, cfg, sizes, cache_dir):
@@ -115,7 +113,7 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
 def _cases(
     subject: str, cfg: DictConfig, sizes: DictConfig, cache_dir: str
 ) -> list[tuple[ModuleType, list[list[Case]], dict[str, Any]]]:
-    """Who makes the work, its cases (those of a list grow), and options of their own."""
+    """The modules that make the work, their cases (growing in each list), and options of theirs."""
     if subject == "growth":
         lengths = [
             [losses.case(name, 1, int(n), half_padded=False) for n in sizes.growth_lengths]
@@ -126,24 +124,15 @@ def _cases(
     if subject == "reader":
         return [(reader, [[case] for case in reader.cases(sizes, cache_dir, cfg.data)], {})]
     module = {"losses": losses, "training": training, "evaluation": evaluation}[subject]
-    found: list[tuple[ModuleType, list[list[Case]], dict[str, Any]]]
-    found = [(module, [[case] for case in module.cases(sizes)], {})]
-    if subject == "training" and cfg.device == "cuda":
-        whole = [[case] for case in training.whole_runs(sizes)]
-        found.append((training, whole, {"time_limit": A_DAY}))
-    return found
-
-
-def _memory_limit(cfg: DictConfig) -> int | None:
-    """Bytes that a side may take on the CPU: as configured, else 0.7 of what is free now."""
-    if cfg.memory_limit is not None:
-        return int(float(cfg.memory_limit) * 1e9)
-    free = free_memory(torch.device("cpu"))
-    return None if free is None else int(0.7 * free)
+    whole = training.whole_runs(sizes) if (subject, cfg.device) == ("training", "cuda") else []
+    return [
+        (module, [[case] for case in module.cases(sizes)], {}),
+        (training, [[case] for case in whole], {"time_limit": A_DAY}),
+    ]
 
 
 def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) -> str:
-    """The plot, beside the results and beside the document; its path as the document names it."""
+    """Draw the plot beside the results and the document; return its name in the document."""
     if subject != "growth" or not rows:
         return ""
     with style():
@@ -159,9 +148,9 @@ def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) 
 
 
 def _growth(rows: Sequence[Row]) -> Figure:
-    """Time and memory against size, a line for each side: of a loss, then of an epoch."""
+    """Time and memory against size, a line for each loss and side: of a pass, then of an epoch."""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
-    places = times, memory, epochs = figure.subplots(1, 3)
+    times, memory, epochs = figure.subplots(1, 3)
     lines: dict[tuple[bool, str, str], list[tuple[float, float, float]]] = {}
     for row in rows:
         if row.median is not None and row.bytes is not None:
@@ -170,27 +159,26 @@ def _growth(rows: Sequence[Row]) -> Figure:
             lines.setdefault((is_loss, name, row.side), []).append(point)
     names = sorted({name for _, name, _ in lines})
     for (is_loss, name, side), points in lines.items():
-        sizes, seconds, megabytes = zip(*sorted(points), strict=True)
-        look: Any = {"marker": "o", "linestyle": "-"} if side == OURS else {"marker": "x"}
-        look = {"linestyle": "--", "markersize": 4, **look, "label": f"{name}, {side}"}
+        sizes, took, megabytes = zip(*sorted(points), strict=True)
+        look: Any = {"markersize": 4, "label": f"{name}, {side}"}
         look["color"] = COLOURS[names.index(name) % len(COLOURS)]
-        (times if is_loss else epochs).plot(sizes, seconds, **look)
+        look["marker"], look["linestyle"] = ("o", "-") if side == OURS else ("x", "--")
+        (times if is_loss else epochs).plot(sizes, took, **look)
         if is_loss:
             memory.plot(sizes, megabytes, **look)
-    titles = (
-        ("Loss, forward and backward", "items of the list", "seconds"),
-        ("Loss, peak memory", "items of the list", "MB"),
-        ("One epoch of training", "lists", "seconds"),
-    )
-    for axes, (title, across, up) in zip(places, titles, strict=True):
-        axes.set(title=title, xlabel=across, ylabel=up, xscale="log", yscale="log")
+    items, seconds = "items of the list", "seconds"
+    times.set(title="Loss, forward and backward", xlabel=items, ylabel=seconds)
+    memory.set(title="Loss, peak memory", xlabel=items, ylabel="MB")
+    epochs.set(title="One epoch of training", xlabel="lists", ylabel=seconds)
+    for axes in (times, memory, epochs):
+        axes.set(xscale="log", yscale="log")
         if axes.has_data():
             axes.legend(fontsize=6.5)
     return figure
 
 
 def _size(case: str) -> tuple[str, float, bool]:
-    """``("listnet", 60, True)`` of ``listnet [1, 60]``, a loss; of ``x, 64 lists`` an epoch."""
+    """``("listnet", 60, True)`` of the loss ``listnet [1, 60]``; False of ``x, 64 lists``."""
     name, of_loss, size = case.partition(" [1, ")
     if not of_loss:
         name, _, size = case.partition(", ")
@@ -198,16 +186,16 @@ def _size(case: str) -> tuple[str, float, bool]:
 
 
 def _command(subject: str, cfg: DictConfig) -> str:
-    """What gives this section again."""
+    """The command that measures this section again."""
     typed = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    here = ("what", "device", "write", "cache_dir", "output_dir")  # or of this machine alone
+    here = ("what", "device", "write", "cache_dir", "output_dir")  # set below, or by the machine
     given = [arg for arg in typed if arg.split("=")[0] not in here]
     words = shlex.join([f"what={subject}", f"device={cfg.device}", *given])
     return f"make bench ARGS={shlex.quote(words)}"
 
 
 def _about(cfg: DictConfig, *, on_gpu: bool) -> dict[str, Any]:
-    """Where, when and with what; threads and command are filled in by subject."""
+    """The machine, the time and the versions; threads and command depend on the subject."""
     used = {**versions(), **peers.versions()}
     return {
         "command": "",
@@ -223,9 +211,9 @@ def _about(cfg: DictConfig, *, on_gpu: bool) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's name as the system has it."""
+    """The name of the processor."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        _, found, rest = Path("/proc/cpuinfo").read_text().partition("model name\t: ")
+        if found:
+            return rest.partition("\n")[0].strip()
     return platform.processor() or platform.machine()

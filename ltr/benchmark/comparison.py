@@ -1,4 +1,4 @@
-"""A case, side against side: agreement first, then time and memory, the sides taking turns."""
+"""Compare the sides of a case: first their answers, then time and memory, taking turns."""
 
 import contextlib
 import json
@@ -19,16 +19,16 @@ from ltr.benchmark.worker import OURS, Case, disagreement
 
 MEASURED, ABSENT, FAILED, DIFFERS = "measured", "not installed", "failed", "differs"
 NOT_TRIED = "not tried"
-AT_LEAST = 0.02  # seconds of one sample: quicker calls are timed several in a row
+AT_LEAST = 0.02  # seconds of a sample: several quicker calls in a row make one
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
 class Row:
-    """What was measured of one side in one case.
+    """The measurement of one side in one case; the fields that ``Work`` has too are its.
 
-    ``seconds`` are samples of one call; ``bytes`` the peak of one call; ``cold``: the one sample is
-    of the first call, as it took long. ``text`` says why there are none.
+    ``seconds`` are samples of one call, and ``text`` says why there are none; ``bytes`` is the peak
+    of one call; ``cold``: the only sample is the first call, as it took long.
     """
 
     subject: str
@@ -49,11 +49,11 @@ class Row:
 
     @property
     def median(self) -> float | None:
-        """Of the samples; None if there are none."""
+        """The median of the samples; None if there are none."""
         return spread(self.seconds)[1] if self.seconds else None
 
     def __str__(self) -> str:
-        """One line of the log."""
+        """The line of the log."""
         start = f"{self.subject}: {self.case}, {self.side}: "
         if self.median is None:
             return f"{start}{self.status}: {self.text}"
@@ -63,29 +63,29 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """How much to measure; see ``sizes`` in ``configs/benchmark.yaml``."""
 
-    repeats: int  # samples of each side
-    seconds: float  # a side that has used more on its samples takes no further ones
-    long: float  # a first call of more seconds than this is the only sample
+    repeats: int
+    seconds: float
+    long: float
     profile: bool = False  # also profile one call of ours
 
 
 class Side:
-    """A process that works for one side; started again where it died.
+    """The process of one side; it is started again after it died.
 
-    Each side has its own process, so that the memory of one is not that of another; only one of
-    them works at a time, so that they do not take the cores from each other.
+    Each side has a process of its own, so that their memory is apart; only one of them works at a
+    time, so that they do not compete for the cores.
     """
 
     def __init__(self, subject: str, name: str, options: Mapping[str, Any]) -> None:
-        """Start nothing yet; arguments as of ``Worker``, and time_limit, in seconds a request."""
+        """Arguments as of ``Worker``; ``options`` also has time_limit, seconds for a request."""
         self.subject, self.name, self.options = subject, name, options
         self._process: subprocess.Popen[str] | None = None
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in close)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """The reply; ``{"failed": why}`` where the process took too long or died."""
+        """The reply; ``{"failed": why}`` where the process takes too long or dies."""
         process = self.start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -103,40 +103,36 @@ class Side:
         return json.loads(line) if line else self._died()
 
     def close(self) -> None:
-        """End the process; nothing can be asked any more."""
+        """End the process for good."""
         self._end()
         self._log.close()
 
     def start(self) -> subprocess.Popen[str]:
-        """The process, started if it does not run; it waits for what it is asked."""
+        """The process, which waits for requests; start it if it does not run."""
         if self._process is not None:
             return self._process
-        environment = dict(os.environ)
-        places = filter(None, [str(_ROOT), environment.get("PYTHONPATH")])
-        environment["PYTHONPATH"] = os.pathsep.join(places)
+        places = filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])
+        more = {"PYTHONPATH": os.pathsep.join(places)}
         if self.options["device"] == "cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ""  # allRank takes a GPU wherever it sees one
+            more["CUDA_VISIBLE_DEVICES"] = ""  # allRank takes any GPU it sees
         if self.options["threads"] is not None:
-            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-                environment[name] = str(self.options["threads"])
+            names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+            more |= dict.fromkeys(names, str(self.options["threads"]))
         code = "from ltr.benchmark.worker import serve; serve()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, self.subject, self.name, json.dumps(dict(self.options))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=environment,
-        )
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+            env=os.environ | more,
+        )  # fmt: skip
         return self._process
 
     def _end(self) -> int:
-        """Close the pipes and wait; the status of the process."""
+        """Close the pipes and wait; return the status of the process."""
         process, self._process = self._process, None
         if process is None:
             return 0
         with contextlib.suppress(BrokenPipeError), process:
-            pass  # its end closes the pipes and waits
+            pass  # leaving closes the pipes and waits
         return int(process.returncode)
 
     def _died(self) -> dict[str, Any]:
@@ -149,12 +145,12 @@ class Side:
 
 
 class Comparison:
-    """Runs the cases of one subject; a side's process is kept from case to case."""
+    """Runs the cases of one subject; the processes are kept from case to case."""
 
     def __init__(
         self, module: str, options: Mapping[str, Any], plan: Plan, say: Callable[[str], object]
     ) -> None:
-        """``module`` and ``options`` of ``Side``; ``say`` is told each row when done."""
+        """``module`` and ``options`` as for ``Side``; ``say`` gets the line of each row."""
         self.module, self.options, self.plan, self.say = module, options, plan, say
         self._sides: dict[str, Side] = {}
 
@@ -164,7 +160,7 @@ class Comparison:
             self._sides.popitem()[1].close()
 
     def grow(self, cases: Sequence[Case]) -> list[Row]:
-        """Cases from small to large; a side that fails at one takes no part in the larger ones."""
+        """Run cases from small to large; a side that fails at one skips the larger ones."""
         rows: list[Row] = []
         out: dict[str, Row] = {}
         for case in cases:
@@ -177,11 +173,11 @@ class Comparison:
         return rows
 
     def run(self, case: Case) -> list[Row]:
-        """The rows of a case, one a side."""
+        """The rows of a case, one for each side."""
         subject = self.module.rpartition(".")[2]
         rows = {side: Row(subject, case.name, side) for side in case.sides}
         for row in rows.values():
-            self._start(row)  # so that they all import at the same time
+            self._start(row)  # all import at the same time
         for row in _alive(rows):
             for key, value in self._ask(row, "prepare", settings=dict(case.settings)).items():
                 setattr(row, key, value)
@@ -195,7 +191,7 @@ class Comparison:
         return list(rows.values())
 
     def _ask(self, row: Row, do: str, **request: Any) -> dict[str, Any]:
-        """A side's reply, empty where there is none; a failure goes into its row."""
+        """The reply of a side; empty after a failure, which goes into its row."""
         reply = self._sides[row.side].ask(do, **request)
         if "failed" not in reply:
             return reply
@@ -211,7 +207,7 @@ class Comparison:
         self._sides[row.side].start()
 
     def _check(self, case: Case, rows: Mapping[str, Row]) -> None:
-        """What differs from ours is not timed."""
+        """Mark the sides whose answers differ from ours; they are not timed."""
         if len(rows) == 1 or OURS not in rows or rows[OURS].status != MEASURED:
             return
         ours = self._ask(rows[OURS], "answer")
@@ -222,10 +218,10 @@ class Comparison:
                     row.status, row.text = DIFFERS, wrong
 
     def _first_calls(self, rows: Sequence[Row]) -> dict[str, int]:
-        """Warm up; then the peak, of a second call where the first was short.
+        """Warm up; measure the peak memory, of a second call where the first was short.
 
         Returns:
-            How many calls in a row make a sample, of each side that is to be timed further.
+            How many calls in a row make a sample, for each side to be timed further.
         """
         times: dict[str, int] = {}
         for row in rows:
@@ -240,15 +236,14 @@ class Comparison:
         return times
 
     def _take_turns(self, rows: Sequence[Row], times: Mapping[str, int]) -> None:
-        used = dict.fromkeys(times, 0.0)
         for _ in range(self.plan.repeats):
             for row in rows:
-                side = row.side
-                if side not in used or used[side] > self.plan.seconds or row.status != MEASURED:
+                calls = times.get(row.side, 0)
+                used = sum(row.seconds) * calls > self.plan.seconds
+                if not calls or used or row.status != MEASURED:
                     continue
-                if reply := self._ask(row, "time", times=times[side]):
+                if reply := self._ask(row, "time", times=calls):
                     row.seconds.append(reply["seconds"])
-                    used[side] += reply["seconds"] * times[side]
 
 
 def _alive(rows: Mapping[str, Row]) -> list[Row]:
@@ -256,7 +251,7 @@ def _alive(rows: Mapping[str, Row]) -> list[Row]:
 
 
 def spread(samples: list[float]) -> tuple[float, float, float]:
-    """Quartiles: the median stands between the two between which half of the samples lie.
+    """The quartiles: half of the samples lie between the first and the last.
 
     >>> spread([1.0, 2.0, 3.0, 4.0, 5.0])
     (2.0, 3.0, 4.0)

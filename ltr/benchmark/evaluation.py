@@ -1,7 +1,6 @@
-"""Model and metrics over full lists, all cutoffs together, ours and allRank's."""
+"""Time evaluation: model and metrics over full lists, all cutoffs together, ours and allRank's."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from torch import Tensor
 
 from ltr.benchmark import peers
 from ltr.benchmark.training import config_of, first_lists
-from ltr.benchmark.worker import OURS, Answer, Case, Work
+from ltr.benchmark.worker import OURS, Case, Work
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.synthetic import SyntheticLists
 from ltr.experiment.build import build
-from ltr.metrics import Convention, Metric
+from ltr.metrics import Metric
 from ltr.training.evaluation import metrics_of_scores, predict
 
 CUTOFFS = [*range(1, 11), 30]
@@ -38,7 +37,7 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     cfg = config_of(sizes, device, cache_dir)
     experiment = build(cfg)
     transform = experiment.fit_transform(first_lists(lists, min(256, count)))
-    scored = _scored(first_lists(lists, min(CHECKED, count)))
+    scores, labels, mask = _scored(first_lists(lists, min(CHECKED, count)))
     torch.manual_seed(0)
     if side == OURS:
         metrics = [Metric("ndcg", k) for k in CUTOFFS]
@@ -46,20 +45,33 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
         model = experiment.model(lists.width).to(experiment.device)
         data = ItemTensors(lists, transform, experiment.device)
 
-        def call() -> None:
+        def call() -> object:
             """Score the lists, and compute every metric of every list."""
-            scores = predict(model, data, items=items)
-            metrics_of_scores(data, scores, metrics, convention, items=items)
+            found = predict(model, data, items=items)
+            return metrics_of_scores(data, found, metrics, convention, items=items)
 
-        answer = partial(_our_metrics, *scored, metrics, convention)
+        def ndcg() -> Tensor:
+            given = scores.double(), labels.double(), mask, convention
+            return torch.stack([metric(*given) for metric in metrics], -1)
+
         note = f"batches of {items:,} padded items"
     else:
         model = peers.allrank_model(cfg, lists.width).to(device)
         data = peers.allrank_loader(lists, transform, batch_size=batch_size, list_size=None)
-        call = partial(_allranks_evaluation, model, data, device)
-        answer = partial(_allranks_metrics, *scored)
+        compute = peers.need("allrank.training.train_utils").compute_metrics
+        theirs = peers.need("allrank.models.metrics").ndcg
+
+        @torch.no_grad()
+        def call() -> object:
+            """NDCG at all cutoffs by allRank's ``compute_metrics``."""
+            model.eval()
+            return compute({"ndcg": CUTOFFS}, model, data, torch.device(device))
+
+        def ndcg() -> Tensor:
+            return theirs(scores, labels.masked_fill(~mask, -1.0), ats=CUTOFFS).double()
+
         note = f"batches of {batch_size} lists, all padded to {int(lists.lengths.max()):,}"
-    return Work(call, answer, count, "lists", note)
+    return Work(call, lambda: {"ndcg": ndcg().flatten().tolist()}, count, "lists", note)
 
 
 def _scored(lists: Lists) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,24 +81,3 @@ def _scored(lists: Lists) -> tuple[Tensor, Tensor, Tensor]:
     labels[mask] = lists.labels
     scores = np.random.default_rng(0).random(mask.shape).argsort(-1)
     return torch.from_numpy(scores).float(), torch.from_numpy(labels), torch.from_numpy(mask)
-
-
-def _our_metrics(
-    scores: Tensor, labels: Tensor, mask: Tensor, metrics: list[Metric], convention: Convention
-) -> Answer:
-    values = [metric(scores.double(), labels.double(), mask, convention) for metric in metrics]
-    return {"ndcg": torch.stack(values, -1).flatten().tolist()}
-
-
-def _allranks_metrics(scores: Tensor, labels: Tensor, mask: Tensor) -> Answer:
-    ndcg = peers.need("allrank.models.metrics").ndcg
-    values = ndcg(scores, labels.masked_fill(~mask, -1.0), ats=CUTOFFS)
-    return {"ndcg": values.flatten().double().tolist()}
-
-
-@torch.no_grad()
-def _allranks_evaluation(model: Any, batches: Any, device: str) -> Any:
-    """NDCG at all cutoffs by its ``compute_metrics``."""
-    compute = peers.need("allrank.training.train_utils").compute_metrics
-    model.eval()
-    return compute({"ndcg": CUTOFFS}, model, batches, torch.device(device))

@@ -1,4 +1,4 @@
-"""The tools that this project is measured against: where they are, and allRank set as ours is."""
+"""Find the tools that this project is compared with, and set allRank up as ours is."""
 
 import contextlib
 import functools
@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # the side that reads files is measured without torch
     from ltr.data.lists import Lists
     from ltr.data.transforms import FeatureTransform
 
-# What each needs to be imported; allRank's other needs have stand-ins below.
+# The modules of each; allRank's other imports have stand-ins below.
 NEEDS = {"allrank": ("allrank", "attr"), "scikit-learn": ("sklearn",), "lightgbm": ("lightgbm",)}
 _NATURAL = {"reduction_log": "natural"}
-# allRank's losses: its function and knobs, and how our values of the lists become its one number.
+# Our loss -> allRank's function, its knobs, and how our values of the lists make its one number.
 ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
     "neuralndcg": ("neuralNDCG", {}, "mean_nonempty"),
     "neuralndcg_t": ("neuralNDCG_transposed", {}, "mean_nonempty"),
@@ -36,9 +36,9 @@ ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 def _find() -> None:
-    """Make what ``make bench`` installed importable, after everything else.
+    """Append the folder in which ``make bench`` installs the peers to the import path.
 
-    allRank lies apart, as its package brings a folder ``tests``; ``LTR_PEERS`` names its place.
+    It is a folder apart, as allRank's package brings a folder ``tests``; ``LTR_PEERS`` sets it.
     """
     place = str(Path(os.environ.get("LTR_PEERS") or Path(sys.prefix, "peers")))
     if place not in sys.path:
@@ -54,13 +54,15 @@ def installed(peer: str) -> bool:
 def need(module: str) -> Any:
     """Import a module of a peer that is installed."""
     _find()
-    if module.partition(".")[0] == "allrank":
-        _shim_allrank()
+    for name, parts in _STAND_INS.items() if module.startswith("allrank") else ():
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
+            sys.modules[name] = types.ModuleType(name)
+            sys.modules[name].__dict__.update(parts)
     return importlib.import_module(module)
 
 
 def versions() -> dict[str, str]:
-    """The version of each peer, or that it is not there."""
+    """The version of each peer, or ``not installed``."""
     _find()
     found = dict.fromkeys(NEEDS, "not installed")
     for name in NEEDS:
@@ -70,14 +72,14 @@ def versions() -> dict[str, str]:
 
 
 def allrank_loss(name: str) -> Callable[..., Any]:
-    """Its counterpart of our loss ``name``, with its knobs."""
+    """allRank's counterpart of our loss ``name``, with its knobs bound."""
     function, knobs, _ = ALLRANK[name]
     loss = getattr(need("allrank.models.losses"), function)
     return lambda scores, labels: loss(scores, labels, **knobs)
 
 
 def allrank_model(cfg: DictConfig, width: int) -> Any:
-    """Its model with the sizes of ours: the same number of layers, heads and hidden units."""
+    """allRank's model with the sizes of ours: layers, heads and hidden units."""
     ours, config = cfg.model, need("allrank.config")
     dense = {"sizes": list(ours.fc_sizes), "input_norm": ours.input_norm, "activation": None}
     activation = ours.output_activation and ours.output_activation.capitalize()
@@ -95,10 +97,10 @@ def allrank_model(cfg: DictConfig, width: int) -> Any:
 def allrank_loader(
     lists: "Lists", transform: "FeatureTransform", *, batch_size: int, list_size: int | None
 ) -> Any:
-    """Its data loader, in its own process; ``list_size`` None: padded to the longest, unshuffled.
+    """allRank's data loader, as its ``load_libsvm_dataset_role`` makes it.
 
-    Every list of training is padded or cut to ``list_size``, every list of evaluation padded to the
-    longest of all, as its ``load_libsvm_dataset_role`` has it.
+    Every list is padded or cut to ``list_size``; None, for evaluation: padded to the longest list
+    of all, unshuffled.
     """
     from scipy.sparse import csr_matrix
     from torch.utils.data import DataLoader
@@ -114,26 +116,14 @@ def allrank_loader(
     return DataLoader(data, batch_size=batch_size, shuffle=list_size is not None, num_workers=0)
 
 
-def _shim_allrank() -> None:
-    """Stand-ins for what allRank 1.4.3 imports and these measurements do not use.
-
-    It names torch <= 1.8, torchvision, gcsfs 0.6.2 (Google's storage), tensorboardX and setuptools'
-    pkg_resources; of torchvision it uses ``Compose`` alone. A package that is installed is used.
-    """
-    for name, parts in _STAND_INS.items():
-        if name not in sys.modules and importlib.util.find_spec(name) is None:
-            sys.modules[name] = types.ModuleType(name)
-            sys.modules[name].__dict__.update(parts)
-
-
-def _compose(transforms: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """``torchvision.transforms.Compose``: one function after the other."""
-    return lambda sample: functools.reduce(lambda x, transform: transform(x), transforms, sample)
-
-
+# Stand-ins for what allRank 1.4.3 imports and these measurements do not use: it names torch <= 1.8,
+# torchvision, of which it uses ``Compose`` alone, gcsfs 0.6.2 (Google's storage), tensorboardX and
+# setuptools' pkg_resources. A package that is installed is used.
 _STAND_INS: dict[str, dict[str, Any]] = {
     "torchvision": {"__path__": []},
-    "torchvision.transforms": {"Compose": _compose},
+    "torchvision.transforms": {
+        "Compose": lambda steps: lambda sample: functools.reduce(lambda x, f: f(x), steps, sample)
+    },
     "gcsfs": {"GCSFileSystem": None},
     "pkg_resources": {"Requirement": None, "resource_filename": None},
     "tensorboardX": {"SummaryWriter": None},

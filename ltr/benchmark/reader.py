@@ -1,4 +1,4 @@
-"""Reading LETOR text: first parse, and opening what an earlier run has kept."""
+"""Time reading LETOR text: the first parse, and opening the lists that an earlier run cached."""
 
 import hashlib
 import os
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ltr.data.files import LetorFiles
 from ltr.data.letor import read_letor
 from ltr.data.lists import Lists
 from ltr.data.synthetic import SyntheticLists
+from ltr.whole import write_whole
 
 SKLEARN, LIGHTGBM, ALLRANK = "scikit-learn", "lightgbm", "allrank"
 TO_CACHE, FROM_CACHE = "ours, into the cache", "ours, from the cache"
@@ -28,9 +29,9 @@ _ROWS = 2048  # rows turned dense at once for the check
 
 
 def cases(sizes: DictConfig, cache_dir: str, data: str | None) -> list[Case]:
-    """The first parse of one file by everyone, and the opening of a kept set.
+    """The first parse of one file by every side, and opening a cached set.
 
-    The file is ``data``, or is made once: synthetic lists until it has ``sizes.megabytes``.
+    The file is ``data``, or synthetic lists of ``sizes.megabytes``, written once.
     """
     path = Path(data) if data else _made(float(sizes.megabytes), Path(cache_dir))
     size, queries = path.stat().st_size / 1e6, int(sizes.kept_queries)
@@ -43,7 +44,7 @@ def cases(sizes: DictConfig, cache_dir: str, data: str | None) -> list[Case]:
 
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """One parse of a file, or one opening of a kept set, for one side."""
+    """One parse of a file, or one opening of a cached set, for one side."""
     if "queries" in settings:
         return _open_kept(side, int(settings["queries"]), cache_dir)
     path = Path(settings["path"])
@@ -63,7 +64,7 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
 def _reader(
     side: str, path: Path, place: Path
 ) -> tuple[Callable[[], Any], Callable[[Any], Answer], str]:
-    """How a side reads, how its result is compared, what to say of it; ``place`` is its own."""
+    """The call of a side, the answer in its result, its note; ``place`` is a folder of its own."""
     if side == OURS:
         return partial(read_letor, path), _ours, "dense float32 in memory"
     if side == TO_CACHE:
@@ -96,7 +97,7 @@ def _sparse(features: Any, labels: NDArray[np.float64], qids: NDArray[np.int64])
 
 
 def _digests(rows: int, features: Iterable[Any], labels: Iterable[Any]) -> Answer:
-    """Of the values in float32, however they are cut into arrays."""
+    """Digests of the values in float32, however they are split into arrays."""
 
     def digest(arrays: Iterable[Any]) -> str:
         sha256 = hashlib.sha256()
@@ -122,7 +123,7 @@ def _through_cache(path: Path, place: Path, *, anew: bool) -> Callable[[], Lists
 
 
 def _lightgbm(path: Path, place: Path) -> Callable[[], Any]:
-    """LightGBM's own loader; it wants the query ids in a file of their own."""
+    """LightGBM's own loader, which needs the sizes of the lists in a second file."""
     lightgbm = peers.need("lightgbm")
     plain = place / f"{path.name}.lightgbm"
     counts: dict[bytes, int] = {}
@@ -137,38 +138,27 @@ def _lightgbm(path: Path, place: Path) -> Callable[[], Any]:
 
 
 def _open_kept(side: str, queries: int, cache_dir: str) -> Work:
-    """Open the kept train lists of a synthetic set and read one of them."""
+    """Open the cached train lists of a synthetic set and read one of them."""
     dataset = SyntheticLists(queries=queries, seed=0, cache_dir=cache_dir)
-    lists = dataset.split("train")
-    size = lists.features.nbytes
+    size = dataset.split("train").features.nbytes
 
     def opened() -> float:
         if side != OURS:
             forget_checks()
-        if side == FROM_DISK:
-            _drop_from_memory(Path(cache_dir))
+        if side == FROM_DISK and hasattr(os, "posix_fadvise"):
+            for path in Path(cache_dir).glob("*/features.npy"):
+                with path.open("rb") as file:  # the system forgets what it holds in memory
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         kept = dataset.split("train")
         return float(kept.features[: kept.offsets[1]].sum())
 
     done = "mapped" if side == OURS else "checked and mapped"
-    return Work(
-        call=opened,
-        answer=lambda: {"first": opened()},
-        unit="opens",
-        note=f"{size / 1e6:,.0f} MB {done}, one list read",
-    )
-
-
-def _drop_from_memory(cache_dir: Path) -> None:
-    """Let the next reading of features come from the disk, where the system can do that."""
-    if hasattr(os, "posix_fadvise"):
-        for path in cache_dir.glob("*/features.npy"):
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    note = f"{size / 1e6:,.0f} MB {done}, one list read"
+    return Work(opened, lambda: {"first": opened()}, unit="opens", note=note)
 
 
 def _made(megabytes: float, cache_dir: Path) -> Path:
-    """LETOR text of about that size, of synthetic lists, written once."""
+    """A file of LETOR text of about that size, of synthetic lists, written once."""
     path = cache_dir / "benchmark" / f"letor-{megabytes:g}MB.txt"
     if path.is_file():
         return path
@@ -176,12 +166,13 @@ def _made(megabytes: float, cache_dir: Path) -> Path:
     queries = max(3, round(megabytes * 7))  # a list of Web30K's shape takes about 130 kB
     lists = SyntheticLists(queries=queries, seed=0, cache_dir=cache_dir).split("train")
     form = "%d qid:%d " + " ".join(f"{i}:%g" for i in range(1, lists.width + 1)) + "\n"
-    part, size = path.with_suffix(".part"), 0
-    with part.open("w") as file:
+
+    def write(file: BinaryIO) -> None:
         for number, (_, features, labels) in enumerate(lists, 1):
             for row, label in zip(features, labels, strict=True):
-                size += file.write(form % (label, number, *row.tolist()))
-            if size > megabytes * 1e6:
+                file.write((form % (label, number, *row.tolist())).encode())
+            if file.tell() > megabytes * 1e6:
                 break
-    part.replace(path)
+
+    write_whole(path, write)
     return path

@@ -1,9 +1,9 @@
-"""What was measured as tables, beside its goals: for the terminal and ``docs/benchmarks.md``."""
+"""Tables of the measured rows and of the goals: for the terminal and ``docs/benchmarks.md``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
@@ -30,12 +30,11 @@ peak memory is what one call holds at its peak beyond what was held before it. B
 timed, the results are compared; what differs is not timed.
 """
 TIME, MEMORY, NEEDED = "median", "bytes", "bytes_needed"  # of a row
-_ELSEWHERE = ("command", "settings")  # the one stands above, the others are the command's
+_ELSEWHERE = ("command", "settings")  # the command is above, the settings follow from it
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of the row of ``side`` in the case that begins with ``case``."""
+class Figure(NamedTuple):
+    """The figure ``what`` of the row of ``side``, in the case that begins with ``case``."""
 
     case: str
     side: str = OURS
@@ -51,74 +50,71 @@ class Figure:
 
 @dataclass(frozen=True)
 class Goal:
-    """``top`` over ``bottom`` is to be at most, or at least, ``bound``."""
+    """A bound on ``top`` over ``bottom``: at most where ``top`` is ours, else at least."""
 
-    text: str  # what is claimed, in words
+    text: str  # the claim, in words
     subject: str
-    top: Figure
-    bottom: Figure | None  # None: ``top`` itself is bounded, in seconds
     bound: float
+    top: Figure
+    bottom: Figure | None  # None: the bound is on ``top`` itself, in seconds
     devices: tuple[str, ...] = ("cpu", "cuda")
-    at_most: bool = True
 
     def verdict(self, rows: Sequence[Row]) -> tuple[str, str, str]:
-        """Bound, what was reached, and whether that is enough, in words."""
-        unit = " s" if self.bottom is None else " x"
-        bound = f"{'<=' if self.at_most else '>='} {self.bound:g}{unit}"
+        """The bound, the figure reached and the verdict, in words."""
+        unit, at_most = " s" if self.bottom is None else " x", self.top.side == OURS
+        bound = f"{'<=' if at_most else '>='} {self.bound:g}{unit}"
         top = self.top.of(rows)
         bottom = 1.0 if self.bottom is None else self.bottom.of(rows)
         if top is None or not bottom:
             return bound, "-", "not measured"
         found = top / bottom
-        met = found <= self.bound if self.at_most else found >= self.bound
+        met = found <= self.bound if at_most else found >= self.bound
         return bound, f"{found:.3g}{unit}", "met" if met else "not met"
 
 
-def _beats(
-    text: str, subject: str, case: str, bound: float, *devices: str, peer: str = "allrank",
-    what: str = TIME,
-) -> Goal:  # fmt: skip
-    """A peer takes at least ``bound`` times what ours takes."""
-    top, bottom = Figure(case, peer, what), Figure(case, OURS, what)
-    return Goal(text, subject, top, bottom, bound, devices or ("cpu", "cuda"), at_most=False)
+def _beats(text: str, case: str, bound: float, *devices: str, **more: str) -> Goal:
+    """A peer, allRank unless ``peer`` says so, takes at least ``bound`` times what ours takes."""
+    subject, what = more.get("subject", "losses"), more.get("what", TIME)
+    top, bottom = Figure(case, more.get("peer", "allrank"), what), Figure(case, OURS, what)
+    return Goal(text, subject, bound, top, bottom, devices or ("cpu", "cuda"))
 
 
 _CPU, _GPU = ("cpu",), ("cuda",)
-_NEURALNDCG, _LAMBDARANK = Figure("neuralndcg [64"), Figure("lambdarank [64")
-_LONG = (
-    Figure("neuralndcg [1, 20000", what=MEMORY),
-    Figure("neuralndcg [1, 5000", what=MEMORY),
-)
-_READ = Figure("read", what=MEMORY), Figure("read", what=NEEDED)
 GOALS = [
-    _beats("NeuralNDCG faster than allRank", "losses", "neuralndcg [64", 10, "cpu"),
-    _beats("NeuralNDCG faster than allRank", "losses", "neuralndcg [64", 20, "cuda"),
+    _beats("NeuralNDCG faster than allRank", "neuralndcg [64", 10, "cpu"),
+    _beats("NeuralNDCG faster than allRank", "neuralndcg [64", 20, "cuda"),
+    _beats("NeuralNDCG with less memory than allRank", "neuralndcg [64", 20, "cpu", what=MEMORY),
+    Goal(
+        "stretch: NeuralNDCG's time within that of LambdaRank", "losses", 3,
+        Figure("neuralndcg [64"), Figure("lambdarank [64"),
+    ),
+    _beats("RankNet faster than allRank", "ranknet [64", 3),
+    _beats("LambdaRank faster than allRank", "lambdarank [64", 3),
+    Goal(
+        "NeuralNDCG's memory from 5,000 to 20,000 items (linear: 4)", "losses", 5,
+        Figure("neuralndcg [1, 20000", what=MEMORY), Figure("neuralndcg [1, 5000", what=MEMORY),
+    ),
     _beats(
-        "NeuralNDCG with less memory than allRank", "losses", "neuralndcg [64", 20, "cpu",
-        what=MEMORY,
+        "first parse faster than scikit-learn", "read", 5, "cpu",
+        subject="reader", peer="scikit-learn",
     ),
     Goal(
-        "stretch: NeuralNDCG's time within that of LambdaRank", "losses", _NEURALNDCG, _LAMBDARANK,
-        3,
+        "first parse: peak memory over the dense float32 array", "reader", 1.3,
+        Figure("read", what=MEMORY), Figure("read", what=NEEDED), _CPU,
     ),
-    _beats("RankNet faster than allRank", "losses", "ranknet [64", 3),
-    _beats("LambdaRank faster than allRank", "losses", "lambdarank [64", 3),
-    Goal("NeuralNDCG's memory from 5,000 to 20,000 items (linear: 4)", "losses", *_LONG, 5),
-    _beats("first parse faster than scikit-learn", "reader", "read", 5, "cpu", peer="scikit-learn"),
-    Goal("first parse: peak memory over the dense float32 array", "reader", *_READ, 1.3, _CPU),
-    Goal("a kept Web30K-sized set opens", "reader", Figure("open 18,919"), None, 1, _CPU),
-    _beats("training with NeuralNDCG", "training", "neuralndcg", 5, "cpu"),
-    _beats("training with LambdaRank", "training", "lambdarank", 2, "cpu"),
-    _beats("training with ListNet", "training", "listnet", 2, "cpu"),
+    Goal("a kept Web30K-sized set opens", "reader", 1, Figure("open 18,919"), None, _CPU),
+    _beats("training with NeuralNDCG", "neuralndcg", 5, "cpu", subject="training"),
+    _beats("training with LambdaRank", "lambdarank", 2, "cpu", subject="training"),
+    _beats("training with ListNet", "listnet", 2, "cpu", subject="training"),
     Goal(
-        "the paper's 100-epoch Web30K run, synthetic lists", "training", Figure("100 epochs"),
-        None, 60, _GPU,
+        "the paper's 100-epoch Web30K run, synthetic lists", "training", 60,
+        Figure("100 epochs"), None, _GPU,
     ),
     Goal(
-        "the 16 neural rows of Table 3, synthetic lists", "training", Figure("16 neural rows"),
-        None, 900, _GPU,
+        "the 16 neural rows of Table 3, synthetic lists", "training", 900,
+        Figure("16 neural rows"), None, _GPU,
     ),
-    _beats("evaluation of full lists", "evaluation", "", 3),
+    _beats("evaluation of full lists", "", 3, subject="evaluation"),
 ]  # fmt: skip
 
 
@@ -136,12 +132,12 @@ def section(
     """One subject on one device, as Markdown or for the terminal.
 
     Args:
-        subject, device, rows: what was measured.
-        about: what was run, where and with what; ``command`` among it.
+        subject, device, rows: the measurement.
+        about: its ``command``, machine, versions and so on.
         with_goals: False where the sizes are not those of the goals.
         why_not: why nothing was measured, where that is so.
         picture: path of a plot, relative to the file.
-        markdown: False: without what a terminal need not be told.
+        markdown: False: for the terminal, without the command, ``about`` and the picture.
     """
     title, form = TITLES[subject], "github" if markdown else "simple"
     told = (f"{key} {value}" for key, value in about.items() if key not in _ELSEWHERE)
@@ -164,7 +160,7 @@ def section(
 
 
 def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The cells under ``HEAD``, one row a side; the case is named once."""
+    """The cells under ``HEAD``, a row for each side; the case is named once."""
     ours = {row.case: row for row in rows if row.side == OURS}
     cells, last = [], ""
     for row in rows:
@@ -225,7 +221,7 @@ def _to_ours(row: Row, ours: Row | None) -> str:
 def put_section(path: Path, subject: str, device: str, text: str) -> None:
     """Replace the section of ``subject`` and ``device`` in ``path``; the others stay as they are.
 
-    A section that is not there yet goes to the end; a file that is not there is begun.
+    A new section goes to the end; a missing file is begun.
 
     Raises:
         ConfigError: the file has the beginning of the section without its end.

@@ -1,4 +1,4 @@
-"""Training with the paper's Web30K model: epochs, ours and the peers'; whole runs on a GPU."""
+"""Time training of the paper's Web30K model: epochs, ours and the peers'; whole runs on a GPU."""
 
 import shutil
 import tempfile
@@ -21,13 +21,14 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import Experiment, build
+from ltr.experiment.fit import parameters_of
 from ltr.experiment.run import run
 from ltr.training.record import Record
 from ltr.training.trainer import Trainer
 
 LOSSES = ("neuralndcg", "lambdarank", "listnet")
 LIGHTGBM = "lightgbm"
-VALI = 4  # lists that ours evaluates after every epoch: the loop has no way to leave it out
+VALI = 4  # lists that ours evaluates after every epoch, as the loop always does
 
 
 def cases(sizes: DictConfig) -> list[Case]:
@@ -37,12 +38,8 @@ def cases(sizes: DictConfig) -> list[Case]:
 
 def case(loss: str, sizes: DictConfig, lists: int) -> Case:
     """One epoch over ``lists`` synthetic lists; LambdaRank also has LightGBM's."""
-    settings = {
-        "loss": loss,
-        "queries": lists,
-        "batch_size": int(sizes.train_batch),
-        "list_size": int(sizes.train_list_size),
-    }
+    size = {"batch_size": int(sizes.train_batch), "list_size": int(sizes.train_list_size)}
+    settings = {"loss": loss, "queries": lists, **size}
     sides = (OURS, "allrank", *([LIGHTGBM] if loss == "lambdarank" else []))
     return Case(f"{loss}, {lists:,} lists", settings, sides)
 
@@ -61,7 +58,7 @@ def whole_runs(sizes: DictConfig) -> list[Case]:
 
 
 def table3_rows() -> dict[str, list[str]]:
-    """What the neural rows of the paper's Table 3 override."""
+    """The overrides of the neural rows of the paper's Table 3, by label."""
     table: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "tables/neuralndcg_table3.yaml"))
     return {
         label: overrides
@@ -71,7 +68,7 @@ def table3_rows() -> dict[str, list[str]]:
 
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """An epoch, or whole runs, for one side; the same lists, sizes, optimiser, learning rate."""
+    """An epoch or whole runs for one side; all have the same lists, sizes, optimiser and rate."""
     if "rows" in settings:
         return _whole_runs(settings, device, cache_dir)
     cfg = config_of(settings, device, cache_dir)
@@ -100,7 +97,7 @@ def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictC
         f"batch_size={settings['batch_size']}",
         f"list_size={settings['list_size']}",
         "metrics=[ndcg@5]",
-        "epochs=100000",  # the benchmark asks for one after the other
+        "epochs=100000",  # the benchmark does one at a time
     )
 
 
@@ -112,23 +109,17 @@ def _on_synthetic(settings: Mapping[str, Any], device: str, cache_dir: str) -> l
 def first_lists(lists: Lists, count: int) -> Lists:
     """The first ``count`` lists."""
     end = lists.offsets[count]
-    return Lists(
-        lists.features[:end],
-        lists.labels[:end],
-        lists.offsets[: count + 1],
-        lists.qids[:count],
-        f"{lists.digest}-first-{count}",
-    )
+    parts = lists.features[:end], lists.labels[:end], lists.offsets[: count + 1], lists.qids[:count]
+    return Lists(*parts, f"{lists.digest}-first-{count}")
 
 
 def _flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> float:
-    """Operations of the model's matrix products, forward and backward: mean of the first batch."""
+    """Operations of the matrix products, forward and backward: the mean of the first batch."""
     settings = experiment.settings
     some = first_lists(lists, min(len(lists), settings.batch_size))
     data = ItemTensors(some, transform, experiment.device)
-    batch = next(
-        train_batches(data, batch_size=len(some), list_size=settings.list_size, seed=0, epoch=0)
-    )
+    size, list_size = len(some), settings.list_size
+    batch = next(train_batches(data, batch_size=size, list_size=list_size, seed=0, epoch=0))
     model = experiment.model(lists.width).to(experiment.device)
     with FlopCounterMode(display=False) as counter:
         model(batch.features, batch.mask, batch.ranks).sum().backward()
@@ -139,12 +130,9 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, fol
     device = experiment.device
     assert experiment.loss is not None  # the settings timed choose one
     model = experiment.model(lists.width).to(device)
+    metrics, convention = experiment.metrics, experiment.convention
     record = Record(
-        experiment.settings,
-        metrics=experiment.metrics,
-        convention=experiment.convention,
-        folder=folder,
-        kept={},
+        experiment.settings, metrics=metrics, convention=convention, folder=folder, kept={}
     )
     optimizer = experiment.optimizer(model.parameters())
     trainer = Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
@@ -157,7 +145,7 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, fol
         trainer.fit(data)
 
     note = f"with its checkpoint, history and {len(splits['vali'])} validation lists"
-    return epoch, {**_parameters(model), "items": lists.items}, note
+    return epoch, {"parameters": parameters_of(model), "items": lists.items}, note
 
 
 def _allranks(
@@ -171,13 +159,13 @@ def _allranks(
     step = peers.need("allrank.training.train_utils").loss_batch
 
     def epoch() -> None:
-        """The steps of one epoch, without its evaluations."""
+        """The steps of one epoch, without evaluation."""
         model.train()
         for batch in batches:
             features, labels, ranks = (tensor.to(device) for tensor in batch)
             step(model, loss, features, labels, ranks, None, optimizer)
 
-    return epoch, _parameters(model), "steps alone, no evaluation"
+    return epoch, {"parameters": parameters_of(model)}, "steps alone, no evaluation"
 
 
 def _lightgbm(lists: Lists) -> Any:
@@ -188,17 +176,12 @@ def _lightgbm(lists: Lists) -> Any:
         np.asarray(lists.features), np.asarray(lists.labels), group=lists.lengths, params=params
     )
     booster = lightgbm.Booster(params, data)
-    # Another model: that the lists are all there is what can be compared.
-    answer: Answer = {"items": data.num_data()}
+    answer: Answer = {"items": data.num_data()}  # another model: no more can be compared
     return booster.update, answer, "one tree of 31 leaves over all items: another model"
 
 
-def _parameters(model: torch.nn.Module) -> dict[str, float]:
-    return {"parameters": sum(p.numel() for p in model.parameters())}
-
-
 def _whole_runs(settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """All runs one after the other, reading and testing included."""
+    """All runs, one after the other, with reading and testing."""
     common = [*_on_synthetic(settings, device, cache_dir), f"epochs={settings['epochs']}"]
     configs = [composed("train", *common, *row) for row in settings["rows"]]
 

@@ -1,7 +1,7 @@
-"""What a subject gives, and the process of one side, which makes, checks and times it.
+"""Cases and their work, and the process of one side, which makes, checks and times the work.
 
-One JSON object a line on stdin and stdout; whatever else prints goes to stderr. Importing this, and
-working on the CPU, needs no torch: reading does without.
+Requests and replies are JSON, one a line, on stdin and stdout; all other output goes to stderr.
+Importing this, and working on the CPU, needs no torch: the reader is measured without it.
 """
 
 import ctypes
@@ -26,50 +26,48 @@ Answer = Mapping[str, float | str | list[float]]
 OURS = "ours"
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
-_PROFILED = 15  # operators, those that take most time
+_PROFILED = 15  # operators, the slowest
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured of every side, and set side by side.
+    """A measurement of every side.
 
-    ``tolerance``: how far each part of a peer's answer may lie from ours, relative to the largest
-    absolute value of ours; what is not named must be equal.
+    ``tolerance``: how much each part of a peer's answer may differ from ours, relative to our
+    largest absolute value; other parts must be equal.
     """
 
     name: str  # unique in its subject
     settings: Mapping[str, Any]  # for ``make`` of the subject, JSON
-    sides: tuple[str, ...]  # who takes part, ``ours`` first
+    sides: tuple[str, ...]  # ``ours`` first
     tolerance: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a side does in a case, ready to run.
+    """The work of a side in a case, ready to run.
 
-    ``answer`` is what it computes, compared with the other sides' before anything is timed: the
-    parts that two sides both name.
+    Before anything is timed, the parts of ``answer`` that two sides share are compared.
     """
 
-    call: Callable[[], object]  # what is timed
+    call: Callable[[], object]  # is timed
     answer: Callable[[], Answer]
-    amount: float = 1  # how much one call does,
-    unit: str = "passes"  # in this, such as ``lists`` or ``MB``
-    note: str = ""  # what to say beside the row
-    bytes_needed: int | None = None  # of the result itself, where memory is measured against it
+    amount: float = 1  # how much one call does, in ``unit``
+    unit: str = "passes"  # such as ``lists`` or ``MB``
+    note: str = ""  # shown below the rows
+    bytes_needed: int | None = None  # of the result itself, where memory is compared with it
     flops: float | None = None  # operations of the model in one call, where they are known
     close: Callable[[], object] = lambda: None  # called when the case is done
 
 
 class Worker:
-    """Obeys one request after the other; holds the work of one case at a time."""
+    """Answers requests, and holds the work of one case at a time."""
 
     def __init__(self, subject: str, side: str, options: Mapping[str, Any]) -> None:
-        """Limit itself to ``options``: device, threads, memory_limit in bytes, cache_dir.
+        """Import ``subject``, a module with ``make``, and no other: the reader needs no torch.
 
-        ``subject``: a module with ``make``, such as ``ltr.benchmark.losses``.
+        ``options``: device, threads, memory_limit in bytes, cache_dir.
         """
-        # Of the subjects this one alone is imported: reading needs no torch.
         self.make = importlib.import_module(subject).make
         self.side, self.options = side, options
         self.device = str(options["device"])
@@ -81,7 +79,7 @@ class Worker:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
     def reply(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to ``{"do": ..., ...}``, or why there is none: ``{"failed": ...}``."""
+        """The reply to ``{"do": ..., ...}``, or ``{"failed": why}``."""
         try:
             return self._obey(request)
         except Exception as error:
@@ -97,7 +95,9 @@ class Worker:
             place = str(self.options["cache_dir"])
             self.work = self.make(self.side, request["settings"], self.device, place)
             told = ("amount", "unit", "note", "bytes_needed", "flops")
-            return {key: getattr(self.work, key) for key in told} | {"threads": self._threads()}
+            torch, threads = sys.modules.get("torch"), self.options["threads"]
+            used = torch.get_num_threads() if torch else int(threads or os.cpu_count() or 1)
+            return {key: getattr(self.work, key) for key in told} | {"threads": used}
         assert self.work is not None
         if request["do"] == "answer":
             return {"answer": dict(self.work.answer())}
@@ -109,22 +109,14 @@ class Worker:
         return {"profile": _profile(self.work.call, self.device)}
 
     def finish(self) -> None:
-        """Let go of the case."""
+        """Free the work of the case."""
         if self.work is not None:
             self.work.close()
         self.work = None
 
-    def _threads(self) -> int:
-        if "torch" in sys.modules:
-            return int(sys.modules["torch"].get_num_threads())
-        return int(self.options["threads"] or os.cpu_count() or 1)
-
 
 def seconds_of(call: Callable[[], object], device: str, times: int = 1) -> float:
-    """Wall-clock seconds of one call, the mean over ``times`` calls in a row.
-
-    On a GPU the clock is read only when it has nothing left to do.
-    """
+    """Wall-clock seconds of a call, the mean over ``times`` in a row; waits for a GPU's work."""
     _wait(device)
     began = time.perf_counter()
     for _ in range(times):
@@ -136,15 +128,15 @@ def seconds_of(call: Callable[[], object], device: str, times: int = 1) -> float
 def peak_of(call: Callable[[], object], device: str) -> tuple[float, int]:
     """Seconds of one call, and the bytes it held at its peak beyond those held before.
 
-    On the CPU these are resident bytes: memory that earlier calls freed is given back to the system
-    first, and the kernel's high-water mark is set back (``/proc/self/clear_refs``). On a GPU they
-    are what PyTorch's allocator gave out.
+    On the CPU these are resident bytes: first, memory that earlier calls freed returns to the
+    system, and the kernel's high-water mark is reset (``/proc/self/clear_refs``). On a GPU they are
+    the bytes that PyTorch's allocator gave out.
     """
     gc.collect()
     if device == "cuda":
         import torch
 
-        _wait(device)
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -152,7 +144,7 @@ def peak_of(call: Callable[[], object], device: str) -> tuple[float, int]:
         return seconds, torch.cuda.max_memory_allocated() - before
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).malloc_trim(0)
-    _CLEAR_REFS.write_text("5")  # 5: set VmHWM back to what is resident now
+    _CLEAR_REFS.write_text("5")  # 5: reset VmHWM to what is resident now
     before = _status("VmRSS")
     seconds = seconds_of(call, device)
     return seconds, max(0, _status("VmHWM") - before)
@@ -172,7 +164,7 @@ def _status(key: str) -> int:
 
 
 def _profile(call: Callable[[], object], device: str) -> str:
-    """A table of the operators that one call spends most time in, largest first."""
+    """A table of the slowest operators of one call."""
     from torch.profiler import ProfilerActivity, profile
 
     activities, key = [ProfilerActivity.CPU], "self_cpu_time_total"
@@ -185,7 +177,7 @@ def _profile(call: Callable[[], object], device: str) -> str:
 
 
 def disagreement(ours: Answer, theirs: Answer, tolerance: Mapping[str, float]) -> str | None:
-    """What two answers differ in, in words; None if they agree.
+    """The difference of two answers in words; None if they agree.
 
     >>> disagreement({"value": 2.0}, {"value": 2.001}, {"value": 1e-2})
     >>> disagreement({"value": 2.0}, {"value": 2.1}, {"value": 1e-2})
@@ -215,7 +207,7 @@ def disagreement(ours: Answer, theirs: Answer, tolerance: Mapping[str, float]) -
 
 
 def serve() -> None:
-    """Reply until stdin ends; subject, side and options are the arguments of the process."""
+    """Reply until stdin ends; the arguments of the process are subject, side and options."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")  # of the peers, about the versions they run with

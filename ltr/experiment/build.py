@@ -28,7 +28,7 @@ from ltr.training.device import pick_device
 from ltr.training.settings import Settings
 from ltr.training.trainer import Schedule
 from ltr.trees import BoostedTrees
-from ltr.trees.check import check_trees
+from ltr.trees.fit import check_trees
 from ltr.typing import Loss
 
 _TRIED_LEVELS = 5

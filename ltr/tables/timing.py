@@ -18,9 +18,9 @@ from ltr.experiment.build import Experiment, build
 from ltr.experiment.parts import make_dataset
 from ltr.tables.runs import Run
 from ltr.training.evaluation import metrics_of_scores, predict
-from ltr.training.step import Stepper
+from ltr.training.trainer import Stepper
 from ltr.trees import BoostedTrees, LossObjective
-from ltr.trees.boosting import Order
+from ltr.trees.model import Order
 
 
 @dataclass(frozen=True)

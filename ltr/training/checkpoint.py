@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, every bit checked, read without executing anything."""
+"""Checkpoints: written whole or not at all, verified bit for bit, loaded without running code."""
 
 import hashlib
 import io
@@ -19,12 +19,12 @@ from ltr.whole import write_whole
 
 VERSION = 2
 
-# The SHA-256 of all bytes before it ends the file, as the comment that a zip file may end with.
+# A zip file may end with a comment: here the SHA-256 of all bytes before it.
 _MARK = b"sha256:"
 _TAIL = len(_MARK) + 64
 
 _NUMBER = (int, float)
-# What every checkpoint holds: the type of each part, or the parts of a part.
+# The parts of every checkpoint: the type of each, or its own parts.
 _PARTS: dict[str, Any] = {
     "model": dict,
     "config": dict,
@@ -43,14 +43,14 @@ _PARTS: dict[str, Any] = {
 
 
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``path``, atomically and durably.
+    """Write ``content`` (tensors and plain values) to ``path``, whole or not at all.
 
     Raises:
-        OutputError: the disk is full or cannot be written; the checkpoint before is untouched.
+        OutputError: the disk is full or cannot be written; the old checkpoint is untouched.
     """
-    buffer = io.BytesIO()  # torch.save tells a full disk in many ways
+    buffer = io.BytesIO()  # torch.save reports a full disk in many ways
     torch.save({"version": VERSION, **content}, buffer)
-    buffer.seek(-2, io.SEEK_END)  # where a zip file says how long its comment is
+    buffer.seek(-2, io.SEEK_END)  # the length of the comment of a zip file
     buffer.write(_TAIL.to_bytes(2, "little"))
     buffer.write(_MARK + hashlib.sha256(buffer.getbuffer()).hexdigest().encode())
     write_whole(path, lambda file: file.write(buffer.getbuffer()))
@@ -59,14 +59,27 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
-    Nothing is parsed before the digest of the whole file is found right: one flipped bit is found.
-    A digest tells damage, not who wrote the file.
+    The digest of the whole file is verified before anything is parsed, so that one flipped bit is
+    found. A digest detects damage; it does not tell who wrote the file.
 
     Raises:
-        CheckpointError: not there, not a checkpoint of this project, damaged, it lacks a part, or
-            it holds objects that would run code when loaded.
+        CheckpointError: the file is missing, damaged, not a checkpoint of this project, lacks a
+            part, or holds objects that would run code when loaded.
     """
-    content = _unpickled(path, _checked(path), device)
+    try:
+        whole = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error.strerror}): give a run folder of train.py, such as "
+            "outputs/<run>, or the best.pt or last.pt in it"
+        ) from error
+    body = memoryview(whole)[:-_TAIL]
+    if whole[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
+        raise CheckpointError(
+            f"{path} is damaged (its SHA-256 is wrong), or not written by this version of "
+            "train.py: use another one, or train again"
+        )
+    content = _unpickled(path, io.BytesIO(whole), device)
     version = content.get("version") if isinstance(content, dict) else None
     if version != VERSION:
         raise CheckpointError(
@@ -78,55 +91,32 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
         wrong = "progress.history"
     if wrong is not None:
         raise CheckpointError(
-            f"{path} holds no {wrong} as train.py writes it: use another checkpoint, or train again"
+            f"{path} holds no {wrong}, or one of the wrong kind: use another one, or train again"
         )
     return content
 
 
-def _checked(path: Path) -> io.BytesIO:
-    """The bytes of ``path``, which end in their own digest."""
-    if not path.is_file():
-        raise CheckpointError(
-            f"{path} is not there: give a run folder of train.py, such as outputs/<run>, or the "
-            "best.pt or last.pt in it"
-        )
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error.strerror or error}): use another one"
-        ) from error
-    body = memoryview(content)[:-_TAIL]
-    if content[-_TAIL:] != _MARK + hashlib.sha256(body).hexdigest().encode():
-        raise CheckpointError(
-            f"{path} is damaged (its SHA-256 is not the one it ends with), or not written by this "
-            "version of train.py: use another one, or train again"
-        )
-    return io.BytesIO(content)
-
-
 def _unpickled(path: Path, file: io.BytesIO, device: torch.device | str) -> Any:
+    most = file.getbuffer().nbytes
     try:
         with zipfile.ZipFile(file) as archive:
-            sizes = [entry.file_size for entry in archive.infolist()]
-            if sum(sizes) > file.getbuffer().nbytes:
-                raise ValueError("more is packed in it than torch.save packs")
+            if sum(entry.file_size for entry in archive.infolist()) > most:
+                raise ValueError("compressed, which torch.save never does")
         file.seek(0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about a foreign file; our own error says more
+            warnings.simplefilter("ignore")  # our own error says more
             content = torch.load(file, map_location=device, weights_only=True)
-        if _more_than(file.getbuffer().nbytes, content):
-            raise ValueError("parts of it are repeated without end")
+        if _more_than(most, content):
+            raise ValueError("it repeats its own parts")
         return content
-    except Exception as error:  # a crafted file raises any kind from torch's reader
+    except Exception as error:  # a crafted file makes torch raise anything
         raise CheckpointError(
-            f"{path} is not a checkpoint that can be read safely (not written by train.py): use "
-            "another one"
+            f"{path} cannot be read safely (not written by train.py): use another one"
         ) from error
 
 
 def _more_than(most: int, value: Any) -> bool:
-    """Whether ``value`` holds more than ``most`` values, each counted wherever it is repeated."""
+    """Whether ``value`` holds more than ``most`` values, repeated ones counted each time."""
     stack, count = [value], 0
     while stack and count + len(stack) <= most:
         value = stack.pop()
@@ -139,7 +129,7 @@ def _more_than(most: int, value: Any) -> bool:
 
 
 def _first_wrong(content: Any, parts: Mapping[str, Any]) -> str | None:
-    """The name of the first of ``parts`` that ``content`` lacks, or has with another type."""
+    """The first of ``parts`` that ``content`` lacks, or has with another type."""
     for name, kind in parts.items():
         value = content.get(name)
         if isinstance(kind, dict):
@@ -152,7 +142,7 @@ def _first_wrong(content: Any, parts: Mapping[str, Any]) -> str | None:
 
 
 def _is_row(row: Any) -> bool:
-    """Whether ``row`` is one of a history: an epoch, and a number for each name."""
+    """Whether ``row`` is a row of a history: an epoch, and a number for each name."""
     return (
         isinstance(row, dict)
         and isinstance(row.get("epoch"), int)
@@ -162,10 +152,10 @@ def _is_row(row: Any) -> bool:
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Inside, whatever does not accept a part of the checkpoint ``path`` is a ``CheckpointError``.
+    """Within, an error of code that takes a part of checkpoint ``path`` is a ``CheckpointError``.
 
-    For what only PyTorch, or the part's own user, can tell: shapes of weights, states. An error of
-    this project says enough by itself.
+    For faults that only PyTorch, or the code that uses the part, can find: shapes of weights,
+    states. An error of this project passes unchanged.
     """
     try:
         yield
@@ -182,12 +172,12 @@ def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
     """The transform in a checkpoint.
 
     Raises:
-        ValueError, TypeError: it is none, or one of another width; see ``fitting``.
+        ValueError, TypeError: it is no transform, or of another width; see ``fitting``.
     """
     transform = FeatureTransform.from_state(content["transform"])
     columns = (transform.shape, transform.sign, transform.mean, transform.scale)
     if any(column.shape != (content["width"],) for column in columns):
-        raise ValueError(f"transform: not of {content['width']} columns")
+        raise ValueError(f"transform: not {content['width']} columns")
     return transform
 
 
@@ -204,7 +194,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Put back what ``random_states`` returned."""
+    """Restore what ``random_states`` returned."""
     torch.set_rng_state(states["torch"].cpu())
     if states["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])

@@ -1,4 +1,4 @@
-"""Where and with how many threads the model runs."""
+"""Pick the device of a model, check that its memory suffices, describe it."""
 
 import platform
 from typing import Any
@@ -8,17 +8,15 @@ import torch
 from ltr.data import machine
 from ltr.errors import ConfigError, DataError
 
-DEVICES = ("auto", "cpu", "cuda")
-
 
 def pick_device(name: str) -> torch.device:
-    """``auto`` is the GPU where there is one, else the CPU.
+    """The device ``name``; ``auto`` is the GPU where there is one, else the CPU.
 
     Raises:
-        ConfigError: an unknown name, or ``cuda`` was asked for and PyTorch sees no GPU.
+        ConfigError: an unknown name, or ``cuda`` where PyTorch sees no GPU.
     """
-    if name not in DEVICES:
-        raise ConfigError(f"device={name}: choose one of {', '.join(DEVICES)}")
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device={name}: choose one of auto, cpu, cuda")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
@@ -30,17 +28,17 @@ def pick_device(name: str) -> torch.device:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be taken there; None where the system does not say."""
+    """Bytes free on ``device``; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return machine.free_memory()
 
 
 def check_memory(model: Any, items: int, device: torch.device, *, training: bool) -> None:
-    """See that a list of ``items`` fits, where ``model`` says what it takes.
+    """Check that a list of ``items`` fits, for a model with ``bytes_needed``; allocate nothing.
 
     Raises:
-        DataError: it does not; nothing was allocated for it.
+        DataError: the list needs more memory than is free.
     """
     if not hasattr(model, "bytes_needed"):
         return
@@ -51,12 +49,12 @@ def check_memory(model: Any, items: int, device: torch.device, *, training: bool
     raise DataError(
         f"a list of {items:,} items takes {type(model).__name__} about {need / 1e9:.1f} GB "
         f"{'to train on' if training else 'to score'}, {free / 1e9:.1f} GB are free: {remedy}, "
-        "take a machine with more, or train a model that scores each item alone (model=mlp)"
+        "use a machine with more, or train a model that scores each item alone (model=mlp)"
     )
 
 
 def describe_device(device: torch.device) -> str:
-    """The device in words, for the record of a run."""
+    """The device in words, for logs and results."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"

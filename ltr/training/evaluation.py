@@ -1,4 +1,4 @@
-"""From a model to scores, and from scores to metrics: the only path from one to the other."""
+"""Score lists with a model, and compute metrics of scores: the only path from one to the other."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,16 +17,15 @@ from ltr.metrics.ordering import sorted_once
 from ltr.training.device import check_memory
 from ltr.typing import Labels, Mask, Scores
 
-PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [lists], NaN where left out
+PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [lists], NaN where skipped
 
-_NAMED = 10  # lists that an error names
+_NAMED = 10  # query ids in an error
 
 
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
     """Scores ``[batch, list]`` in float32, the model run in ``precision``."""
-    with torch.autocast(
-        batch.features.device.type, torch.bfloat16, enabled=precision == "bfloat16"
-    ):
+    device = batch.features.device.type
+    with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
         scores = model(batch.features, batch.mask, batch.ranks)
     return scores.float()
 
@@ -41,7 +40,7 @@ def predict(
 
     Raises:
         TrainingError: the score of an item is not finite.
-        DataError: the longest list takes the model more memory than is free.
+        DataError: the longest list needs more memory than is free.
     """
     check_memory(model, int(data.lengths.max()), data.device, training=False)
     count = len(data.labels)
@@ -52,24 +51,19 @@ def predict(
             batch = data.batch(lists)
             out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)
             bar.update(len(batch))
-    check_finite(
-        out[:-1],
-        data,
-        whose="model's",
-        remedy="train with a lower optimizer.lr or clip=1, or look at the features of these lists",
-    )
+    remedy = "train with a lower optimizer.lr or clip=1, or look at the features of these lists"
+    check_finite(out[:-1], data, whose="model's", remedy=remedy)
     return out[:-1]
 
 
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
-    """Raise ``TrainingError`` where one of ``scores``, ``[items]``, is not finite.
+    """Raise ``TrainingError`` unless all ``scores``, ``[items]``, are finite.
 
-    A list that the model breaks down on must not look like one that the convention skips.
+    Otherwise the metric of such a list would be NaN, as if the convention skipped the list.
     """
-    finite = scores.isfinite()
-    if finite.all():
+    items = np.flatnonzero(~scores.isfinite().cpu().numpy())
+    if not len(items):
         return
-    items = np.flatnonzero(~finite.cpu().numpy())
     broken = np.unique(np.searchsorted(lists.offsets, items, side="right") - 1)
     qids = ", ".join(lists.qids[broken[:_NAMED]])
     more = f" and {len(broken) - _NAMED:,} more" if len(broken) > _NAMED else ""
@@ -79,25 +73,18 @@ def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, reme
 
 
 class Padded(NamedTuple):
-    """A batch without features, where the labels lie.
+    """A batch without features, on the device of the labels."""
 
-    Attributes:
-        rows: ``[batch, list]``, the item of the lists at each place, 0 where padded.
-        labels: ``[batch, list]`` float64, 0 where padded.
-        mask: ``[batch, list]``, True where an item exists.
-        lists: ``[batch]``, which lists these are.
-    """
-
-    rows: Tensor
-    labels: Labels
-    mask: Mask
-    lists: NDArray[np.int64]
+    rows: Tensor  # [batch, list], the item of the lists at each place, 0 where padded
+    labels: Labels  # [batch, list] float64, 0 where padded
+    mask: Mask  # [batch, list], True where an item exists
+    lists: NDArray[np.int64]  # [batch], which lists these are
 
 
 def padded_batches(
     lists: Lists | ItemTensors, *, items: int, pairs: int | None = None
 ) -> Iterator[Padded]:
-    """Every list whole and once; ``items`` and ``pairs`` as for ``batches_by_length``."""
+    """Every list once and whole; ``items`` and ``pairs`` as for ``batches_by_length``."""
     labels = _double(lists.labels)
     for which in batches_by_length(lists.lengths, items=items, pairs=pairs):
         starts, lengths = (
@@ -121,13 +108,12 @@ def metrics_of_scores(
 ) -> dict[str, NDArray[np.float64]]:
     """Every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
 
-    Computed in float64 where the labels lie; lists are never cut.
+    Computed in float64 on the device of the labels; lists are never cut.
 
     Args:
-        lists: the labels.
+        lists: the lists with their labels.
         scores: ``[items]``, in the order of ``lists``.
-        metrics: what to compute.
-        convention: how; a list that it skips is NaN.
+        metrics, convention: a list that the convention skips is NaN.
         items: bounds the padded items of a batch; it changes memory, not values.
     """
     flat = _double(scores).to(lists.labels.device)
@@ -143,15 +129,13 @@ def metrics_of_scores(
 
 
 def means(values: PerQuery, convention: Convention) -> dict[str, float]:
-    """The mean over lists of each metric; lists that the convention skips are left out."""
-    return {
-        name: mean_over_lists(torch.from_numpy(per_list), empty=convention.empty)
-        for name, per_list in values.items()
-    }
+    """The mean of each metric over the lists that the convention does not skip."""
+    empty = convention.empty
+    return {n: mean_over_lists(torch.from_numpy(v), empty=empty) for n, v in values.items()}
 
 
 def _double(values: Tensor | NDArray[np.floating]) -> Tensor:
-    """``values`` in float64; those of an array, which may be read-only, are copied."""
+    """``values`` in float64; an array is copied, as it may be read-only."""
     if isinstance(values, Tensor):
         return values.double()
     return torch.from_numpy(values.astype(np.float64))

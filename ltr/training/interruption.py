@@ -1,9 +1,8 @@
-"""SIGINT (Ctrl-C) and SIGTERM: a stop is a clean stop from a program's first line on.
+"""Stop cleanly on SIGINT (Ctrl-C) and SIGTERM, from a program's first line on.
 
-Where nothing is under way that must be undone, they end the process at once
-(``end_when_stopped``); within ``stoppable`` they raise ``Interrupted``, so that what is half done
-is undone; in the training loop they wait for the next safe point (``Interruption``). Importing this
-is cheap.
+By default a signal ends the process at once (``end_when_stopped``). Within ``stoppable`` it raises
+``Interrupted``, so that half-done work is undone. In the training loop it waits for the next safe
+point (``Interruption``). Importing this module is cheap.
 """
 
 import os
@@ -12,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IMPORT_POLL_SECONDS = 0.05
@@ -20,10 +19,9 @@ _stoppable = 0  # how many contexts are entered
 
 
 class Interrupted(BaseException):
-    """Training was asked to stop and has saved its state. Not an Exception: nothing swallows it."""
+    """A signal asked for a stop. Not an Exception, so that no ``except Exception`` swallows it."""
 
     def __init__(self, signum: int) -> None:
-        """``signum``: the signal that asked."""
         super().__init__(signum)
         self.signum = signum
 
@@ -33,10 +31,10 @@ class Interrupted(BaseException):
 
 
 def end_when_stopped() -> None:
-    """From here on SIGINT and SIGTERM end the process with 130 or 143, and without a word.
+    """From here on SIGINT and SIGTERM end the process silently, with status 130 or 143.
 
-    Call it before anything heavy is imported: what is raised within an import may come out as
-    another error, or not at all.
+    Call it before heavy imports: an exception raised within an import may come out as another
+    error, or not at all.
     """
     for signum in _SIGNALS:
         signal.signal(signum, _stop)
@@ -44,7 +42,7 @@ def end_when_stopped() -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """After ``end_when_stopped``: within, a stop raises ``Interrupted`` in the main thread."""
+    """After ``end_when_stopped``: within, a signal raises ``Interrupted`` in the main thread."""
     global _stoppable
     _stoppable += 1
     try:
@@ -55,7 +53,7 @@ def stoppable() -> Iterator[None]:
 
 def _stop(signum: int, frame: FrameType | None) -> None:
     if not _stoppable:
-        with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: it is being written to
+        with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: a write is under way
             sys.stdout.flush()
         os._exit(128 + signum)
     if _imports(frame):
@@ -76,24 +74,18 @@ class Interruption:
     """While entered, the first SIGINT or SIGTERM only sets ``signum``; a second acts at once."""
 
     def __init__(self) -> None:
-        """Nothing is installed until entered."""
         self.signum: int | None = None
         self._before: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> "Interruption":
-        """Install the handlers; only the main thread may, elsewhere this does nothing."""
+        """Install the handlers in the main thread; do nothing in any other."""
         if threading.current_thread() is threading.main_thread():
             for signum in _SIGNALS:
                 self._before[signum] = signal.signal(signum, self._request)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        """Put the handlers back; a request that came too late to be seen within is not lost."""
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Restore the handlers; raise ``Interrupted`` where ``signum`` came too late to be seen."""
         self._restore()
         if self.signum is not None and error is None:
             raise Interrupted(self.signum)

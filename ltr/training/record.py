@@ -1,4 +1,4 @@
-"""What a run records while it trains: where it stands, its history, its best and last weights."""
+"""Record a run while it trains: its progress, history, best and last weights."""
 
 import io
 import logging
@@ -35,14 +35,14 @@ AfterEpoch = Callable[[int, Row], None]
 
 @dataclass
 class Progress:
-    """Where a run stands; saved whole with every checkpoint. An epoch of trees is a round.
+    """How far a run has come; saved with every checkpoint. An epoch of trees is a round.
 
-    ``loss``, ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the epoch under
-    way, so that an epoch cut in two is recorded like any other.
+    ``loss``, ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the current epoch,
+    so that an epoch which a resume cuts in two is recorded like any other.
     """
 
     epoch: int = 0  # epochs finished
-    step: int = 0  # steps done in the epoch under way
+    step: int = 0  # steps finished in the current epoch
     best_epoch: int | None = None
     best_value: float = -math.inf
     wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
@@ -57,8 +57,6 @@ class Record:
     """Keeps ``best.pt``, ``last.pt``, ``history.csv`` and TensorBoard's events in ``folder``.
 
     Attributes:
-        settings: of the run.
-        progress: where it stands.
         best: the checkpoint of the epoch with the best ``select_on`` on vali.
         last: the checkpoint from which a run is resumed.
     """
@@ -73,24 +71,24 @@ class Record:
         kept: Mapping[str, Any],
         after_epoch: AfterEpoch | None = None,
     ) -> None:
-        """Nothing is trained yet.
+        """Begin the record of a run of which nothing is trained yet.
 
         Args:
-            settings, metrics, convention: how the run trains and what it measures.
-            folder: of the checkpoints and the history.
-            kept: goes into every checkpoint as it is: the config and the transform.
+            settings, metrics, convention, folder: of the run.
+            kept: stored in every checkpoint unchanged: the config and the transform.
             after_epoch: called with each epoch, 0 for the untrained model, and its row of the
-                history, when all of it is saved; what it raises ends ``fit``. Epochs done before a
-                resume come first.
+                history, once both are saved; an exception it raises ends ``fit``. After a resume
+                it is called with the earlier epochs first.
         """
         self.settings, self.progress = settings, Progress()
         self.best, self.last = folder / "best.pt", folder / "last.pt"
         self._metrics, self._convention = metrics, convention
-        self._folder, self._kept, self._after_epoch = folder, kept, after_epoch
+        self._folder, self._kept = folder, kept
+        self._after_epoch = after_epoch or (lambda epoch, row: None)
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
-        """Within, the clock runs, rows can be published and a stop waits until it is looked for."""
+        """Within, the clock runs, rows can be published and a signal only sets ``signum``."""
         done = self.progress
         self._clock = time.perf_counter()
         self._scalars = Scalars(self._folder, after_epoch=done.epoch if done.history else -1)
@@ -102,12 +100,12 @@ class Record:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that are measured after every epoch."""
+        """The splits that are evaluated after every epoch."""
         return tuple(dict.fromkeys((*self.settings.monitor, "vali")))
 
     @property
     def over(self) -> bool:
-        """Whether no epoch is left to do."""
+        """Whether the run is finished: all epochs done, or patience spent."""
         patience, done = self.settings.patience, self.progress
         stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
         return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
@@ -115,13 +113,13 @@ class Record:
     def measured(
         self, split: str, data: ItemTensors, scores: Tensor | NDArray[np.floating]
     ) -> dict[str, float]:
-        """The part of a row that ``split`` has: the mean of every metric over its lists."""
+        """The columns of ``split`` in a row: the mean of every metric over its lists."""
         items = self.settings.evaluation_items
         values = metrics_of_scores(data, scores, self._metrics, self._convention, items=items)
         return {f"{split}_{name}": mean for name, mean in means(values, self._convention).items()}
 
     def add(self, row: dict[str, float]) -> bool:
-        """Put ``row`` into the history; whether it is the best so far.
+        """Append ``row`` to the history; return whether it is the best so far.
 
         Raises:
             TrainingError: no list of vali counts.
@@ -134,44 +132,42 @@ class Record:
                 "convention; set convention.empty to a number"
             )
         done.history.append(row)
-        # The untrained model counts as the best only where it is all there is.
+        # The untrained model is the best only where no epoch follows.
         better = selected > done.best_value and (done.epoch > 0 or self.settings.epochs == 0)
         if better:
             done.best_value, done.best_epoch = selected, done.epoch
         return better
 
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
-        """Write the checkpoint ``path``: ``state``, the progress and what every checkpoint has."""
+        """Write the checkpoint ``path``: ``state``, the progress and ``kept``."""
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
         save_checkpoint(path, {**state, "progress": vars(self.progress), **self._kept})
 
     def write(self) -> None:
-        """Write ``history.csv``."""
-        write_history(self._folder / "history.csv", self.progress.history)
+        """Write ``history.csv``; its columns are those of the last row first."""
+        rows = self.progress.history
+        names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
+        write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
-        """Show a row that is saved: to TensorBoard, as ``line`` of the log, to ``after_epoch``."""
+        """Send a saved row to TensorBoard, to the log as ``line`` and to ``after_epoch``."""
         self._scalars.add(row)
         if line is not None:
             log.info("%s", line)
-        self._tell(row)
+        self._after_epoch(int(row["epoch"]), row)
 
     def tell_again(self) -> None:
-        """Write and tell what was done before a resume; a kill may have left the file behind."""
+        """Write and tell the epochs before a resume; a kill may have left the file behind."""
         if self.progress.history:
             self.write()
         for row in self.progress.history:
-            self._tell(row)
-
-    def _tell(self, row: Row) -> None:
-        if self._after_epoch is not None:
             self._after_epoch(int(row["epoch"]), row)
 
 
 def sentence(row: Row, epochs: int, *, unit: str = "epoch") -> str:
-    """One line of the log for an epoch, or for another ``unit`` that the epochs of a model are."""
+    """The line of the log for a row; ``unit`` is what the model calls an epoch."""
     parts = [f"{unit} {int(row['epoch'])}/{epochs}"]
     if "loss" in row:
         parts.append(f"loss {row['loss']:.4f}")
@@ -181,68 +177,60 @@ def sentence(row: Row, epochs: int, *, unit: str = "epoch") -> str:
     return "  ".join(parts)
 
 
-def write_history(path: Path, rows: Sequence[Row]) -> None:
-    """Write all ``rows`` as CSV, atomically, so that the file is whole whenever it is read."""
-    names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
-    write_csv(path, rows, names)
-
-
 class Scalars:
     """TensorBoard scalars of a run, by epoch; ``tensorboard --logdir outputs`` shows them.
 
-    They are a copy of the history: where they cannot be written, training goes on without them.
+    They are a copy of the history: training goes on where they cannot be written.
     """
 
     def __init__(self, folder: Path, *, after_epoch: int) -> None:
-        """Write events to ``folder``; what a run that is resumed wrote beyond is purged."""
+        """Write events to ``folder``; TensorBoard drops earlier ones beyond ``after_epoch``."""
         self._folder, self._after = folder, after_epoch
         self._file: BinaryIO | None = None
         self._lost = False
 
     def add(self, row: Row) -> None:
         """Write one row of the history."""
+        if self._lost:
+            return
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # slow to import
         from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        epoch, events, now = int(row["epoch"]), [], time.time()
+        now, events = time.time(), []
         if self._file is None:
+            start = SessionLog(status=SessionLog.START)
             events = [
                 Event(wall_time=now, file_version="brain.Event:2"),
-                Event(
-                    wall_time=now,
-                    step=self._after + 1,
-                    session_log=SessionLog(status=SessionLog.START),
-                ),
+                Event(wall_time=now, step=self._after + 1, session_log=start),
             ]
         for name, value in row.items():
             if name != "epoch":
                 split, _, metric = name.partition("_")
                 tag = f"{split}/{metric}" if split in SPLITS else name
                 summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-                events.append(Event(wall_time=now, step=epoch, summary=summary))
-        if not self._lost:
-            try:
-                self._write([event.SerializeToString() for event in events])
-            except OSError as error:
-                self._lost = True
-                log.warning(
-                    "TensorBoard's scalars cannot be written (%s): training goes on without them, "
-                    "history.csv has them too",
-                    error.strerror,
-                )
+                events.append(Event(wall_time=now, step=int(row["epoch"]), summary=summary))
+        records = io.BytesIO()
+        for event in events:
+            RecordWriter(records).write(event.SerializeToString())
+        try:
+            self._append(records.getbuffer())
+        except OSError as error:
+            self._lost = True
+            log.warning(
+                "TensorBoard's scalars cannot be written (%s): training goes on without them, "
+                "history.csv has them too",
+                error.strerror,
+            )
 
-    def _write(self, events: Sequence[bytes]) -> None:
-        """Append all of ``events``, or nothing."""
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
+    def _append(self, records: memoryview) -> None:
+        """Append all of ``records``, or nothing."""
         if self._file is None:
             name = f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
             self._file = (self._folder / name).open("xb", buffering=0)
-        before, records = self._file.tell(), io.BytesIO()
-        for event in events:
-            RecordWriter(records).write(event)
+        before = self._file.tell()
         try:
-            _write_all(self._file, records.getbuffer())
+            _write_all(self._file, records)
         except BaseException:
             self._file.truncate(before)
             raise
@@ -254,7 +242,7 @@ class Scalars:
 
 
 def _write_all(file: BinaryIO, content: memoryview) -> None:
-    """A write to a disk that is nearly full may take a part only."""
+    """Write ``content``, part by part where a disk is nearly full."""
     while content:
         content = content[file.write(content) :]
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of training progress, so that resuming needs no state.
+"""Learning-rate schedules: pure functions of the epoch, so that resuming needs no state.
 
 Each is ``(epoch, epochs, *, knobs) -> factor`` on the optimiser's learning rate; ``epoch`` counts
 from 0 and is fractional inside an epoch.

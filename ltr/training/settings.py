@@ -1,4 +1,4 @@
-"""The protocol of a training run, checked before any data is read."""
+"""The settings of a training run, checked before any data is read."""
 
 from dataclasses import dataclass, fields
 
@@ -7,7 +7,7 @@ from ltr.errors import ConfigError
 
 @dataclass(frozen=True)
 class Settings:
-    """What the trainer obeys; ``configs/train.yaml`` says what each key means.
+    """How a run trains; ``configs/train.yaml`` explains each key.
 
     Raises:
         ConfigError: naming every setting that is out of range, in one line.
@@ -33,20 +33,15 @@ class Settings:
     checkpoint_minutes: float
 
     def __post_init__(self) -> None:
-        """Check every field, and say everything at once."""
+        """Check every field, and report all that is wrong at once."""
         wrong: list[str] = []
-        for name, low in _WHOLE.items():
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if name in _OPTIONAL and value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                wrong.append(f"{name}={value}: give a whole number >= {low}")
-        for name, least in _REAL.items():
-            value = getattr(self, name)
-            if name in _OPTIONAL and value is None:
-                continue
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= least:
-                wrong.append(f"{name}={value}: give a number >= {least:g}")
+            kind, word = (int, "whole number") if isinstance(least, int) else (_NUMBER, "number")
+            if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
+                wrong.append(f"{name}={value}: give a {word} >= {least:g}")
         if not isinstance(self.compile, bool):
             wrong.append(f"compile={self.compile}: write true or false")
         if self.clip == 0:
@@ -66,16 +61,13 @@ class Settings:
         return [field.name for field in fields(cls)]
 
 
-_WHOLE = {
-    "seed": 0,
-    "epochs": 0,
-    "batch_size": 1,
-    "list_size": 2,
-    "patience": 1,
-    "threads": 1,
+_NUMBER = (int, float)
+# The least value of each; where it is an int, the setting is a whole number.
+_LEAST: dict[str, int | float] = {
+    "seed": 0, "epochs": 0, "batch_size": 1, "list_size": 2, "patience": 1, "threads": 1,
     "evaluation_items": 1,
-}
-_REAL = {"warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0}
+    "warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0,
+}  # fmt: skip
 _OPTIONAL = {"patience", "threads", "clip"}
 _CHOICES = {
     "select": ("best", "last"),

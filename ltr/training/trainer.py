@@ -1,28 +1,138 @@
 """The training loop: plain PyTorch, resumable at any step to the same weights bit for bit."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from tqdm import tqdm
 
-from ltr.data.batches import ItemTensors, steps_in_epoch, train_batches
+from ltr.data.batches import Batch, ItemTensors, steps_in_epoch, train_batches
+from ltr.errors import TrainingError
+from ltr.losses.batch import counted_lists, mean_over_batch
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
-from ltr.training.evaluation import predict
+from ltr.training.evaluation import predict, score
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.record import Progress, Record, sentence
 from ltr.training.schedules import warm_up
-from ltr.training.step import Stepper
+from ltr.training.settings import Settings
 from ltr.typing import Loss
 
 Schedule = Callable[[float, int], float]
 
+DEFERRED = 50  # steps whose figures wait on a GPU to be read together
+
+
+class Stepper:
+    """Takes training steps; a loss or gradient that is not finite never updates the weights.
+
+    Reading a number from a GPU waits for all its work. So there the figures of the steps stay on
+    the device until ``settle``. From the first bad step on, an optimiser that can skip an update
+    (a fused one) skips all updates, until ``settle`` reads of the bad step and raises. Otherwise
+    ``window`` is 1: every step is read before its update.
+
+    Attributes:
+        window: how many steps may wait for ``settle``.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, settings: Settings
+    ) -> None:
+        self.model, self.loss, self.optimizer, self.settings = model, loss, optimizer, settings
+        self._weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+        device = next(model.parameters()).device
+        self.window = DEFERRED if device.type == "cuda" and can_skip(optimizer) else 1
+        self._figures: list[Tensor] = []
+        self._lists: list[NDArray[np.int64]] = []
+        self._bad = torch.zeros((), dtype=torch.bool, device=device)
+        self._scorer: Callable[..., Tensor] = model
+        if settings.compile:
+            # CUDA graphs launch a small model's many kernels at once; on a CPU this changes nothing
+            self._scorer = torch.compile(model, mode="reduce-overhead", dynamic=False)
+
+    @property
+    def full(self) -> bool:
+        """Whether ``settle`` is due before the next step."""
+        return len(self._figures) >= self.window
+
+    def take(self, batch: Batch) -> None:
+        """Update the weights from ``batch`` once, unless its loss or gradient is not finite."""
+        if self.settings.compile and batch.features.is_cuda:
+            torch.compiler.cudagraph_mark_step_begin()
+        empty = self.settings.empty_lists
+        scores = score(self._scorer, batch, self.settings.precision)
+        values = self.loss(scores, batch.labels, batch.mask)
+        objective = mean_over_batch(values, batch.labels, batch.mask, empty=empty)
+        self.optimizer.zero_grad(set_to_none=True)
+        (objective + self._penalty()).backward()
+        norm = nn.utils.get_total_norm(
+            [p.grad for p in self.model.parameters() if p.grad is not None]
+        )
+        if self.settings.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
+        counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
+        self._lists.append(batch.lists)
+        self._figures.append(torch.stack([objective.detach(), counted, norm]).double())
+        if self.window > 1:
+            self._bad = self._bad | ~(objective.detach().isfinite() & norm.isfinite())
+            self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
+            self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif bool(self._figures[-1].isfinite().all()):
+            self.optimizer.step()
+
+    def settle(
+        self, epoch: int, step: int, qids: NDArray[np.str_]
+    ) -> list[tuple[float, int, float]]:
+        """Read the figures of the steps since the last call, at least one.
+
+        Args:
+            epoch: from 1.
+            step: from 1, of the last step taken.
+            qids: the query id of every list of the data.
+
+        Returns:
+            Of each step: the loss, the number of lists that it is the mean of, the gradient norm.
+
+        Raises:
+            TrainingError: a loss or gradient was not finite; the weights are those before it.
+        """
+        rows, lists = torch.stack(self._figures).tolist(), self._lists
+        self._figures, self._lists = [], []
+        first = step - len(rows) + 1
+        for number, ((loss, _, norm), which) in enumerate(zip(rows, lists, strict=True), first):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                what = "loss" if not math.isfinite(loss) else "gradient"
+                raise TrainingError(
+                    f"epoch {epoch}, step {number}: the {what} is not finite (loss {loss}, "
+                    f"gradient norm {norm}); the weights are those before this step; lists with "
+                    f"query id {', '.join(qids[which])}: lower optimizer.lr, set clip=1, or look "
+                    "at these lists"
+                )
+        return [(loss, int(counted), norm) for loss, counted, norm in rows]
+
+    def _penalty(self) -> Tensor | float:
+        """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
+        l1, l2 = self.settings.l1, self.settings.l2
+        absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
+        return absolute + (l2 / 2 * sum(w.square().sum() for w in self._weights) if l2 else 0.0)
+
+
+def can_skip(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether ``optimizer`` keeps the weights where its ``found_inf`` is set, on its device.
+
+    PyTorch's fused optimisers do; its GradScaler knows them by the same attribute.
+    """
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
 
 class Trainer:
-    """Trains ``model``, which ``record`` keeps."""
+    """Trains a model; ``record`` keeps the weights and the history."""
 
     def __init__(
         self,
@@ -38,10 +148,10 @@ class Trainer:
         self.stepper = Stepper(model, loss, optimizer, record.settings)
 
     def fit(self, data: Mapping[str, ItemTensors]) -> Progress:
-        """Train on ``data["train"]`` from where the record stands, select on ``data["vali"]``.
+        """Train on ``data["train"]`` from the record's progress on, select on ``data["vali"]``.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite; nothing was updated with it.
+            TrainingError: the loss or the gradient is not finite; it updated nothing.
             Interrupted: SIGINT or SIGTERM came; the state is saved in ``last.pt``.
         """
         record, done = self.record, self.record.progress
@@ -49,18 +159,17 @@ class Trainer:
         with record.open() as interruption:
             record.tell_again()
             if not done.history:
-                self._close_epoch(data)  # epoch 0: the untrained model
+                self._close_epoch(data, steps)  # epoch 0: the untrained model
             while not record.over:
                 self._train_epoch(data["train"], steps, interruption)
                 done.epoch, done.step = done.epoch + 1, 0
-                self._close_epoch(data)
+                self._close_epoch(data, steps)
                 self._stop_if_asked(interruption)
         return done
 
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
         done, settings = self.record.progress, self.record.settings
         self.model.train()
-        window = self.stepper.window
         saved = started = time.perf_counter()
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
         with tqdm(total=steps, initial=done.step, desc=title, leave=False, disable=None) as bar:
@@ -78,8 +187,13 @@ class Trainer:
                 done.step += 1
                 due = time.perf_counter() - saved > 60 * settings.checkpoint_minutes > 0
                 asked = interruption.signum is not None
-                if due or asked or done.step == steps or self.stepper.pending >= window:
-                    loss = self._settle(data)
+                if due or asked or self.stepper.full or done.step == steps:
+                    for loss, lists, norm in self.stepper.settle(
+                        done.epoch + 1, done.step, data.qids
+                    ):
+                        done.loss += loss * lists
+                        done.lists += lists
+                        done.grad_norm += norm
                     bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
                 now = time.perf_counter()
                 done.seconds, started = done.seconds + now - started, now
@@ -91,24 +205,14 @@ class Trainer:
                     saved = time.perf_counter()
 
     def _set_rate(self, begin: float, end: float) -> None:
-        """The learning rate of a step; the parts of the epoch done before and after it."""
+        """Set the learning rate of a step from ``begin`` to ``end``, fractions of the epoch."""
         done, settings = self.record.progress, self.record.settings
         factor = self.schedule(done.epoch + begin, settings.epochs)
         factor *= warm_up(done.epoch + end, settings.warmup)
         for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
             group["lr"] = base * factor
 
-    def _settle(self, data: ItemTensors) -> float:
-        """Add what the steps since the last time gave to the sums of the epoch; the last's loss."""
-        done = self.record.progress
-        taken = self.stepper.settle(done.epoch + 1, done.step, data.qids)
-        for loss, lists, grad_norm in taken:
-            done.loss += loss * lists
-            done.lists += lists
-            done.grad_norm += grad_norm
-        return taken[-1].loss
-
-    def _close_epoch(self, data: Mapping[str, ItemTensors]) -> None:
+    def _close_epoch(self, data: Mapping[str, ItemTensors], steps: int) -> None:
         """Evaluate, record, keep the best and the last weights."""
         record, done, settings = self.record, self.record.progress, self.record.settings
         row: dict[str, float] = {"epoch": done.epoch}
@@ -119,7 +223,6 @@ class Trainer:
             scores = predict(self.model, data[split], items=items, precision=precision)
             row |= record.measured(split, data[split], scores)
         if done.epoch:
-            steps = steps_in_epoch(len(data["train"]), settings.batch_size)
             row["lr"] = self.optimizer.param_groups[0]["lr"]
             row["grad_norm"] = done.grad_norm / steps
             row["lists_per_second"] = len(data["train"]) / max(done.seconds, 1e-9)
@@ -147,13 +250,13 @@ class Trainer:
         self.record.save(path, state)
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Take over weights, optimiser, progress and random states.
+        """Restore weights, optimiser, progress and random states from ``last.pt``.
 
         Args:
-            content: of ``last.pt``, as ``load_checkpoint`` gives it.
+            content: as ``load_checkpoint`` returns it.
 
         Raises:
-            CheckpointError: it does not fit.
+            CheckpointError: it does not fit this model or optimiser.
         """
         with fitting(self.record.last):
             self.model.load_state_dict(content["model"])

@@ -1,9 +1,9 @@
 """Boosted trees as models: ``forward(features, mask, ranks=None) -> scores`` like any other.
 
-A tree model is a ``BoostedTrees`` module around the booster of a library (the extra ``gbdt``). It
-is fitted by a ``TreeTrainer``, where an epoch is a round, to an objective of the library or to any
-loss of ``ltr.losses``; its state is the booster in the library's own data format. That holds
-numbers and no code, but the libraries read it in C++ and believe it: see ``ltr.trees.trial``.
+A tree model is a ``BoostedTrees`` module around the booster of a library (the extra ``gbdt``). A
+``TreeTrainer``, for which an epoch is a round, fits it to an objective of the library or to any
+loss of ``ltr.losses``. Its state is the booster in the library's own format, which holds no code,
+but which the libraries' C++ readers trust: see ``ltr.trees.trial``.
 """
 
 from ltr.trees.catboost import CatBoost

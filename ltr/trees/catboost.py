@@ -1,7 +1,7 @@
 """CatBoost: boosted symmetric trees."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,39 +9,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.boosting import Boosting, Importances, Order, items_of, labels_of, single
-from ltr.trees.model import BoostedTrees
-
-_STOPPING = ("od_type", "od_wait", "od_pval", "early_stopping_rounds")
-_CHOOSING = ("use_best_model", "best_model_min_trees")
-_WRITING = (
-    "allow_writing_files", "train_dir", "save_snapshot", "snapshot_file", "snapshot_interval",
-    "logging_level", "metric_period", "verbose", "verbose_eval", "silent", "output_borders",
-    "input_borders",
-)  # fmt: skip
-_CATEGORIES = ("cat_features", "text_features", "embedding_features")
-_NO_CATEGORIES = "a feature is a number here: leave it out"
+from ltr.trees.model import BoostedTrees, Boosting, Importances, Order, single
 
 
 class CatBoost(BoostedTrees):
     """Trees of CatBoost (Prokhorenkova et al., 2018); a knob not described here is CatBoost's.
 
-    Its rounds are done in one go, and looked at afterwards one by one: ``patience`` ends the
-    looking, and saves no time. It does not boost with a loss of ``ltr.losses``: its objectives in
-    Python see parts of lists.
+    CatBoost does all rounds in one call, and they are evaluated one by one afterwards: ``patience``
+    ends the evaluation and saves no time. It does not boost with a loss of ``ltr.losses``, as it
+    gives parts of lists to objectives in Python.
 
     Args:
         width: number of features of an item.
         objective: CatBoost's: ``"YetiRank"`` (Gulin et al., 2011), ``"YetiRankPairwise"``,
             ``"PairLogit"``, or ``"QueryRMSE"``; None is the first.
-        options: other parameters of CatBoost by name, those that have no argument here.
-
-    Raises:
-        ConfigError: CatBoost is not installed, has no such objective, or ``options`` has
-            what cannot be set there.
+        options: other parameters of CatBoost by name.
     """
 
     library = "catboost"
+    error = "CatBoostError"
     title = "CatBoost"
     native = "model.cbm"
     objectives = ("YetiRank", "YetiRankPairwise", "PairLogit", "QueryRMSE")
@@ -50,20 +36,20 @@ class CatBoost(BoostedTrees):
         "per_object_feature_penalties",
     )  # fmt: skip
     reserved: ClassVar = {
-        **dict.fromkeys(_STOPPING, "set patience instead"),
-        **dict.fromkeys(_CHOOSING, "set select instead"),
-        **dict.fromkeys(_WRITING, "leave it out"),
-        **dict.fromkeys(_CATEGORIES, _NO_CATEGORIES),
-        "grow_policy": "only symmetric trees can be cut at the best round: leave it out, or use "
-        "model=lightgbm (grown by leaf) or model=xgboost (by level)",
-        "loss_function": "set model.objective instead",
-        "iterations": "set epochs instead",
-        "random_seed": "set seed instead",
-        "thread_count": "set threads instead",
-        "task_type": "set device instead",
-        "devices": "set device instead",
-        "eval_metric": "set metrics and select_on instead",
-        "custom_metric": "set metrics and select_on instead",
+        "set patience instead": "od_type od_wait od_pval early_stopping_rounds",
+        "set select instead": "use_best_model best_model_min_trees",
+        "leave it out": "allow_writing_files train_dir save_snapshot snapshot_file "
+        "snapshot_interval logging_level metric_period verbose verbose_eval silent output_borders "
+        "input_borders",
+        "a feature is a number here: leave it out": "cat_features text_features embedding_features",
+        "only symmetric trees can be cut at the best round: leave it out, or use model=lightgbm "
+        "(grown by leaf) or model=xgboost (by level)": "grow_policy",
+        "set model.objective instead": "loss_function",
+        "set epochs instead": "iterations",
+        "set seed instead": "random_seed",
+        "set threads instead": "thread_count",
+        "set device instead": "task_type devices",
+        "set metrics and select_on instead": "eval_metric custom_metric",
     }
     takes_losses = False
 
@@ -79,18 +65,13 @@ class CatBoost(BoostedTrees):
         border_count: int = 254,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(width, objective, options)
-        self.params: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "depth": depth,
-            "l2_leaf_reg": l2_leaf_reg,
-            "random_strength": random_strength,
-            "border_count": border_count,
-            **self.options,
-        }
+        super().__init__(
+            width, objective, options, learning_rate=learning_rate, depth=depth,
+            l2_leaf_reg=l2_leaf_reg, random_strength=random_strength, border_count=border_count,
+        )  # fmt: skip
 
     def boost(self, order: Order) -> Boosting:
-        """Begin a fit; see the base class. All rounds are done here."""
+        """Do all rounds of a fit; see the base class."""
         params = self.params | {
             "loss_function": self.own_objective(),
             "iterations": order.rounds,
@@ -103,48 +84,35 @@ class CatBoost(BoostedTrees):
         return _Boosting(self.module, params, order)
 
     def count_leaves(self, booster: Any) -> int:
-        """See the base class."""
         return int(booster.get_tree_leaf_counts().sum())
 
     def importances_in(self, booster: Any) -> Importances:
-        """See the base class; the gain is ``PredictionValuesChange``, of a sum of 100."""
+        """The gain is CatBoost's ``PredictionValuesChange``, which sums to 100."""
         gain = booster.get_feature_importance(type="PredictionValuesChange")
         return Importances(np.asarray(gain, float), np.full(self.width, np.nan))
 
-    def library_error(self) -> type[Exception]:
-        """See the base class."""
-        return self.module.CatBoostError
-
     def load(self, content: bytes) -> Any:
-        """See the base class."""
         booster = self.module.CatBoost()
         booster.load_model(blob=content)
         self.check_width(len(booster.feature_names_))
         return booster
 
     def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
-        """See the base class."""
-        return _raw(booster, items, thread_count=torch.get_num_threads())
-
-
-def _raw(booster: Any, items: NDArray[np.float32], **how: Any) -> NDArray[np.floating]:
-    return booster.predict(items, prediction_type="RawFormulaVal", **how)
+        threads = torch.get_num_threads()
+        return booster.predict(items, prediction_type="RawFormulaVal", thread_count=threads)
 
 
 class _Stop:
-    """Ends CatBoost's fit at the next round when the user asks for it."""
+    """Ends CatBoost's fit at the next round when ``stop`` says so."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
-
-    def after_iteration(self, info: Any) -> bool:
-        return not self._order.stop()
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self.after_iteration = lambda info: not stop()
 
 
 class _Boosting(Boosting):
     def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
         self._booster = module.CatBoost(params)
-        self._items = {split: items_of(data) for split, data in order.data.items()}
+        self._items = {split: data.features.cpu().numpy() for split, data in order.data.items()}
         self._staged: dict[str, Iterator[NDArray[np.floating]]] = {}
         self._now = {
             split: np.zeros(len(items), np.float32) for split, items in self._items.items()
@@ -154,11 +122,11 @@ class _Boosting(Boosting):
             return
         train = order.data["train"]
         pool = module.Pool(
-            self._items["train"], labels_of(train),
+            self._items["train"], train.labels.cpu().numpy(),
             group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=order.threads,
         )  # fmt: skip
         gpu = order.device == "cuda"  # where CatBoost has no callbacks
-        self._booster.fit(pool, callbacks=None if gpu else [_Stop(order)])
+        self._booster.fit(pool, callbacks=None if gpu else [_Stop(order.stop)])
         for split, items in self._items.items():
             self._staged[split] = self._booster.staged_predict(
                 items, prediction_type="RawFormulaVal", thread_count=order.threads

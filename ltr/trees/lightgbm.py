@@ -9,29 +9,17 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.trees.boosting import (
+from ltr.trees.model import (
+    BoostedTrees,
     Boosting,
     Importances,
     Order,
     check_whole_labels,
-    items_of,
-    labels_of,
     single,
 )
-from ltr.trees.model import BoostedTrees
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1023  # 2^1023 is the largest power of two in float64
-_ALIASES = ("application", "app", "objective_type", "loss")
-_OF_FILES = (
-    "data", "valid", "header", "label_column", "weight_column", "group_column", "ignore_column",
-    "two_round", "pre_partition", "precise_float_parser", "parser_config_file",
-)  # fmt: skip
-_OF_OTHERS = (
-    "num_class", "is_unbalance", "scale_pos_weight", "reg_sqrt", "alpha", "fair_c",
-    "poisson_max_delta_step", "tweedie_variance_power", "multi_error_top_k", "auc_mu_weights",
-    "drop_rate", "max_drop", "skip_drop", "xgboost_dart_mode", "uniform_drop", "drop_seed",
-)  # fmt: skip
 
 
 class LightGBM(BoostedTrees):
@@ -41,14 +29,11 @@ class LightGBM(BoostedTrees):
         width: number of features of an item.
         objective: LightGBM's own, used where no loss is chosen: ``"lambdarank"`` (Burges, 2010) or
             ``"rank_xendcg"`` (Bruch et al., 2020); None is the first.
-        options: other parameters of LightGBM by name, those that have no argument here.
-
-    Raises:
-        ConfigError: LightGBM is not installed, has no such objective, or ``options`` has
-            what cannot be set there.
+        options: other parameters of LightGBM by name.
     """
 
     library = "lightgbm"
+    error = "basic.LightGBMError"
     title = "LightGBM"
     native = "model.txt"
     objectives = ("lambdarank", "rank_xendcg")
@@ -57,27 +42,28 @@ class LightGBM(BoostedTrees):
         "cegb_penalty_feature_lazy", "cegb_penalty_feature_coupled",
     )  # fmt: skip
     reserved: ClassVar = {
-        **dict.fromkeys(_ALIASES, "set model.objective instead"),
-        **dict.fromkeys(_OF_FILES, "LightGBM reads no file here: leave it out"),
-        **dict.fromkeys(_OF_OTHERS, "no objective or boosting here uses it: leave it out"),
-        "num_iterations": "set epochs instead",
-        "seed": "set seed instead",
-        "num_threads": "set threads instead",
-        "device_type": "LightGBM is on the CPU here: leave it out",
-        "metric": "set metrics and select_on instead",
-        "eval_at": "set metrics and select_on instead",
-        "first_metric_only": "set metrics and select_on instead",
-        "early_stopping_round": "set patience instead",
-        "early_stopping_min_delta": "set patience instead",
-        "verbosity": "leave it out",
-        "deterministic": "it is true, so that a run can be repeated: leave it out",
-        "force_row_wise": "it is true, so that a run can be repeated: leave it out",
-        "force_col_wise": "it is by row, so that a run can be repeated: leave it out",
-        "feature_pre_filter": "it is false: leave it out",
-        "categorical_feature": "features are transformed and missing ones filled before trees see "
-        "them, which mixes categories: give a column of 0 and 1 for each category in the data",
-        "label_gain": "the gain is 2^label - 1, for another one boost with a loss",
-        "boosting": "the best round is kept, so that its trees must not change later: leave it out",
+        "set model.objective instead": "application app objective_type loss",
+        "set epochs instead": "num_iterations",
+        "set seed instead": "seed",
+        "set threads instead": "num_threads",
+        "set metrics and select_on instead": "metric eval_at first_metric_only",
+        "set patience instead": "early_stopping_round early_stopping_min_delta",
+        "leave it out": "verbosity",
+        "LightGBM reads no file here: leave it out": "data valid header label_column weight_column "
+        "group_column ignore_column two_round pre_partition precise_float_parser "
+        "parser_config_file",
+        "no objective or boosting here uses it: leave it out": "num_class is_unbalance "
+        "scale_pos_weight reg_sqrt alpha fair_c poisson_max_delta_step tweedie_variance_power "
+        "multi_error_top_k auc_mu_weights drop_rate max_drop skip_drop xgboost_dart_mode "
+        "uniform_drop drop_seed",
+        "LightGBM is on the CPU here: leave it out": "device_type",
+        "it is true, so that a run can be repeated: leave it out": "deterministic force_row_wise",
+        "it is by row, so that a run can be repeated: leave it out": "force_col_wise",
+        "it is false: leave it out": "feature_pre_filter",
+        "features are transformed and missing ones filled before trees see them, which mixes "
+        "categories: give a column of 0 and 1 for each category in the data": "categorical_feature",
+        "the gain is 2^label - 1, for another one boost with a loss": "label_gain",
+        "the best round is kept, so that its trees must not change later: leave it out": "boosting",
     }
 
     def __init__(
@@ -98,56 +84,42 @@ class LightGBM(BoostedTrees):
         lambdarank_truncation_level: int = 30,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(width, objective, options)
-        self.params: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "num_leaves": num_leaves,
-            "max_depth": max_depth,
-            "min_data_in_leaf": min_data_in_leaf,
-            "min_sum_hessian_in_leaf": min_sum_hessian_in_leaf,
-            "lambda_l1": lambda_l1,
-            "lambda_l2": lambda_l2,
-            "feature_fraction": feature_fraction,
-            "bagging_fraction": bagging_fraction,
-            "bagging_freq": int(bagging_fraction < 1),
-            "max_bin": max_bin,
-            "lambdarank_truncation_level": lambdarank_truncation_level,
-            **self.options,
-        }
+        super().__init__(
+            width, objective, options, learning_rate=learning_rate, num_leaves=num_leaves,
+            max_depth=max_depth, min_data_in_leaf=min_data_in_leaf,
+            min_sum_hessian_in_leaf=min_sum_hessian_in_leaf, lambda_l1=lambda_l1,
+            lambda_l2=lambda_l2, feature_fraction=feature_fraction,
+            bagging_fraction=bagging_fraction, bagging_freq=int(bagging_fraction < 1),
+            max_bin=max_bin, lambdarank_truncation_level=lambdarank_truncation_level,
+        )  # fmt: skip
 
     def boost(self, order: Order) -> Boosting:
-        """Begin a fit; see the base class. On the CPU: LightGBM as it is installed has no other."""
+        """Begin a fit, on the CPU: LightGBM is installed without any other device."""
         params = self.params | {
             "objective": "none",
             "metric": "none",
             "seed": order.seed,
             "num_threads": order.threads,
             "deterministic": True,
-            "force_row_wise": True,  # which way is faster would be measured, and might change
+            "force_row_wise": True,  # else LightGBM measures which is faster
             "feature_pre_filter": False,
             "verbosity": -1,
         }
         if order.derivatives is None:
-            what = f"LightGBM's {self.own_objective()}"
-            check_whole_labels(
-                order.data["train"],
-                what,
-                most=_MOST,
-                instead="boost with a loss, such as loss=ranknet",
-            )
-            longest = int(order.data["train"].lengths.max())
+            what, train = f"LightGBM's {self.own_objective()}", order.data["train"]
+            instead = "boost with a loss, such as loss=ranknet"
+            check_whole_labels(train, what, most=_MOST, instead=instead)
+            longest = int(train.lengths.max())
             if longest > LONGEST:
                 raise DataError(
                     f"{what} takes lists of at most {LONGEST:,} items, train has one of "
                     f"{longest:,}: boost with a loss, such as loss=lambdarank, or use model=xgboost"
                 )
-            highest = int(labels_of(order.data["train"]).max())
-            params |= {"objective": self.own_objective()}
-            params |= {"label_gain": [2.0**grade - 1 for grade in range(highest + 2)]}
+            gains = [2.0**grade - 1 for grade in range(int(train.labels.max()) + 2)]
+            params |= {"objective": self.own_objective(), "label_gain": gains}
         return _Boosting(self.module, params, order)
 
     def count_leaves(self, booster: Any) -> int:
-        """See the base class."""
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
 
     def importances_in(self, booster: Any) -> Importances:
@@ -155,18 +127,12 @@ class LightGBM(BoostedTrees):
         gain, splits = (booster.feature_importance(kind) for kind in ("gain", "split"))
         return Importances(gain.astype(float), splits.astype(float))
 
-    def library_error(self) -> type[Exception]:
-        """See the base class."""
-        return self.module.basic.LightGBMError
-
     def load(self, content: bytes) -> Any:
-        """See the base class."""
         booster = self.module.Booster(model_str=content.decode())
         self.check_width(booster.num_feature())
         return booster
 
     def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
-        """See the base class."""
         return booster.predict(items, raw_score=True, num_threads=torch.get_num_threads())
 
 
@@ -175,7 +141,11 @@ class _Boosting(Boosting):
         def lists(split: str, **more: Any) -> Any:
             data = order.data[split]
             return module.Dataset(
-                items_of(data), labels_of(data), group=data.lengths, params=dict(params), **more
+                data.features.cpu().numpy(),
+                data.labels.cpu().numpy(),
+                group=data.lengths,
+                params=dict(params),
+                **more,
             )
 
         train = lists("train")
@@ -186,11 +156,8 @@ class _Boosting(Boosting):
             self._booster.add_valid(lists(split, reference=train), split)
 
     def round(self) -> None:
-        if self._derivatives is None:
-            self._booster.update()
-        else:
-            derivatives = self._derivatives
-            self._booster.update(fobj=lambda scores, _: derivatives(scores))
+        derivatives = self._derivatives
+        self._booster.update(fobj=None if derivatives is None else lambda s, _: derivatives(s))
 
     def scores(self, split: str) -> NDArray[np.float32]:
         # LightGBM shows the scores it keeps to a function of metrics, split after split.

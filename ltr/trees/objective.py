@@ -1,4 +1,4 @@
-"""Any loss of the registry as the objective of boosted trees."""
+"""Any loss of ``ltr.losses`` as the objective of boosted trees."""
 
 import numpy as np
 import torch
@@ -11,25 +11,25 @@ from ltr.training.evaluation import padded_batches
 from ltr.typing import Loss
 
 _STEP = 1.0  # how far the scores move for the curvature, in units of the scores
-_PAIRS = 240  # of items in a batch, for an item that the batch may have
-_LEAST = 1.0  # curvature in units of the gradient: no leaf asks for a step of more than 1 / this
+_PAIRS = 240  # pairs in a batch at most, for each item it may have
+_LEAST = 1.0  # curvature in units of the gradient: no leaf takes a step larger than 1 / this
 
 
 class LossObjective:
-    """Gradient and curvature of a loss, item by item, as a boosting library takes them.
+    """Gradient and curvature of a loss for every item, as a boosting library takes them.
 
-    The objective is the sum over lists of the loss, every list the same, L(s). With g(s) its
-    gradient by autograd, the curvature of item i is
+    The objective L(s) is the sum of the loss over lists, with equal weights. With g(s) its gradient
+    by autograd, the curvature of item i is
 
         h_i = max(|g_i(s + v) - g_i(s)|, |g_i(s)|), v_j = +1 or -1 at random, anew every round,
 
     and a library gives a leaf the value -sum g / (sum h + its regularisation). The difference is
     H v, H the matrix of second derivatives on the way from s to s + v. Its mean over v is at least
-    |H_ii|, the diagonal, as that of v_i (H v)_i is H_ii: a bound that is positive for losses that
-    are not convex (NeuralNDCG) and needs first derivatives only, as the losses have. Newton's own
-    H_ii would be negative there, and 0 for a hinge. A step of 1 sees what a boosted score will
-    move by, beyond the kinks where items are tied, as trees tie many. The second part is a floor:
-    no leaf asks for a step of more than 1 before regularisation.
+    |H_ii|, as the mean of v_i (H v)_i is H_ii: a bound that is positive for losses that are not
+    convex (NeuralNDCG) and needs first derivatives only. Newton's H_ii would be negative there, and
+    0 for a hinge. A step of 1 is as large as that of a boosted score, and leaves the kinks where
+    items are tied, as trees tie many. The second part is a floor: no leaf takes a step larger than
+    1 before regularisation.
 
     Both are multiplied by ``unit``, 1 / mean of h at the first call, so that the libraries' limits
     on the curvature in a leaf count items, whatever the unit of the loss. A loss that is flat where
@@ -38,27 +38,22 @@ class LossObjective:
     Attributes:
         value: mean over lists of the loss at the scores of the last call.
         lists: how many lists count.
-        unit: what gradient and curvature were multiplied by; 0 before the first call.
+        unit: the factor on gradient and curvature; 0 before the first call.
     """
 
     def __init__(
-        self,
-        loss: Loss,
-        data: ItemTensors,
-        *,
-        empty: str = "keep",
-        items: int = 32768,
+        self, loss: Loss, data: ItemTensors, *, empty: str = "keep", items: int = 32768,
         seed: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Prepare the lists of ``data``, whole.
 
         Args:
             loss: a function of ``ltr.losses`` with its knobs bound.
             data: the lists of train.
             empty: ``keep`` or ``skip``, whether lists with no relevant item count.
-            items: bounds the padded items of a batch, and 240 times as many their pairs, which
-                most losses keep several numbers of; it changes memory, and values only of a loss
-                that draws.
+            items: bounds the padded items of a batch, and 240 times as many its pairs, for each of
+                which most losses keep several numbers. It changes memory, and values only of a
+                loss that draws.
             seed: of v.
         """
         self._loss, self._qids, self._items = loss, data.qids, len(data.labels)

@@ -1,12 +1,11 @@
-"""A booster from elsewhere is tried out in a process of its own before this one reads it.
+"""Try out a booster from elsewhere in a child process before this process reads it.
 
-The libraries read their files in C++ and believe them: a crafted one crashes the process, or never
-returns. In the child it does that to nobody. The child runs with the user's rights: it keeps a
-crash away, not code that a flaw of the library would let such a file run.
+The libraries' C++ readers trust their files: a crafted one crashes the process, or never returns.
+In the child that harms nobody. The child has the user's rights: it contains a crash, but not code
+that a flaw of the library would let such a file run.
 
-The child runs this file, with a library, a number of features and seconds of CPU; the booster comes
-on stdin. It imports the library alone, no PyTorch and nothing of this project: a fraction of a
-second.
+The child runs this file with a library, a number of features and seconds of CPU as arguments, and
+reads the booster on stdin. It imports the library alone, which takes a fraction of a second.
 """
 
 import hashlib
@@ -22,17 +21,17 @@ from typing import Any
 
 CPU_SECONDS = 20  # for the first megabyte; a sound booster of that size takes a fraction of one
 _WALL_SECONDS = 1800  # however busy the machine is
-# What a library would import if it is there; CatBoost needs its own.
+# Optional imports of the libraries; CatBoost needs its own.
 _NOT_NEEDED = ("dask", "distributed", "matplotlib", "pandas", "pyarrow", "sklearn", "torch")
-_SPARE = 1 << 30  # bytes of memory beside what the library itself takes
-_TIMES = 40  # and so many times the booster's own
+_SPARE = 1 << 30  # bytes of memory beside the library itself
+_TIMES = 40  # and so many times the size of the booster
 _TRIES, _SECONDS_OF_TRIES = 40, 0.3
 
-_known: set[bytes] = set()  # digests of what this process grew, or tried out before
+_known: set[bytes] = set()  # digests of the boosters that this process grew or tried out
 
 
 def know(content: bytes) -> None:
-    """``content`` is a booster that this process grew itself."""
+    """Mark the booster ``content`` as known to be sound."""
     _known.add(hashlib.sha256(content).digest())
 
 
@@ -40,23 +39,18 @@ def try_out(content: bytes, library: str, width: int) -> None:
     """Have a child process read ``content`` and score some items of ``width`` features with it.
 
     Raises:
-        CheckpointError: it crashes, does not end, takes too much memory, or is refused.
+        CheckpointError: it crashes, does not end, needs too much memory, or is refused.
     """
     if not content or hashlib.sha256(content).digest() in _known:
         return
     seconds = CPU_SECONDS + len(content) // 1_000_000
-    # -P: or the folder of this file, in which files are named as the libraries, comes first
+    # -P: else the folder of this file, with files named as the libraries, comes first in sys.path
     command = [sys.executable, "-P", __file__, library, str(width), str(seconds)]
     try:
         done = subprocess.run(
-            command,
-            input=content,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            timeout=_WALL_SECONDS,
-            check=False,
-        )
+            command, input=content, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=_WALL_SECONDS,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise _refusal(library, "do not end") from error
     if done.returncode < 0:
@@ -77,7 +71,7 @@ def _refusal(library: str, what: str) -> Exception:
 
 
 def child(library: str, width: int, seconds: int) -> None:
-    """Use the booster in every way that ``ltr.trees`` does; die of what it does wrong."""
+    """Use the booster in every way that ``ltr.trees`` does; a fault ends this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if library != "catboost":
         sys.modules.update(dict.fromkeys(_NOT_NEEDED))  # type: ignore[arg-type]
@@ -90,14 +84,14 @@ def child(library: str, width: int, seconds: int) -> None:
     sizes = np.array([0, 1e-6, 1e-3, 0.1, 1, 1, 1, 10, 1e3, 1e6, 1e30])
     items = (rng.normal(size=(20, len(sizes), width)) * sizes[:, None]).astype(np.float32)
     started, tries = time.process_time(), 0
-    # What is written beside its place shows late, or not at all: the more tries the likelier.
+    # A write out of bounds may show late: more tries find more of them.
     while tries < _TRIES and (tries < 2 or time.process_time() - started < _SECONDS_OF_TRIES):
         globals()[f"_use_{library}"](module, content, items.reshape(-1, width))
         tries += 1
 
 
 def _limit(size: int, seconds: int) -> None:
-    """From here on: so much memory and CPU, then this process dies."""
+    """Limit the memory and CPU of this process from here on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     end = int(used.ru_utime + used.ru_stime) + seconds + 1
     resource.setrlimit(resource.RLIMIT_CPU, (end, end))

@@ -8,8 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.boosting import Boosting, Importances, Order, check_whole_labels, items_of, labels_of
-from ltr.trees.model import BoostedTrees
+from ltr.trees.model import (
+    BoostedTrees,
+    Boosting,
+    Importances,
+    Order,
+    check_whole_labels,
+)
 
 
 class XGBoost(BoostedTrees):
@@ -19,38 +24,32 @@ class XGBoost(BoostedTrees):
         width: number of features of an item.
         objective: XGBoost's own, used where no loss is chosen: ``"rank:ndcg"`` (LambdaMART) or
             ``"rank:pairwise"``; None is the first.
-        options: other parameters of XGBoost by name, those that have no argument here.
-
-    Raises:
-        ConfigError: XGBoost is not installed, has no such objective, or ``options`` has
-            what cannot be set there.
+        options: other parameters of XGBoost by name.
     """
 
     library = "xgboost"
+    error = "core.XGBoostError"
     title = "XGBoost"
     native = "model.ubj"
     objectives = ("rank:ndcg", "rank:pairwise")
     per_feature = ("monotone_constraints",)
     reserved: ClassVar = {
-        "seed": "set seed instead",
-        "random_state": "set seed instead",
-        "nthread": "set threads instead",
-        "n_jobs": "set threads instead",
-        "device": "set device instead",
-        "eta": "set model.learning_rate instead",
-        "min_split_loss": "set model.gamma instead",
-        "alpha": "set model.reg_alpha instead",
-        "lambda": "set model.reg_lambda instead",
-        "eval_metric": "set metrics and select_on instead",
-        "disable_default_eval_metric": "set metrics and select_on instead",
-        "validate_parameters": "options are checked here: leave it out",
-        "process_type": "trees are always grown anew: leave it out",
-        "updater": "it is that of hist: leave it out",
-        "multi_strategy": "an item has one score: leave it out",
-        "verbosity": "leave it out",
-        "tree_method": "it is hist: leave it out",
-        "base_score": "it is 0: leave it out",
-        "booster": "the best round is kept, so that its trees must not change later: leave it out",
+        "set seed instead": "seed random_state",
+        "set threads instead": "nthread n_jobs",
+        "set device instead": "device",
+        "set model.learning_rate instead": "eta",
+        "set model.gamma instead": "min_split_loss",
+        "set model.reg_alpha instead": "alpha",
+        "set model.reg_lambda instead": "lambda",
+        "set metrics and select_on instead": "eval_metric disable_default_eval_metric",
+        "options are checked here: leave it out": "validate_parameters",
+        "trees are always grown anew: leave it out": "process_type",
+        "it is that of hist: leave it out": "updater",
+        "an item has one score: leave it out": "multi_strategy",
+        "leave it out": "verbosity",
+        "it is hist: leave it out": "tree_method",
+        "it is 0: leave it out": "base_score",
+        "the best round is kept, so that its trees must not change later: leave it out": "booster",
     }
 
     def __init__(
@@ -72,28 +71,19 @@ class XGBoost(BoostedTrees):
         lambdarank_num_pair_per_sample: int = 32,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(width, objective, options)
-        self.params: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "max_depth": max_depth,
-            "max_leaves": max_leaves,
-            "min_child_weight": min_child_weight,
-            "reg_alpha": reg_alpha,
-            "reg_lambda": reg_lambda,
-            "gamma": gamma,
-            "colsample_bytree": colsample_bytree,
-            "subsample": subsample,
-            "max_bin": max_bin,
-            **{name: _as_text(value) for name, value in self.options.items()},
-        }
+        super().__init__(
+            width, objective, options, learning_rate=learning_rate, max_depth=max_depth,
+            max_leaves=max_leaves, min_child_weight=min_child_weight, reg_alpha=reg_alpha,
+            reg_lambda=reg_lambda, gamma=gamma, colsample_bytree=colsample_bytree,
+            subsample=subsample, max_bin=max_bin,
+        )  # fmt: skip
         self.pairs: dict[str, Any] = {
             "lambdarank_pair_method": lambdarank_pair_method,
             "lambdarank_num_pair_per_sample": lambdarank_num_pair_per_sample,
         }
 
     def boost(self, order: Order) -> Boosting:
-        """Begin a fit; see the base class."""
-        params = self.params | {
+        params = {name: _as_text(value) for name, value in self.params.items()} | {
             "tree_method": "hist",
             "base_score": 0.0,
             "disable_default_eval_metric": True,
@@ -105,33 +95,24 @@ class XGBoost(BoostedTrees):
         if order.derivatives is None:
             objective = self.own_objective()
             if objective == "rank:ndcg":
-                check_whole_labels(
-                    order.data["train"],
-                    "XGBoost's rank:ndcg",
-                    most=31,
-                    instead="set model.objective=rank:pairwise, or boost with a loss, such as "
-                    "loss=lambdarank",
-                )
+                instead = "set model.objective=rank:pairwise, or boost with a loss, such as "
+                instead += "loss=lambdarank"
+                train = order.data["train"]
+                check_whole_labels(train, "XGBoost's rank:ndcg", most=31, instead=instead)
             params |= self.pairs | {"objective": objective}
         return _Boosting(self.module, params, order)
 
     def count_leaves(self, booster: Any) -> int:
-        """See the base class."""
         return sum(tree.count("leaf=") for tree in booster.get_dump())
 
     def importances_in(self, booster: Any) -> Importances:
-        """See the base class; the gain is the sum over splits of what each lowers the objective."""
+        """Gain and splits; the gain sums how much each split lowers the objective."""
         names = [f"f{i}" for i in range(self.width)]  # XGBoost's own; it leaves out unused ones
         found = (booster.get_score(importance_type=kind) for kind in ("total_gain", "weight"))
         gain, splits = (np.array([each.get(n, 0.0) for n in names], float) for each in found)
         return Importances(gain, splits)
 
-    def library_error(self) -> type[Exception]:
-        """See the base class."""
-        return self.module.core.XGBoostError
-
     def load(self, content: bytes) -> Any:
-        """See the base class."""
         booster = self.module.Booster({"verbosity": 0})
         booster.load_model(bytearray(content))
         booster.set_param({"device": "cpu"})
@@ -139,13 +120,12 @@ class XGBoost(BoostedTrees):
         return booster
 
     def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
-        """See the base class."""
         booster.set_param({"nthread": torch.get_num_threads()})
         return booster.inplace_predict(items, predict_type="margin")
 
 
 def _as_text(value: Any) -> Any:
-    """A list as XGBoost reads it; anything else as it is.
+    """A list as XGBoost reads it; any other value unchanged.
 
     >>> _as_text([1, 0]), _as_text([[0, 1], [2]]), _as_text([1]), _as_text(0.5)
     ('(1,0)', '[[0, 1], [2]]', '(1)', 0.5)
@@ -158,9 +138,9 @@ def _as_text(value: Any) -> Any:
 
 
 def _parameters(config: Any) -> Iterator[str]:
-    """The names of single values in what XGBoost says of its configuration.
+    """The names of single values in XGBoost's configuration.
 
-    They stand in mappings called ``..._param``; that of the learner's model is found from the data.
+    They are in mappings called ``..._param``; XGBoost finds ``learner_model_param`` from the data.
     """
     for key, value in config.items() if isinstance(config, dict) else ():
         if key.endswith("_param") and key != "learner_model_param":
@@ -175,7 +155,11 @@ class _Boosting(Boosting):
         def lists(split: str, kind: Any, **more: Any) -> Any:
             data = order.data[split]
             return kind(
-                items_of(data), labels_of(data), group=data.lengths, nthread=order.threads, **more
+                data.features.cpu().numpy(),
+                data.labels.cpu().numpy(),
+                group=data.lengths,
+                nthread=order.threads,
+                **more,
             )
 
         train = lists("train", module.QuantileDMatrix, max_bin=params["max_bin"])
@@ -185,14 +169,9 @@ class _Boosting(Boosting):
         self._derivatives = order.derivatives
 
     def round(self) -> None:
-        train = self._lists["train"]
-        if self._derivatives is None:
-            self._booster.update(train, self.trees)
-        else:
-            derivatives = self._derivatives
-            self._booster.update(
-                train, self.trees, fobj=lambda scores, _: derivatives(scores.astype(np.float64))
-            )
+        derivatives = self._derivatives
+        fobj = None if derivatives is None else lambda s, _: derivatives(s.astype(np.float64))
+        self._booster.update(self._lists["train"], self.trees, fobj=fobj)
 
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._booster.predict(self._lists[split], output_margin=True)
