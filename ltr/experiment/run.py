@@ -181,7 +181,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "fold": experiment.dataset.fold,
             "data": {split: _description(part) for split, part in lists.items()},
             "features": experiment.dataset.width,
-            "parameters": _parameters(model),
+            "parameters": parameters_of(model),
             "wall_seconds": done.wall_seconds,
             "device": describe_device(device),
             "device_type": device.type,
@@ -222,7 +222,7 @@ def _description(lists: Lists) -> dict[str, Any]:
     }
 
 
-def _parameters(model: nn.Module) -> int:
+def parameters_of(model: nn.Module) -> int:
     """The number of fitted values: of trees, those in their leaves."""
     if isinstance(model, BoostedTrees):
         return model.leaves
@@ -234,7 +234,7 @@ def _introduction(
 ) -> str:
     sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
     fold = f" fold {experiment.dataset.fold}" if experiment.dataset.fold is not None else ""
-    size, objective = f"{_parameters(model):,} parameters", choices.get("loss", "loss")
+    size, objective = f"{parameters_of(model):,} parameters", choices.get("loss", "loss")
     if isinstance(model, BoostedTrees):
         size = f"boosted trees, {model.title} {model.version}"
         if experiment.loss is None:
