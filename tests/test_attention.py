@@ -41,6 +41,7 @@ def test_packed_and_padded_attention_agree(heads: int, grad: bool) -> None:
         torch.testing.assert_close(*slopes, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2])
 def test_gradient_of_packed_attention_with_dropout(heads: int) -> None:
     packed, _, values = lists()

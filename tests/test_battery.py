@@ -17,6 +17,8 @@ from ltr.losses import (
     ranknet_loss,
 )
 
+pytestmark = pytest.mark.slow
+
 Plant = Callable[[pytest.MonkeyPatch], Callable[..., Tensor]]
 
 BY_NAME = {prop.__name__: prop for prop in PROPERTIES}

@@ -24,6 +24,8 @@ from ltr.benchmark.comparison import (
 from ltr.benchmark.worker import Case, Worker, peak_of
 from ltr.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 PLAN = Plan(repeats=3, seconds=5, long=5)
 FAULTY = Case("list, 1 lists", {"size": 1}, ("ours",), {"value": 0.5})

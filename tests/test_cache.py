@@ -232,6 +232,7 @@ def test_a_damaged_entry_is_built_again(tmp_path, caplog, how) -> None:
     assert_built(cached_lists(tmp_path, "k", never, width=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["features", "labels", "offsets", "qids", "meta"])
 def test_no_flipped_bit_is_used(tmp_path, caplog, monkeypatch, name) -> None:
     monkeypatch.setattr(checksums, "BLOCK_BYTES", 100)
@@ -351,6 +352,7 @@ def finished(process: subprocess.Popen) -> str:
     return output.strip()
 
 
+@pytest.mark.slow
 def test_two_processes_build_one_entry(tmp_path) -> None:
     cache_dir = tmp_path / "cache"
     processes = [writer(cache_dir, "k", 0.02) for _ in range(3)]
@@ -359,6 +361,7 @@ def test_two_processes_build_one_entry(tmp_path) -> None:
     assert len(entries(cache_dir)) == 1
 
 
+@pytest.mark.slow
 def test_killed_writers_leave_a_usable_cache(tmp_path) -> None:
     cache_dir = tmp_path / "cache"
     rng = random.Random(0)

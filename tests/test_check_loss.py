@@ -122,6 +122,7 @@ def test_the_metric_is_compared(stranger, capsys, monkeypatch) -> None:
     assert " 1 fail," in out  # for it is NDCG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -154,6 +155,7 @@ def test_a_mistake_is_one_line(stranger, capsys, monkeypatch, arguments, message
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["check_loss.py", "list_losses.py"])
 def test_help_imports_no_torch(script, tmp_path) -> None:
     code = (

@@ -173,6 +173,7 @@ def test_every_random_state_comes_back() -> None:
     assert draw() == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["model", "transform", "progress", "optimizer", "random"])
 @pytest.mark.parametrize("kind", ["network", "lightgbm"])
 def test_what_does_not_fit_is_one_line(tiny, tmp_path, part, kind) -> None:

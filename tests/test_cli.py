@@ -20,6 +20,8 @@ from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.predict import predict_kept
 from ltr.experiment.run import run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

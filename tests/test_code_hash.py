@@ -78,6 +78,7 @@ def test_a_text_that_is_no_python_counts() -> None:
     assert code_hash(["def"]) != code_hash(["def "])
 
 
+@pytest.mark.slow
 def test_every_number_in_the_code_of_runs_counts() -> None:
     """The whole code, reworded and one file merged into another; then with one constant changed."""
     texts = {path: path.read_text() for path in _code_files(trees=True)}

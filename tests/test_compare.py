@@ -143,6 +143,7 @@ def test_the_report_says_all_that_it_should(tmp_path) -> None:
         assert part in text, part
 
 
+@pytest.mark.slow
 def test_a_system_of_two_versions_of_the_code_is_named(tmp_path) -> None:
     sweep(tmp_path)
     assert "NOTE" not in said(tmp_path)
@@ -153,6 +154,7 @@ def test_a_system_of_two_versions_of_the_code_is_named(tmp_path) -> None:
     assert "commit cccccccccccc, dddddddddddd" in text
 
 
+@pytest.mark.slow
 def test_metric_baseline_and_seed_are_as_asked(tmp_path) -> None:
     sweep(tmp_path)
     for seed in (1, 2, 3):
@@ -165,6 +167,7 @@ def test_metric_baseline_and_seed_are_as_asked(tmp_path) -> None:
     assert said(tmp_path) == said(tmp_path)
 
 
+@pytest.mark.slow
 def test_systems_are_named_by_what_differs(tmp_path) -> None:
     keep(tmp_path / "a", typed=("epochs=0",), config={"epochs": 0})
     keep(tmp_path / "b")
@@ -197,6 +200,7 @@ def test_unfinished_runs_are_named(tmp_path) -> None:
     assert f"not finished, left out: {tmp_path / 'cut'}" in said(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_written(tmp_path) -> None:
     folder = tmp_path / "verdicts"
     text = said(sweep(tmp_path / "s"), f"write={folder}", "published=0.5")
@@ -284,6 +288,7 @@ def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
     assert message.startswith("baseline=loss is 2 systems")
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path) -> None:
     sweep(tmp_path)
     done = processes.run("scripts/compare.py", ".", "samples=500", cwd=tmp_path)
@@ -295,6 +300,7 @@ def test_the_command(tmp_path) -> None:
     assert len(wrong.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_help_is_quick() -> None:
     code = (
         "import runpy, sys\n"
@@ -307,6 +313,7 @@ def test_help_is_quick() -> None:
     assert "heavy: []" in got.stdout
 
 
+@pytest.mark.slow
 def test_real_runs_without_torch(tiny, tmp_path) -> None:
     for seed, epochs in ((1, 3), (2, 3), (1, 0), (2, 0)):
         folder = tmp_path / f"seed{seed}-epochs{epochs}"

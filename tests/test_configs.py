@@ -23,6 +23,7 @@ def choices(group: str) -> list[str]:
 TREES = ["lightgbm", "stumps", "xgboost"]  # CatBoost boosts with none of these losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", choices("loss"))
 @pytest.mark.parametrize("model", [m for m in choices("model") if m != "catboost"])
 def test_every_loss_trains_every_model(loss, model, letor_folder, tmp_path) -> None:
@@ -40,6 +41,7 @@ def test_every_loss_trains_every_model(loss, model, letor_folder, tmp_path) -> N
     assert 0 <= got["test_ndcg@5"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -54,11 +56,13 @@ def test_every_optimizer_schedule_and_transform_trains(change, tiny, tmp_path) -
     assert 0 <= got["test_ndcg@5"] <= 1
 
 
+@pytest.mark.slow
 def test_the_default_data_trains(tmp_path) -> None:
     cfg = compose("dataset.queries=9", f"cache_dir={tmp_path}/cache", "epochs=1", "batch_size=4")
     assert 0 <= run(cfg, tmp_path, {})["test_ndcg@5"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", choices("dataset"))
 def test_every_dataset_is_built(dataset) -> None:
     extra = ["dataset.folder=mine"] if dataset == "letor" else []
@@ -68,6 +72,7 @@ def test_every_dataset_is_built(dataset) -> None:
     build(cfg)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_is_built_and_starts_with_its_command(experiment) -> None:
     build(compose(f"experiment={experiment}"))

@@ -20,6 +20,7 @@ def section(title: str) -> str:
     return TEXT.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", SHORT)
 def test_what_is_typed_trains(title: str, tmp_path: Path) -> None:
     own = section(title)

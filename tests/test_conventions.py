@@ -65,6 +65,7 @@ def test_a_metric_that_a_convention_lacks_is_refused_before_data_is_read() -> No
         build(compose("metrics=[ndcg@5,err@5]", "metrics_as=sklearn"))
 
 
+@pytest.mark.slow
 def test_a_run_stores_its_convention_and_others_can_be_asked_for(
     tiny: list[str], tmp_path: Path
 ) -> None:

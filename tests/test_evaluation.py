@@ -37,6 +37,7 @@ def evaluated(names: list[str], convention: Convention) -> dict[str, np.ndarray]
     return together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", ["file", "averaged"])
 def test_all_metrics_together_are_each_by_itself(ties: str) -> None:
     names = [f"{name}{k}" for name in METRICS for k in ("", "@1", "@3", "@10")]

@@ -15,6 +15,8 @@ from ltr.experiment.parts import make_dataset
 from ltr.experiment.run import run
 from ltr.metrics import ndcg
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = [
     "model=mlp",
     "model.hidden_sizes=[16]",

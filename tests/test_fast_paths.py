@@ -45,6 +45,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(module, "kernels_apply", lambda scores: False)
 
 
+@pytest.mark.slow
 @cases
 @pytest.mark.parametrize("scale", [1.0, 50.0])
 def test_both_paths_agree(
@@ -67,6 +68,7 @@ ALL = [(name, {}) for name in losses.__all__ if name != "mean_over_batch"]
 SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"normalise": True})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "knobs"),
     [*ALL, *((n, k) for n, several in CASES.items() for k in several[1:]), *SWITCHES],
@@ -114,6 +116,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_plain_path_compiles_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     done = subprocess.run(
@@ -129,6 +132,7 @@ def test_kernels_take_what_is_on_the_cpu() -> None:
     assert not kernels_apply(torch.zeros(1, 1, device="meta"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ranknet_loss", "lambdarank_loss", "approx_ndcg_loss"])
 def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_lists(2, torch.float32, size=300)

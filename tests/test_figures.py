@@ -188,6 +188,7 @@ def test_the_number_of_draws_is_what_was_asked_for() -> None:
         torch.testing.assert_close(counts.sum(), torch.tensor(5.0 * n).double())
 
 
+@pytest.mark.slow
 def test_all_figures_are_written_and_the_same_at_every_run(tmp_path) -> None:
     less = ["rank_distribution.n_samples=2000", "dpi=50"]
     text = draw(*less, f"output={tmp_path / 'one'}")
@@ -216,6 +217,7 @@ def test_the_csv_has_what_is_drawn(tmp_path) -> None:
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "figure2.csv"), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -247,6 +249,7 @@ def test_a_mistake_is_named_with_its_remedy(override, message, tmp_path, monkeyp
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_help_names_every_figure_without_importing_torch_or_matplotlib() -> None:
     code = (
         "import runpy, sys\n"
@@ -264,6 +267,7 @@ def test_help_names_every_figure_without_importing_torch_or_matplotlib() -> None
         assert f"\n{name}:" in got.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_name_on_the_command_line_is_one_line(tmp_path) -> None:
     got = processes.run("scripts/figures.py", "only=figure3", f"output={tmp_path / 'out'}")
     assert got.returncode == 2

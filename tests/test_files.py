@@ -272,6 +272,7 @@ def test_silent_when_not_on_a_terminal(tmp_path, capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @real_data
 def test_mq2008(tmp_path) -> None:
     rows = lists = empty = 0
@@ -298,6 +299,7 @@ def test_mq2008(tmp_path) -> None:
     assert (rows, lists, empty) == (15211, 784, 220)
 
 
+@pytest.mark.slow
 @real_data
 def test_web_sample(tmp_path) -> None:
     data = LetorFiles(

@@ -111,6 +111,7 @@ def test_what_is_behind_an_error_tells_whether_the_disk_is_full() -> None:
     assert not is_full(OutputError("cannot be written"))
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_printed_is_one_line() -> None:
     code = "from ltr.console.ending import ending\nwith ending(): print('x')"
     with open("/dev/full", "w") as full:  # noqa: PTH123
@@ -124,6 +125,7 @@ def test_output_that_cannot_be_printed_is_one_line() -> None:
     )
 
 
+@pytest.mark.slow
 def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny, tmp_path) -> None:
     """Files may have 30 kB: nothing but the checkpoint of a larger model is larger."""
 

@@ -17,6 +17,7 @@ from ltr.tables.runs import plan
 from ltr.tables.spec import only
 
 
+@pytest.mark.slow
 def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
     spec = only(runs_of("ranknet_report"), ["bce"])
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
@@ -29,6 +30,7 @@ def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
     assert len({folder(), *(folder(*more) for more in changed)}) == 5
 
 
+@pytest.mark.slow
 def test_the_code_of_trees_counts_in_runs_of_trees_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_a_config_of_this_project_alone_is_hashed_as_ever() -> None:
     assert known() == known("monitor=vali") == known("monitor=[vali,vali]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "file", "counts"),
     [
@@ -93,6 +96,7 @@ def test_the_users_own_code_counts_wherever_it_is_named(mine: Path) -> None:
     assert set(identities.own_code(config)) == {"mine_alone.log", "mine_many.b"}
 
 
+@pytest.mark.slow
 def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert identities.tree_library(compose("model=lightgbm")) == {"lightgbm": version("lightgbm")}
     assert identities.tree_library(compose("model=mlp")) == {}

@@ -29,6 +29,7 @@ print(round(ltr.metrics.ndcg(scores, labels, mask, k=1).item(), 6))
 """
 
 
+@pytest.mark.slow
 def test_losses_and_metrics_need_torch_and_numpy_alone() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALONE],

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FUNCTION = "def triple(x):\n    return 3 * x\n"
 BEGIN = """
@@ -75,14 +77,17 @@ def run(folder: Path, code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_damaged_machine_code_is_made_again(tmp_path: Path) -> None:
     run(tmp_path, DAMAGED)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_gone_on_without(tmp_path: Path) -> None:
     run(tmp_path, FULL)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_is_gone_on_without(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     run(tmp_path, NO_FOLDER)

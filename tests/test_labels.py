@@ -55,6 +55,7 @@ def no(*overrides: str) -> str:
 TEN = [[0, 10, 3], [7, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["rmse", "neuralerr"])
 def test_grades_come_from_train_and_are_kept(loss, tmp_path: Path) -> None:
     given = folder(tmp_path, train=TEN, vali=TEN, test=TEN)
@@ -99,6 +100,7 @@ def test_who_says_the_number_is_obeyed(tmp_path: Path) -> None:
         assert compose(f"dataset={name}").convention.levels == levels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("split", "loss"), [("vali", "rmse"), ("test", "ordinal"), ("test", "neuralerr")]
 )
@@ -125,6 +127,7 @@ def test_boosted_trees_are_checked_as_well(tmp_path: Path) -> None:
 REAL = [[0.2, 0.8], [0.1, 0.3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["map", "mrr", "precision@5", "recall@5"])
 def test_a_metric_that_finds_nothing_relevant_stops(metric, tmp_path: Path) -> None:
     given = folder(tmp_path, train=REAL, vali=REAL, test=[[0.1, 0.5]])
@@ -145,6 +148,7 @@ def test_labels_that_are_all_zero_say_nothing(tmp_path: Path) -> None:
     assert "be left out" in no(*given, "loss=listnet", "convention.empty=skip")
 
 
+@pytest.mark.slow
 def test_evaluations_are_checked_in_the_same_way(tmp_path: Path) -> None:
     given = folder(tmp_path)
     out = tmp_path / "run"

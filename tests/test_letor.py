@@ -285,6 +285,7 @@ class Dropping:
         return 1 << 40, "memory"
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(letor_blocks, "CHUNK_BYTES", 1 << 16)
     monkeypatch.setattr(letor_blocks, "_keep_freed_memory", lambda: None)
@@ -330,6 +331,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path) -> None:
     assert str(error.value) == changed
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(texts(), st.booleans(), st.integers(1, 200))
 def test_round_trip(tmp_path_factory, sample, fixed, chunk) -> None:

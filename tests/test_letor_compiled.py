@@ -75,6 +75,7 @@ def test_a_label_that_is_not_read_is_text_all_the_same() -> None:
     assert compiled(b"yes qid:0 1:0.0\n", Rules(labelled=False)) is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(texts(), RULES)
 def test_compiled_path_equals_plain_path(sample, rules) -> None:
@@ -83,6 +84,7 @@ def test_compiled_path_equals_plain_path(sample, rules) -> None:
         assert_same(fast, plain)
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(corrupted(), RULES)
 def test_compiled_path_equals_plain_path_on_corrupted_text(text, rules) -> None:

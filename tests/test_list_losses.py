@@ -81,6 +81,7 @@ def test_no_such_loss_is_one_line(capsys, monkeypatch) -> None:
     assert err.endswith("(did you mean neuralndcg?)\n")
 
 
+@pytest.mark.slow
 def test_the_table_needs_no_torch(tmp_path: Path) -> None:
     code = "from ltr.experiment.loss_commands import all_losses; import sys; all_losses(); "
     code += "assert 'torch' not in sys.modules"

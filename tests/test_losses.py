@@ -86,6 +86,7 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
     assert knobs == defaults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prop", PROPERTIES, ids=lambda prop: prop.__name__)
 @battery
 def test_battery(loss: partial[Tensor], prop: Property) -> None:

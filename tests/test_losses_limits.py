@@ -52,6 +52,7 @@ SHARP: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", [True, False], ids=["padding", "no padding"])
 @pytest.mark.parametrize("k", [None, 1, 2, 3, 4, 5, 6, 7, 8, 9, 99])
 @pytest.mark.parametrize("loss", SHARP)

@@ -97,6 +97,7 @@ CASES = {f"{name} k={k}": (partial(loss, k=k), partial(formula, k=k))
          for name, (loss, formula) in WITH_K.items() for k in (None, 5)} | WITHOUT_K  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("case", CASES)
 def test_loss_is_its_formula(case: str, size: int) -> None:

@@ -154,6 +154,7 @@ def test_averaged_ties_are_the_mean_over_all_orders(name: str, convention: Conve
         np.testing.assert_allclose(found, expected(name, k, averaged, data), atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(METRICS) - {"err"}))
 def test_averaged_ties_of_long_lists_stay_exact(name: str) -> None:
     """500 items all tied: the mean of 4,000 drawn orders lies within four standard errors."""

@@ -278,6 +278,7 @@ def test_a_convention_checks_its_values(knob: str, value: object, message: str) 
         Convention(**{knob: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_convention_checks_the_types_of_its_values() -> None:
     """In a process of its own, where no test tool checks them first."""
     wrong = [
@@ -297,6 +298,7 @@ def test_a_convention_checks_the_types_of_its_values() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
 
 
+@pytest.mark.slow
 def test_a_config_can_be_checked_without_torch() -> None:
     code = (
         "import sys; from ltr.metrics import Convention, parse_metric; parse_metric('ndcg@5'); "

@@ -137,6 +137,7 @@ def test_a_list_of_several_hundred_items_is_the_plain_formula(temperature: float
         torch.testing.assert_close(-gradient / ideal, slopes, atol=1e-11, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_lists(5, torch.float32, size=240)
     one = value_and_gradient(neural_ndcg_loss, *data)
@@ -178,6 +179,7 @@ for size in (50, 6000):
 """
 
 
+@pytest.mark.slow
 def test_a_long_list_needs_no_square_of_its_length() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LONG], capture_output=True, text=True, check=True, timeout=120

@@ -13,6 +13,8 @@ from conftest import compose
 from ltr.experiment.evaluate import chosen_conventions
 from ltr.metrics import Convention, mean_over_lists, parse_metric
 
+pytestmark = pytest.mark.slow
+
 CUTOFFS = (1, 3, 5, 10)
 
 

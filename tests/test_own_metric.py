@@ -51,6 +51,7 @@ def evaluated(folder: Path, *overrides: str) -> str:
     return evaluate_kept(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
 
 
+@pytest.mark.slow
 def test_the_lines_of_contributing_train_and_evaluate(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert results["select_on"] == "my_metrics.hits@5"
@@ -74,6 +75,7 @@ def test_what_it_computes(my_metrics: Path) -> None:
     assert parse_metric("my_metrics.hits")(scores, labels, mask).tolist() == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_names_no_metric_that_the_user_has_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

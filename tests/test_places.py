@@ -25,6 +25,7 @@ def _threads():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
     first = compose(*tiny, "loss=listnet", "epochs=1", "threads=1")
     run(first, tmp_path, {})

@@ -19,6 +19,7 @@ def parsed(override: str) -> object:
     return OverridesParser.create().parse_override(override).value()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_signs_in_a_path(name: str) -> None:
     assert parsed(f"resume={quoted(name)}") == name

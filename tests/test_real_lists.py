@@ -12,6 +12,8 @@ from ltr.experiment.build import build
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
 
+pytestmark = pytest.mark.slow
+
 pytestmark = real_data
 
 

@@ -98,6 +98,7 @@ def test_split_again_changes_nothing_or_says_how(tmp_path: Path) -> None:
     assert split_train(folder, vali_share=0.25, seed=1) == facts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(5))
 def test_a_killed_split_is_made_again(tmp_path: Path, steps: int) -> None:
     """Killed before each rename: of train to original, of the two new files, of the record."""

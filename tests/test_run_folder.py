@@ -88,6 +88,7 @@ def test_a_sweep_tests_a_run_again_whose_results_are_damaged(name, tmp_path, cap
     assert f"{name} is damaged" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_tested_again_from_its_checkpoint(tiny, tmp_path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -173,6 +173,7 @@ def test_keys_go_over_every_name_and_queries_are_written(
     assert alone.endswith(Convention(levels=3).describe())
 
 
+@pytest.mark.slow
 def test_batches_and_the_order_of_the_file_change_nothing(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -223,6 +224,7 @@ def command(*args: str) -> "subprocess.CompletedProcess[str]":
     return processes.run("scripts/evaluate.py", *args)
 
 
+@pytest.mark.slow
 def test_the_command_takes_names_with_and_without_brackets(files: tuple[Path, Path]) -> None:
     scores, data = files
     got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=map")
@@ -237,6 +239,7 @@ DATA = Path(os.environ.get("LTR_DATA_DIR", ""))
 OFFICIAL = DATA.parent / "reference" / "letor4_eval"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "LTR_DATA_DIR" not in os.environ or not OFFICIAL.is_dir() or not (DATA / "MQ2008").is_dir(),
     reason="LTR_DATA_DIR does not name MQ2008 with the official evaluation beside it",

@@ -22,6 +22,7 @@ from ltr.search.trial import Report
 small = small_search
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     small: list[str],
     letor_folder: Path,
@@ -63,6 +64,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     assert len(rows(tmp_path)) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "overrides"),
     [
@@ -110,11 +112,13 @@ def test_a_database_cannot_set_what_is_not_searched(override: str, tmp_path: Pat
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_garbled_test_file_is_not_looked_at(small: list[str], letor_folder: Path) -> None:
     (letor_folder / "mine" / "test.txt").write_bytes(b"\x00 no lists \xff")
     assert searched(*small, "trials=2", "epochs=1")
 
 
+@pytest.mark.slow
 def test_the_first_trial_is_the_config_even_outside_the_space(
     small: list[str], tmp_path: Path
 ) -> None:
@@ -127,6 +131,7 @@ def test_the_first_trial_is_the_config_even_outside_the_space(
     assert trial.user_attrs["overrides"] == []
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_and_another_does_not(
     small: list[str], tmp_path: Path
 ) -> None:
@@ -144,6 +149,7 @@ def test_the_same_seed_draws_the_same_and_another_does_not(
     assert other[1] != one[1]
 
 
+@pytest.mark.slow
 def test_bad_trials_are_pruned_and_say_when(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +202,7 @@ def test_trainings_of_several_lengths_do_not_report_over_each_other(small: list[
     assert len(study.trials[0].intermediate_values) == 2 * 12
 
 
+@pytest.mark.slow
 def test_failed_trials_are_recorded_and_the_search_goes_on(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +217,7 @@ def test_failed_trials_are_recorded_and_the_search_goes_on(
     assert f", {len(failed)} failed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_where_every_trial_fails_the_reason_is_said(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +230,7 @@ def test_where_every_trial_fails_the_reason_is_said(
     assert not (tmp_path / "experiment").exists()
 
 
+@pytest.mark.slow
 def test_the_value_is_the_mean_over_seeds(small: list[str], tmp_path: Path) -> None:
     assert searched(*small, "trials=1", "seeds=1,2")
     places = [tmp_path / f"out/search/mine/trials/0000/seed{seed}" for seed in (1, 2)]
@@ -248,6 +257,7 @@ def test_dry_run_prints_the_space_and_the_first_config(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @real_data
 def test_real_folds_are_searched_together(tmp_path: Path) -> None:
     assert searched(

@@ -27,6 +27,7 @@ from ltr.training.interruption import Interrupted
 small = small_search
 
 
+@pytest.mark.slow
 def test_another_search_is_not_continued_by_mistake(
     small: list[str], letor_folder: Path, tmp_path: Path
 ) -> None:
@@ -48,6 +49,7 @@ def test_another_search_is_not_continued_by_mistake(
     assert "vali changed since the search in" in refused(*small, "epochs=1")
 
 
+@pytest.mark.slow
 def test_changed_code_is_told(
     small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +60,7 @@ def test_changed_code_is_told(
     assert "note: the code changed since" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) -> None:
     found = tmp_path / "experiment/found.yaml"
     found.parent.mkdir()
@@ -84,6 +87,7 @@ def stop_at_epoch_2(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Report, "__call__", stop)
 
 
+@pytest.mark.slow
 def test_stopped_by_the_user_it_says_so_and_goes_on(
     small: list[str],
     tmp_path: Path,
@@ -103,6 +107,7 @@ def test_stopped_by_the_user_it_says_so_and_goes_on(
     assert not any(map(kills, study_of(*small).trials))  # as often as the user likes
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     small: list[str],
     tmp_path: Path,
@@ -133,6 +138,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     assert list(done.intermediate_values) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     small: list[str],
     tmp_path: Path,
@@ -181,6 +187,7 @@ main("search")
 """
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -241,6 +248,7 @@ def test_two_workers_and_another_command_share_the_trials(
     assert (tmp_path / "experiment/found.yaml").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "why"),
     [

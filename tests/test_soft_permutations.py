@@ -119,6 +119,7 @@ def test_rank_distribution_of_long_lists_has_the_same_gradient() -> None:
     torch.testing.assert_close(found.sum(-2), mask.double())
 
 
+@pytest.mark.slow
 def test_rank_distribution_is_near_the_sampled_one_and_exact_for_two_items() -> None:
     scores = torch.tensor([[0.5, 0.1, -0.3, 0.4, 1.2]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True, True, True], [True, False, False, True, False]])

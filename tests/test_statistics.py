@@ -144,6 +144,7 @@ def test_equivalence_without_an_error(difference, error, want) -> None:
     assert equivalence_p(difference, error, 9, margin=0.1) == want
 
 
+@pytest.mark.slow
 def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
     systems = noisy(shift=0.02) | {"c": noisy(shift=0.01, seed=0)["a"]}
     pairs = compare_systems(systems, samples=1000)

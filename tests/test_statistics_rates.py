@@ -85,6 +85,7 @@ def verdicts(
         yield [pair.word for pair in compare_systems(systems_of(values, folds), samples=400)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_randomisation_test_rejects_at_its_level(tied) -> None:
     rng = np.random.default_rng(int(tied))
@@ -106,6 +107,7 @@ def test_one_pair_is_seldom_called_different() -> None:
     assert at_least(ALPHA, tries) <= wrong / tries <= at_most(ALPHA, tries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "seed_sd"), [(2, 0.02), (2, 0.1), (3, 0.0), (3, 0.1), (5, 0.05)])
 def test_seeds_are_seldom_taken_for_a_difference(seeds, seed_sd) -> None:
     tries = 250
@@ -126,6 +128,7 @@ def test_one_seed_in_every_fold_is_never_called_better_or_worse() -> None:
     assert words.count(DIFFER) / tries > 0.15  # the models do, where nothing else does
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "common"), [(2, 0.05), (3, 0.02), (3, 0.05), (3, 0.0)])
 def test_what_a_seed_adds_in_every_fold_is_seldom_taken_for_a_difference(seeds, common) -> None:
     tries = 250
@@ -134,6 +137,7 @@ def test_what_a_seed_adds_in_every_fold_is_seldom_taken_for_a_difference(seeds, 
     assert wrong / tries <= at_most(ALPHA, tries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_any_wrong_word_among_many_pairs_is_rare(seeds) -> None:
     tries = 200
@@ -144,6 +148,7 @@ def test_any_wrong_word_among_many_pairs_is_rare(seeds) -> None:
     assert wrong / tries <= at_most(ALPHA, tries)
 
 
+@pytest.mark.slow
 def test_equivalence_is_seldom_claimed_at_the_margins_edge() -> None:
     rng = np.random.default_rng(5)
     tries, margin, claimed = 500, 0.02, 0
@@ -163,6 +168,7 @@ def test_another_seed_is_never_called_better_or_worse() -> None:
         assert {pair.word for pair in compare_seeds(own, samples=200)} <= {EQUIVALENT, UNDECIDED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "seed_sd"), [(1, 0.0), (2, 0.05), (3, 0.05), (5, 0.02)])
 def test_interval_covers_the_truth(seeds, seed_sd) -> None:
     """On the very grid that ``ndcg_like`` makes: the truth is the mean of many such."""
@@ -177,6 +183,7 @@ def test_interval_covers_the_truth(seeds, seed_sd) -> None:
     assert covered / tries >= at_least(1 - ALPHA - 0.015, tries)  # a percentile interval, n = 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [2, 3])
 @pytest.mark.parametrize("training", [0.0, 0.5, 3.0, 30.0])
 def test_interval_of_few_seeds_covers_whatever_dominates(seeds, training) -> None:
@@ -210,6 +217,7 @@ def test_effect_interval_covers_the_truth() -> None:
     assert at_least(1 - ALPHA - 0.015, tries) <= covered <= at_most(1 - ALPHA + 0.015, tries)
 
 
+@pytest.mark.slow
 def test_a_difference_that_the_set_resolves_is_found_as_often_as_said() -> None:
     rng = np.random.default_rng(9)
     tries, queries, found = 300, 100, 0

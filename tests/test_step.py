@@ -43,6 +43,7 @@ def kept_model(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
     return kept
 
 
+@pytest.mark.slow
 def test_reading_late_changes_nothing(tiny, tmp_path, request) -> None:
     args = (*tiny, "loss=listnet", "model.dropout=0.3", "clip=0.5")
     train(tmp_path / "plain", *args)
@@ -51,6 +52,7 @@ def test_reading_late_changes_nothing(tiny, tmp_path, request) -> None:
     assert_same_run(tmp_path / "plain", tmp_path / "late")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 @pytest.mark.parametrize("at", [6, 7, 10])  # steps of the second epoch: 1, 2, 5
 def test_read_late_a_bad_loss_still_changes_no_weight(
@@ -83,6 +85,7 @@ def history(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "history.csv").drop(columns=TIMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "transformer"])
 def test_compiled_and_in_fixed_shapes_a_run_is_the_same(tiny, tmp_path, monkeypatch, model) -> None:
     seen: list[Any] = []

@@ -35,6 +35,7 @@ def program(text: str) -> subprocess.CompletedProcess[str]:
     return python("-c", textwrap.dedent(head) + textwrap.dedent(text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_stopped_cleanly_before_its_first_import_is_done(command, tmp_path):
     for first in ("omegaconf", "argparse", "dataclasses"):
@@ -44,11 +45,13 @@ def test_every_command_is_stopped_cleanly_before_its_first_import_is_done(comman
     assert (got.returncode, got.stdout, got.stderr) == (143, "", "")
 
 
+@pytest.mark.slow
 def test_where_nothing_is_under_way_it_ends_at_once_and_what_was_printed_is_there() -> None:
     got = program("print('printed')\nstop()\nprint('not reached')")
     assert (got.returncode, got.stdout, got.stderr) == (143, "printed\n", "")
 
 
+@pytest.mark.slow
 def test_what_is_under_way_is_undone(tmp_path) -> None:
     got = program(
         f"""
@@ -66,6 +69,7 @@ def test_what_is_under_way_is_undone(tmp_path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_stop_within_an_import_waits_for_its_end(tmp_path) -> None:
     (tmp_path / "takes_long.py").write_text(
         "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nwhole = True\n"

@@ -55,6 +55,7 @@ def test_results_of_other_code_or_data_are_moved_aside(tmp_path: Path) -> None:
     assert take_up(tmp_path, "b" * 64) is Standing.DONE
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path) -> None:
     command = ["-m", *tiny, "loss=listnet", "threads=1", "epochs=60", "seed=1,2"]
     command += [f"output_dir={tmp_path}/cut"]
@@ -97,6 +98,7 @@ def test_a_run_that_was_resumed_as_another_is_taken_for_none(tmp_path: Path) -> 
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt"}
 
 
+@pytest.mark.slow
 def test_a_sweep_does_its_run_anew_where_it_was_resumed_with_other_settings(
     tiny: list[str], tmp_path: Path
 ) -> None:

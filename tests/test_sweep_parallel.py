@@ -27,6 +27,7 @@ def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Pat
     assert Path(folder).parent == tmp_path / name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("hydra_plugins") is None or find_spec("hydra_plugins.hydra_joblib_launcher") is None,
     reason="needs the extra [parallel]",

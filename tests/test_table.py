@@ -33,6 +33,7 @@ def runs_of(name: str) -> Table:
     return spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tables())
 def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
     spec = read_table(name)
@@ -69,6 +70,7 @@ def test_published_numbers_stand_under_metrics_of_the_table() -> None:
                     assert all(0 < value < 1 for value in numbers.values())
 
 
+@pytest.mark.slow
 def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
     first = run(*small)
     assert first.returncode == 0, first.stderr
@@ -115,12 +117,14 @@ def test_mistakes_end_with_the_remedy(arguments: list[str], message: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_2() -> None:
     done = run("letor4_mq2008")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("error: letor4_mq2008: write KEY=VALUE")
 
 
+@pytest.mark.slow
 def test_dry_run_names_the_commands_and_runs_nothing(small: list[str], tmp_path: Path) -> None:
     done = run(*small, "dry_run=true")
     assert "python train.py dataset=letor model=mlp 'model.hidden_sizes=[4]'" in done.stdout

@@ -61,6 +61,7 @@ def test_data_that_are_here_are_counted(tmp_path: Path) -> None:
     assert shape.known
 
 
+@pytest.mark.slow
 def test_lists_of_nobody_are_not_guessed(tmp_path: Path) -> None:
     (run,) = absent("letor", tmp_path, "dataset.folder=nothing")
     with pytest.raises(DataError, match="nothing: no such folder"):
@@ -79,6 +80,7 @@ def test_drawn_lists_have_the_shape() -> None:
     assert set(drawn_lists(counted, 50, 3).lengths) == {3, 700}
 
 
+@pytest.mark.slow
 def test_what_is_finished_counts_for_its_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_what_is_finished_counts_for_its_row(
     assert "with 1 at a time" in estimate(runs[-1:], workers=2, threads=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["XGBoost", "boosted"])
 def test_trees_are_measured_too(row: str, tmp_path: Path) -> None:
     pytest.importorskip("xgboost")
@@ -122,6 +125,7 @@ def test_trees_are_measured_too(row: str, tmp_path: Path) -> None:
     assert "patience 5" in text
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_table_3_needs_no_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

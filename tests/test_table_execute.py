@@ -17,6 +17,8 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.tables.runs import Run, execute, plan
 from ltr.tables.spec import only
 
+pytestmark = pytest.mark.slow
+
 PARALLEL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 

@@ -209,6 +209,7 @@ def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None
     assert dict(facts(TABLE, runs, [], None, {}, "bad"))["incomplete"] == "part has 1 of 2 seeds"
 
 
+@pytest.mark.slow
 def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
     once = [one for one in ROWS if one.run.seed == 1]
     judged = judge(once, "paper", "ndcg@5", folds=[None], baseline="bad", margin=0.005)

@@ -70,6 +70,7 @@ def evil() -> Report:
     return Report("evil", EVIL, EVIL, ((EVIL, EVIL),), (block,))
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_loads_nothing(table: Made) -> None:
     text = (table.folder / "table.html").read_text()
     found = Checked(text)
@@ -163,6 +164,7 @@ def test_names_are_escaped_in_latex(evil: Report) -> None:
     assert body.count("{") == body.count("}")
 
 
+@pytest.mark.slow
 def test_latex_leaves_no_row_short(table: Made) -> None:
     text = (table.folder / "table.tex").read_text()
     for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.DOTALL):

@@ -13,6 +13,7 @@ from ltr.tables.spec import StatisticsTable, read_table
 from ltr.tables.table import make_table
 
 
+@pytest.mark.slow
 def test_any_data_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_data(tmp_path)
     order = table_of(["table=neuralndcg_table2", *data, f"output_dir={tmp_path}/out"])
@@ -30,6 +31,7 @@ def test_any_data_set_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_data_that_are_not_here_are_named_with_the_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
     monkeypatch.setattr(ltr.experiment.parts, "bind", bind)
 
 
+@pytest.mark.slow
 def test_it_learns_and_keeps_what_it_says(tiny, tmp_path) -> None:
     out = tmp_path / "run"
     got = train(out, *tiny, "loss=listnet", "epochs=15", "optimizer.lr=0.01")
@@ -97,6 +98,7 @@ def test_it_learns_and_keeps_what_it_says(tiny, tmp_path) -> None:
     assert not list(out.glob(".*part"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 4, 5, 8, 15])  # first, inside, and last steps of epochs of five
 def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
     tiny, tmp_path, monkeypatch, at
@@ -119,6 +121,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draws",
     [
@@ -144,6 +147,7 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch, d
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp_path) -> None:
     args = (*tiny, "loss=listnet", "schedule=constant")
     train(tmp_path / "long", *args, "epochs=5")
@@ -159,6 +163,7 @@ def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp
     assert_same_run(tmp_path / "long", tmp_path / "short")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_before_the_update(
     tiny, tmp_path, monkeypatch, bad
@@ -188,6 +193,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(
     assert all(torch.isfinite(w).all() for w in kept["model"].state_dict().values())
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_stops_too(tiny, tmp_path, monkeypatch) -> None:
     def spoil(value):
         return value + (value - value.detach()).sqrt()  # adds 0, but its slope is infinite
@@ -197,6 +203,7 @@ def test_a_gradient_that_is_not_finite_stops_too(tiny, tmp_path, monkeypatch) ->
         train(tmp_path / "run", *tiny, "loss=listnet")
 
 
+@pytest.mark.slow
 def test_untrained_last_and_patience(tiny, tmp_path) -> None:
     train(tmp_path / "untrained", *tiny, "epochs=0")
     results = json.loads((tmp_path / "untrained" / "results.json").read_text())
@@ -208,6 +215,7 @@ def test_untrained_last_and_patience(tiny, tmp_path) -> None:
     assert json.loads((tmp_path / "stop" / "results.json").read_text())["epochs"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -259,6 +267,7 @@ def test_predictions_are_in_the_order_of_the_items() -> None:
         np.testing.assert_allclose(got[rows], alone[0].detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_split_is_scored_once_for_its_metrics_and_its_scores(tiny, tmp_path, monkeypatch) -> None:
     scored = []
 
@@ -282,6 +291,7 @@ def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
         predict(model, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["metrics=ndcg@5", "monitor=train"])
 def test_one_of_a_list_needs_no_brackets(tiny, tmp_path, key) -> None:
     train(tmp_path / "run", *tiny, "epochs=0", key)

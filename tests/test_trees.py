@@ -27,6 +27,7 @@ def data(letor_folder: Path) -> list[str]:
     return reading(letor_folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LIBRARIES)
 def test_it_learns_and_is_applied_like_any_model(model, data, tmp_path, letor_folder) -> None:
     needed(model)
@@ -63,6 +64,7 @@ def test_it_learns_and_is_applied_like_any_model(model, data, tmp_path, letor_fo
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["lightgbm", "xgboost", "catboost"])
 def test_the_same_seed_gives_the_same_trees_whatever_vali_and_test_are(
     model, data, tmp_path, letor_folder
@@ -76,6 +78,7 @@ def test_the_same_seed_gives_the_same_trees_whatever_vali_and_test_are(
     np.testing.assert_array_equal(scores_of(tmp_path / "one"), scores_of(tmp_path / "two"))
 
 
+@pytest.mark.slow
 def test_seeds_draw(data, tmp_path) -> None:
     args = (*data, "model=lightgbm", "epochs=5", "model.bagging_fraction=0.5", "select=last")
     kept = {}
@@ -86,6 +89,7 @@ def test_seeds_draw(data, tmp_path) -> None:
     assert not np.array_equal(kept["a"], kept["c"])
 
 
+@pytest.mark.slow
 def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> None:
     assert compose("model=lightgbm").get("loss") is None
     assert compose("model=lightgbm", "loss=neuralndcg").loss._target_.endswith("neural_ndcg_loss")
@@ -106,6 +110,7 @@ def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> No
     assert "with neuralndcg on letor" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "objective"),
     [
@@ -125,6 +130,7 @@ def test_other_objectives_of_the_libraries(model, objective, data, tmp_path) -> 
     assert not np.allclose(scores_of(tmp_path / "own"), scores_of(tmp_path / "other"))
 
 
+@pytest.mark.slow
 def test_stumps_have_one_split_and_boost_rankboost(data, tmp_path) -> None:
     got = train(tmp_path / "run", *data, "model=stumps", "epochs=20", "select=last")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -134,6 +140,7 @@ def test_stumps_have_one_split_and_boost_rankboost(data, tmp_path) -> None:
     assert history.loss.iloc[-1] < history.loss.iloc[1] * 0.8
 
 
+@pytest.mark.slow
 def test_constant_columns_and_lists_of_nothing_relevant_do_no_harm(tmp_path) -> None:
     for seed, split in enumerate(("train", "vali", "test")):
         lists = make_lists([5, 1, 6], seed=seed, empty=(0, 1, 2) if split == "train" else ())
@@ -154,6 +161,7 @@ def test_every_tree_model_is_one_and_scores_0_before_it_is_fitted() -> None:
     assert model(torch.full((1, 2, 3), torch.nan), mask).tolist() == [[0.0, 0.0]]
 
 
+@pytest.mark.slow
 @real_data
 def test_real_lists_are_learned(tmp_path) -> None:
     folder = os.environ["LTR_DATA_DIR"]

@@ -29,6 +29,7 @@ def data(letor_folder: Path) -> list[str]:
     return reading(letor_folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"not trees", b"tree\nversion=v4\n", b"\x00" * 64])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_booster_that_is_damaged_is_refused(library, content) -> None:
@@ -40,6 +41,7 @@ def test_a_booster_that_is_damaged_is_refused(library, content) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
     train(tmp_path / "run", *data, "model=lightgbm", "epochs=1", "select=last")
     path = tmp_path / "run" / "last.pt"
@@ -57,6 +59,7 @@ def test_trees_of_other_features_are_refused() -> None:
         LightGBM(6).take(boosting.content(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LIBRARIES)
 def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
     needed(model)
@@ -114,6 +117,7 @@ def read(library: str, path: Path):
     return module.CatBoost().load_model(str(path))
 
 
+@pytest.mark.slow
 def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     assert LightGBM(3).importances().gain.tolist() == [0, 0, 0]
     out = tmp_path / "network"
@@ -134,6 +138,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
             importances_of(tmp_path / "none", wrong)
 
 
+@pytest.mark.slow
 def test_the_command_needs_torch_for_work_only(data, tmp_path) -> None:
     script = str(ROOT / "scripts" / "importances.py")
     code = (
@@ -166,6 +171,7 @@ def crafted(path: Path, booster: bytes) -> None:
     save_checkpoint(path, load_checkpoint(path) | {"model": {"_extra_state": state}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("child", "message"),
     [("0", r"process of their own they end it by signal"), ("-99999999", r"signal|refused")],
@@ -185,6 +191,7 @@ def test_crafted_trees_harm_a_process_of_their_own(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_only_trees_from_elsewhere_are_tried_out(data, tmp_path, monkeypatch) -> None:
     text = grown(tmp_path, data)
     commands = []
@@ -206,6 +213,7 @@ def test_only_trees_from_elsewhere_are_tried_out(data, tmp_path, monkeypatch) ->
     assert len(commands) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_sound_trees_come_through(library) -> None:
     needed(library)

@@ -13,6 +13,7 @@ from ltr.training.evaluation import padded_batches
 from ltr.trees import LightGBM, LossObjective, XGBoost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", loss_names())
 @pytest.mark.parametrize("kind", [LightGBM, XGBoost])
 def test_every_loss_as_objective_lowers_itself_on_train(kind, loss) -> None:
@@ -31,6 +32,7 @@ def test_every_loss_as_objective_lowers_itself_on_train(kind, loss) -> None:
     assert order.derivatives.value < before - 0.02 * abs(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", loss_names())
 def test_the_gradient_is_autograd_s_of_the_sum_over_lists(loss) -> None:
     lists = make_lists([12, 1, 7, 20, 9], empty=(2,))

@@ -32,6 +32,7 @@ def mistake(*overrides: str) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -70,6 +71,7 @@ def test_mistakes_of_other_libraries() -> None:
     assert "set epochs instead" in mistake("model=catboost", "+model.options.iterations=5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "option"),
     [
@@ -103,6 +105,7 @@ def test_no_loss_is_named_where_there_is_none(monkeypatch) -> None:
     assert re.fullmatch(r"out/[0-9_-]+_mq2008-lightgbm-seed1_[0-9a-f]{4}", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "option", "remedy"),
     [
@@ -169,6 +172,7 @@ def test_a_value_of_the_wrong_type_is_one_line(model) -> None:
     assert message.startswith(f"{KINDS[model].title}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "option"),
     [
@@ -194,6 +198,7 @@ def test_options_of_each_feature_reach_the_library(model, option, data, tmp_path
         assert used[0] < 0.05 * used.sum()
 
 
+@pytest.mark.slow
 def test_a_list_of_another_number_of_features_is_one_line(data, tmp_path) -> None:
     for model in ("lightgbm", "xgboost"):
         needed(model)

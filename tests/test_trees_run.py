@@ -37,6 +37,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr("ltr.trees.fit.check_finite", stop_then_check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [[], ["loss=listmle"]])
 def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss) -> None:
     args = (*data, "model=lightgbm", "epochs=8", *loss, "model.bagging_fraction=0.7")
@@ -59,6 +60,7 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
     pd.testing.assert_frame_equal(*histories)
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_changes_nothing_and_more_rounds_go_on(data, tmp_path) -> None:
     args = (*data, "model=lightgbm", "select=last")
     train(tmp_path / "short", *args, "epochs=3")
@@ -70,6 +72,7 @@ def test_resuming_a_finished_run_changes_nothing_and_more_rounds_go_on(data, tmp
     assert booster_of(tmp_path / "short/last.pt") == booster_of(tmp_path / "long/last.pt")
 
 
+@pytest.mark.slow
 def test_patience_and_no_round_at_all(data, tmp_path) -> None:
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
     results = json.loads((tmp_path / "none" / "results.json").read_text())
@@ -100,6 +103,7 @@ def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
         assert means(found, convention) == means(expected, convention)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
     data, tmp_path, monkeypatch, caplog
 ) -> None:
@@ -136,6 +140,7 @@ def break_in_round(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(LossObjective, "__call__", broken)
 
 
+@pytest.mark.slow
 def test_a_round_that_breaks_down_leaves_those_before_it(data, tmp_path, monkeypatch) -> None:
     args = (*data, "model=lightgbm", "loss=ranknet")
     train(tmp_path / "five", *args, "epochs=5")
@@ -150,6 +155,7 @@ def test_a_round_that_breaks_down_leaves_those_before_it(data, tmp_path, monkeyp
         np.testing.assert_array_equal(scores_of(out / name), scores_of(tmp_path / "five" / name))
 
 
+@pytest.mark.slow
 def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path, monkeypatch) -> None:
     remedy = r"train with a lower model\.learning_rate or more regularisation"
     out, args = tmp_path / "run", (*data, "model=lightgbm", "epochs=9")

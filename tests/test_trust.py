@@ -112,6 +112,7 @@ def test_an_interpolation_cannot_bring_in_what_was_not_looked_at(sizes, tmp_path
     assert not (tmp_path / "owned").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["${oc.env:SECRET}", r"\${oc.env:SECRET}", "a ${seed} b"])
 def test_a_checkpoint_reads_nothing_of_the_environment(kept, monkeypatch, text) -> None:
     monkeypatch.setenv("SECRET", "swordfish")
@@ -125,6 +126,7 @@ def test_a_checkpoint_reads_nothing_of_the_environment(kept, monkeypatch, text) 
             assert "swordfish" not in refused(use, ConfigError)
 
 
+@pytest.mark.slow
 def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tiny, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TOP", "ndcg@3")
     folder = tmp_path / "run"
@@ -138,6 +140,7 @@ def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tiny, tmp_path, m
     assert (again.epochs, again.mine) == (2, 2)
 
 
+@pytest.mark.slow
 def test_a_kept_model_whose_config_was_changed_runs_nothing(kept, tmp_path) -> None:
     change(kept, model={"_target_": "os.mkdir", "path": str(tmp_path / "owned")})
     with pytest.raises(ConfigError, match=r"the checkpoint's model is os.mkdir"):
@@ -147,6 +150,7 @@ def test_a_kept_model_whose_config_was_changed_runs_nothing(kept, tmp_path) -> N
     assert not (tmp_path / "owned").exists()
 
 
+@pytest.mark.slow
 def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
     whole = load_checkpoint(kept / "best.pt")["config"]
     for key, value in {
@@ -169,6 +173,7 @@ def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
             assert key in refused(use, CheckpointError)
 
 
+@pytest.mark.slow
 def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
     size = {"_target_": "ltr.models.MLP", "_partial_": True, "hidden_sizes": [10**6, 10**6]}
     change(kept, model=size)
@@ -176,6 +181,7 @@ def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
     assert "the model of its config takes 4,0" in text
 
 
+@pytest.mark.slow
 def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tiny, tmp_path) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine_cache"
     (theirs / "thesis.tmp").mkdir(parents=True)
@@ -191,6 +197,7 @@ def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tiny, tmp_pa
     assert any(mine.iterdir())
 
 
+@pytest.mark.slow
 def test_a_kept_model_is_loaded_by_a_program_that_knows_no_hydra(kept) -> None:
     code = (
         "import sys, torch\n"
@@ -204,6 +211,7 @@ def test_a_kept_model_is_loaded_by_a_program_that_knows_no_hydra(kept) -> None:
     assert (done.stdout, done.stderr) == ("5\n", "")
 
 
+@pytest.mark.slow
 def test_a_run_names_neither_the_machine_nor_its_folders(
     tiny, tmp_path, letor_folder, monkeypatch
 ) -> None:
@@ -236,6 +244,7 @@ def test_what_hydra_writes_has_paths_as_seen_from_the_working_directory() -> Non
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [".lock", "train.log", ".hydra/resumed", "error.txt"])
 def test_a_run_folder_with_links_is_not_written_through(kept, tmp_path, name) -> None:
     mine = tmp_path / "thesis.txt"

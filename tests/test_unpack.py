@@ -180,6 +180,7 @@ def test_unpack_checks_the_disk_first(
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [write_zip, write_tar])
 def test_a_killed_unpacking_leaves_nothing_that_counts(
     tmp_path: Path, write: Callable[..., Path]
@@ -227,6 +228,7 @@ def test_rar_needs_a_program(tmp_path: Path, only_tools: Callable[[str, str], No
     assert "install one of unar, 7zz, 7z, unrar, bsdtar, or unpack it yourself" in message
 
 
+@pytest.mark.slow
 def test_rar_is_read_by_the_first_program_that_can(
     tmp_path: Path, only_tools: Callable[[str, str], None]
 ) -> None:

@@ -49,6 +49,7 @@ def test_what_the_content_raises_comes_out_as_it_is(tmp_path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_part_of_a_killed_writer_goes_and_nothing_of_others_does(tmp_path) -> None:
     path = tmp_path / "last.pt"
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)

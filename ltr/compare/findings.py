@@ -172,7 +172,7 @@ def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         row["inner_low"], row["inner_high"] = row.pop("inner")
         row |= {"effect": effect.value, "effect_low": effect.low, "effect_high": effect.high}
         row |= {"error": spread.error, "df": spread.df, "covers": spread.covers}
-        rows.append(row | {"resolves": pair.resolvable()})
+        rows.append(row | {"word": pair.word, "note": pair.note, "resolves": pair.resolvable()})
     return pd.DataFrame(rows)[_COLUMNS]
 
 

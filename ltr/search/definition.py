@@ -135,7 +135,7 @@ def define_search(cfg: DictConfig) -> Search:
     Raises:
         ConfigError: a value, an override, a space, a fold or a seed is wrong.
 
-    >>> from ltr.console.mistakes import typed
+    >>> from ltr.console.compose import typed
     >>> search = define_search(typed("search", ["space.optimizer.lr=[float,1e-4,0.1,log]"]))
     >>> search.name, str(search.space["optimizer.lr"])
     ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')

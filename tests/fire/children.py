@@ -236,6 +236,7 @@ def warm() -> None:
     import hydra._internal.core_plugins.basic_sweeper
     import matplotlib.pyplot  # noqa: F401
     import sklearn.datasets  # noqa: F401
+    import torch
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
@@ -249,9 +250,16 @@ def warm() -> None:
     from ltr.console.configs import CONFIGS
     from ltr.console.folders import register_resolvers
 
-    for library in ("lightgbm", "xgboost", "catboost"):
+    for library in (
+        "lightgbm",
+        "xgboost",
+        "catboost",
+        "ltr.kernels.neuralndcg",
+        "ltr.kernels.pairs",
+    ):
         with suppress(ImportError):
             __import__(library)
+    torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
     register_resolvers()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         hydra.compose("train")  # finds Hydra's plugins
