@@ -134,7 +134,7 @@ def _server() -> str:
         )
         assert _running.stdout is not None
         assert _running.stdout.readline() == b"warm\n"
-        atexit.register(_running.kill)
+        atexit.register(_running.communicate)  # its input ends, and so does it
     return _place
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,7 +101,10 @@ def own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_loss) -> None:
-    loss = own_loss("while not (HERE / 'go').exists(): time.sleep(0.02)")
+    loss = own_loss(
+        "(HERE / 'pid').write_text(str(os.getpid()))\n"
+        "        while not (HERE / 'go').exists(): time.sleep(0.02)"
+    )
     small, runs = [*in_parallel(small), loss], tmp_path / "out/runs"
     first = started(*small)
     try:
@@ -114,6 +118,9 @@ def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_los
         assert "1 runs, 1 to do" in second.stdout.readline()
         (tmp_path / "go").touch()
         out, err = second.communicate()
+        status = Path("/proc", (tmp_path / "pid").read_text(), "stat")
+        while status.is_file() and ") Z " not in status.read_text():
+            time.sleep(0.05)  # it ends by itself
     finally:
         os.killpg(first.pid, signal.SIGKILL)  # what outlived it
         first.communicate()

@@ -1,8 +1,13 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
+import functools
+import os
 import re
 import sys
+import threading
+import time
 from contextlib import suppress
+from multiprocessing import current_process
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -42,6 +47,9 @@ class SweepSummary(Callback):
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Remove the paths of this machine from what Hydra wrote."""
+        if current_process().name.startswith("Loky"):
+            _end_without(os.getppid())
+        _busy.set()
         folder = Path(config.hydra.runtime.output_dir)
         own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
         for path in (own, folder.parent / "multirun.yaml"):
@@ -50,6 +58,7 @@ class SweepSummary(Callback):
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
+        _busy.clear()
         folder = Path(config.hydra.runtime.output_dir).parent
         if (folder / "multirun.yaml").is_file():
             with suppress(OutputError):  # the end of the sweep writes it again, or raises
@@ -72,6 +81,24 @@ class SweepSummary(Callback):
             print(f"{row['run']} failed: {row['status']}", file=sys.stderr)
         if failed:
             sys.exit(1)
+
+
+_busy = threading.Event()  # while a run is under way in this process
+
+
+@functools.cache
+def _end_without(parent: int) -> None:
+    """End this process of joblib's once ``parent`` is gone and no run is under way.
+
+    A parent that was killed cannot end it, and it would wait for jobs forever.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent or _busy.is_set():
+            time.sleep(1)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def without_places(text: str, cwd: Path) -> str:
