@@ -22,6 +22,7 @@ def lists(dtype: torch.dtype = torch.float64) -> tuple[Packing, Packing, torch.T
     return Packing.of(mask), Packing(mask), values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2, 3])
 @pytest.mark.parametrize("grad", [True, False])
 def test_packed_and_padded_attention_agree(heads: int, grad: bool) -> None:

@@ -75,6 +75,7 @@ def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
     return code, out, err
 
 
+@pytest.mark.slow
 def test_a_loss_of_ours_holds(capsys, monkeypatch) -> None:
     code, out, err = run(capsys, monkeypatch, "neuralndcg", "k=3", "tol=1e-3")
     assert (code, err) == (0, "")
@@ -115,6 +116,7 @@ def test_labels_are_below_the_grades(stranger, capsys, monkeypatch) -> None:
     assert "labels are 0 or 1" in out
 
 
+@pytest.mark.slow
 def test_the_metric_is_compared(stranger, capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "metric=map", "mine.losses.soft", "k=5")
     assert code == 1

@@ -263,6 +263,7 @@ def test_damage_is_named(tmp_path) -> None:
     assert "not what train.py writes" in refused(lambda: said(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -27,6 +27,7 @@ def test_every_named_convention_is_known_here() -> None:
     assert sorted(path.stem for path in (CONFIGS / "metrics_as").glob("*.yaml")) == sorted(NAMED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_sets_every_key_but_the_data_s(name: str) -> None:
     cfg = compose(f"metrics_as={name}")

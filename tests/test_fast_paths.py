@@ -154,6 +154,7 @@ def test_an_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None
         over_lists(broken, costs)
 
 
+@pytest.mark.slow
 def test_a_list_of_10000_items_needs_no_matrix() -> None:
     # a matrix of bits would have 12 MB, one of float32 400 MB
     torch.manual_seed(0)

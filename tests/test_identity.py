@@ -63,6 +63,7 @@ def known(*overrides: str) -> str:
     return identity_without_data(compose(*overrides))
 
 
+@pytest.mark.slow
 def test_a_config_of_this_project_alone_is_hashed_as_ever() -> None:
     """Else every kept run of every table would be done again."""
     for more in ([], ["monitor=vali"], ["monitor=[]"], ["optimizer=sgd"]):
@@ -107,6 +108,7 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
     assert identities.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
 
 
+@pytest.mark.slow
 def test_what_is_watched_counts_beyond_vali() -> None:
     """A table may show columns of history.csv."""
     assert known("monitor=[train,vali]") != known()

@@ -106,6 +106,7 @@ print(hashlib.sha256(scores.grad.numpy().tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_kept_code_gives_the_bits_of_the_process_that_compiled_it(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
     first, again = (

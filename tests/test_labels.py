@@ -72,6 +72,7 @@ def test_grades_come_from_train_and_are_kept(loss, tmp_path: Path) -> None:
     assert "11 grades" in evaluate_kept(compose(f"checkpoint={out}", config="evaluate"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("largest", "levels"), [(0.0, 2), (1.0, 2), (3.0, 4), (2.5, 4), (31.0, 32)]
 )
@@ -83,6 +84,7 @@ def test_real_labels_are_rounded_up(largest, levels, tmp_path: Path) -> None:
     assert experiment.loss.keywords["levels"] == levels
 
 
+@pytest.mark.slow
 def test_who_says_the_number_is_obeyed(tmp_path: Path) -> None:
     given = folder(tmp_path, train=TEN)
     _, experiment = settled(*given, "loss=rmse", "suggested.levels=20")

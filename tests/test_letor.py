@@ -124,6 +124,7 @@ def message(path: Path, **knobs) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "said"), MALFORMED.values(), ids=MALFORMED.keys())
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n2 qid:1 1:0\r\n"], ids=["cut", "last", "amid"])
 def test_malformed_rows(tmp_path, line, said, end) -> None:

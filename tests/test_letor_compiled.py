@@ -171,6 +171,7 @@ def test_file_in_many_threads(tmp_path, monkeypatch) -> None:
         read_letor(path, threads=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(texts().map(lambda sample: sample[0].encode()), corrupted()), st.integers(1, 60))
 def test_blocks_cut_anywhere(tmp_path_factory, text, size) -> None:

@@ -57,6 +57,7 @@ def test_the_plain_table_has_the_same(capsys, monkeypatch) -> None:
     assert max(map(len, out.splitlines())) < 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", loss_names())
 def test_one_loss_in_full(name: str) -> None:
     found, config = details(name), loss_config(name)

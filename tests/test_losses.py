@@ -64,6 +64,7 @@ def variants() -> list[Any]:
 battery = pytest.mark.parametrize("loss", variants())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path) -> None:
     lines = path.read_text().splitlines()

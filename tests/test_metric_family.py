@@ -131,6 +131,7 @@ def expected(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=range(len(CONVENTIONS)))
 def test_agrees_with_slow_formulas(name: str, convention: Convention) -> None:
@@ -144,6 +145,7 @@ def test_agrees_with_slow_formulas(name: str, convention: Convention) -> None:
         np.testing.assert_allclose(single, found, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(METRICS) - {"err"}))
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=range(len(CONVENTIONS)))
 def test_averaged_ties_are_the_mean_over_all_orders(name: str, convention: Convention) -> None:

@@ -69,6 +69,7 @@ def modes() -> list[Any]:
 every_mode = pytest.mark.parametrize("mode", modes())
 
 
+@pytest.mark.slow
 @every_model
 @every_mode
 @pytest.mark.parametrize("junk", [math.nan, math.inf, 1e30])
@@ -89,6 +90,7 @@ every_precision = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_model
 @every_mode
 @every_precision

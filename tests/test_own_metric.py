@@ -103,6 +103,7 @@ def test_it_is_part_of_what_a_run_is(my_metrics: Path) -> None:
     assert known() == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [

@@ -89,6 +89,7 @@ def test_a_sweep_says_so(tiny, tmp_path, monkeypatch, caplog) -> None:
     assert "was computed on cpu, 1 thread, now cpu, 2 threads is asked for" in caplog.text
 
 
+@pytest.mark.slow
 def test_only_the_projects_own_clone_has_a_commit(tmp_path, monkeypatch) -> None:
     for name in ("GIT_DIR", "GIT_WORK_TREE"):
         monkeypatch.delenv(name, raising=False)

@@ -18,6 +18,7 @@ from ltr.search.study import open_study
 from ltr.search.trial import _overrides
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -62,6 +63,7 @@ def test_without_optuna_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
         need_optuna()
 
 
+@pytest.mark.slow
 def test_help_needs_neither_torch_nor_optuna() -> None:
     code = (
         "import runpy, sys\n"
@@ -75,6 +77,7 @@ def test_help_needs_neither_torch_nor_optuna() -> None:
     assert "loss/neuralndcg, " in got.stdout
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_2() -> None:
     done = subprocess.run(command("trials=x"), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -91,6 +94,7 @@ def test_keys_that_are_not_the_search_s_are_for_train() -> None:
     assert search_of(search.arguments).settings() == search.settings()
 
 
+@pytest.mark.slow
 def test_several_values_are_several_searches_or_a_space() -> None:
     for word in ("model=linear,mlp", "loss=bce,rmse", "dataset=mq2008,web30k", "l2=choice(0,1)"):
         assert refused(word) == (
@@ -106,6 +110,7 @@ def test_several_values_are_several_searches_or_a_space() -> None:
     assert search.trial(["optimizer=sgd"])[1]["optimizer"] == "sgd"
 
 
+@pytest.mark.slow
 def test_trees_are_not_searched_for_what_they_do_not_read() -> None:
     pytest.importorskip("lightgbm")
     for more, keys in (
@@ -119,6 +124,7 @@ def test_trees_are_not_searched_for_what_they_do_not_read() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [name for name in spaces() if not name.startswith("loss/")])
 def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     if model == "catboost":
@@ -128,6 +134,7 @@ def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     assert set(search.space) > {"model.learning_rate"} or "optimizer.lr" in search.space
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in spaces() if name.startswith("loss/")])
 def test_the_space_of_every_loss_holds_what_its_loss_has(name: str) -> None:
     search = search_of(["model=linear", f"loss={name[5:]}", f"space={name}"])
@@ -135,6 +142,7 @@ def test_the_space_of_every_loss_holds_what_its_loss_has(name: str) -> None:
     assert all(space.holds(search.default(key)) for key, space in search.space.items())
 
 
+@pytest.mark.slow
 def test_model_and_loss_are_put_together_and_changed_on_the_command_line() -> None:
     search = search_of(
         [
@@ -191,6 +199,7 @@ def test_a_bad_space_file_is_named() -> None:
         parse_space("[a]", "mine.yaml")
 
 
+@pytest.mark.slow
 def test_a_key_that_the_config_does_not_have_is_searched_with_a_plus(tmp_path: Path) -> None:
     pytest.importorskip("lightgbm")
     key = "model.options.path_smooth"
@@ -210,6 +219,7 @@ def test_a_key_that_the_config_does_not_have_is_searched_with_a_plus(tmp_path: P
     assert 0.5 <= search.trial(drawn)[0].model.options.path_smooth <= 5
 
 
+@pytest.mark.slow
 def test_there_is_room_for_the_most_epochs_of_a_trial() -> None:
     def planned(*arguments: str) -> tuple[int, int]:
         search = search_of(["model=linear", "epochs=3", *arguments])

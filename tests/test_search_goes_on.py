@@ -220,6 +220,7 @@ def test_a_killed_search_goes_on_where_it_was(
     pd.testing.assert_frame_equal(history.drop(columns=times), of_never.drop(columns=times))
 
 
+@pytest.mark.slow
 def test_two_workers_and_another_command_share_the_trials(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

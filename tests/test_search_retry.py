@@ -60,6 +60,7 @@ def states(study: optuna.Study) -> list[str]:
     return [trial.state.name for trial in study.get_trials()]
 
 
+@pytest.mark.slow
 def test_a_dead_process_s_trial_keeps_settings_and_folder_and_fails_after_three(
     small: list[str],
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_dead_process_s_trial_keeps_settings_and_folder_and_fails_after_three(
     assert (three.state, three.number) == (TrialState.COMPLETE, 8)
 
 
+@pytest.mark.slow
 def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_killed_between_failing_and_queueing_a_trial_is_done_once(small: list[st
     assert states(study) == ["FAIL", "WAITING"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [
@@ -164,6 +167,7 @@ def test_where_the_storage_cannot_be_written_either_no_try_is_lost(
     assert kills(study.get_trials()[1]) == 0
 
 
+@pytest.mark.slow
 def test_trials_are_taken_one_after_the_other_and_trained_at_once(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +211,7 @@ def asked(study: optuna.Study) -> optuna.Trial:
 STALE = "UPDATE trial_heartbeats SET heartbeat = '2000-01-01 00:00:00'"
 
 
+@pytest.mark.slow
 def test_another_machine_s_trial_is_retried_once_its_heartbeat_ended(
     shared: list[str], tmp_path: Path
 ) -> None:
@@ -234,6 +239,7 @@ def test_killed_before_its_first_heartbeat_a_trial_is_retried_after_a_while(
     assert states(study) == ["FAIL", "WAITING"]
 
 
+@pytest.mark.slow
 def test_a_process_that_was_taken_for_dead_lets_go(
     shared: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

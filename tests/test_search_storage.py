@@ -61,6 +61,7 @@ def flips(path: Path, search: Search) -> Iterator[int]:
             place = whole.find(cell, place + 1)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_gives_another_trial(kept: Search) -> None:
     path = kept.folder / "search.db"
     whole, before, said = path.read_bytes(), content(kept), []
@@ -80,6 +81,7 @@ def test_no_flipped_bit_gives_another_trial(kept: Search) -> None:
         assert "\n" not in line
 
 
+@pytest.mark.slow
 def test_what_is_no_database_or_of_another_version_is_one_line(kept: Search) -> None:
     path = kept.folder / "search.db"
     whole = path.read_bytes()
@@ -97,6 +99,7 @@ def test_what_is_no_database_or_of_another_version_is_one_line(kept: Search) -> 
         open_study(kept)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_the_search_goes_on(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +122,7 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
     assert searched(*small, f"trials={done + 1}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("storage", "message"),
     [

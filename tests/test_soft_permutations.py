@@ -66,6 +66,7 @@ def test_softsort_is_equation_4() -> None:
         torch.testing.assert_close(found[n][: len(s)][:, real], plain.softmax(-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
 def test_ot_is_the_transport_with_entropy(temperature: float) -> None:
     """Against Sinkhorn's iterations in the logarithm on the cost itself."""

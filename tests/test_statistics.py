@@ -216,6 +216,7 @@ def test_seed_variance_by_hand() -> None:
     assert seed_variance(align({"a": system(values[:1])}), 0) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folds", "common"), [(1, False), (2, False), (2, True), (5, True)])
 def test_seed_variance_is_that_of_the_mean(folds, common) -> None:
     rng = np.random.default_rng(0)

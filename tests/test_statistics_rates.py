@@ -101,6 +101,7 @@ def test_randomisation_test_rejects_at_its_level(tied) -> None:
         assert at_least(level, tries) <= rate <= at_most(level, tries), level
 
 
+@pytest.mark.slow
 def test_one_pair_is_seldom_called_different() -> None:
     tries = 500
     wrong = sum(words[0] in SURE for words in verdicts(tries, 2, 1))
@@ -115,6 +116,7 @@ def test_seeds_are_seldom_taken_for_a_difference(seeds, seed_sd) -> None:
     assert wrong / tries <= at_most(ALPHA, tries)
 
 
+@pytest.mark.slow
 def test_folds_with_one_seed_are_seldom_taken_for_a_difference() -> None:
     tries = 300
     wrong = sum(words[0] in SURE for words in verdicts(tries, 2, 1, folds=5))

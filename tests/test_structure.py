@@ -105,6 +105,7 @@ def test_a_run_is_known_by_the_code_of_every_package_that_computes_it() -> None:
     assert all((LTR / part).exists() for part in _CODE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(LTR.rglob("*.py")), ids=str)
 def test_imports_point_one_way(path) -> None:
     here = path.relative_to(LTR).parts[0].removesuffix(".py")
@@ -121,6 +122,7 @@ def test_imports_point_one_way(path) -> None:
             assert here in MAY_COMPOSE, f"{path} imports {name}"
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_imports_has_them_all_and_no_other() -> None:
     known = {name: room.imports for name, room in rooms().items() if name != "__init__"}
     allowed = {

@@ -12,6 +12,7 @@ from ltr.console.configs import CONFIGS
 from ltr.experiment.sweep import SweepSummary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out", "it's", "a=b,c", "back\\slash"])
 def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Path) -> None:
     folders.register_resolvers()

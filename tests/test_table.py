@@ -96,6 +96,7 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
     assert again.stdout.partition("\n\n")[2] == first.stdout.partition("\n\n")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

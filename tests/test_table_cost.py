@@ -31,6 +31,7 @@ def test_a_run_is_its_steps_and_its_evaluations() -> None:
     assert COST.seconds == 3 * 10 * 2.0 + 4 * 5.0 + 7.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lists", "length"),
     [

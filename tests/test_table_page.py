@@ -111,6 +111,7 @@ def test_a_plot_follows_the_colours_of_the_page(table: Made) -> None:
         assert "<style" not in drawing
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_files(table: Made, tmp_path: Path) -> None:
     names = ("table.html", "table.md", "table.tex", "table.csv")
     before = {name: (table.folder / name).read_bytes() for name in names}

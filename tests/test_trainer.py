@@ -322,6 +322,7 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
     assert "\n" not in message
 
 
+@pytest.mark.slow
 def test_what_is_said_goes_to_a_console_only_where_there_is_one(
     tiny, tmp_path, capsys, caplog
 ) -> None:

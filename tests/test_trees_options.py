@@ -57,6 +57,7 @@ def test_a_mistake_ends_with_the_remedy(overrides, message) -> None:
     assert re.search(message, mistake(*overrides))
 
 
+@pytest.mark.slow
 def test_mistakes_of_other_libraries() -> None:
     needed("xgboost")
     assert "XGBoost: " in mistake("model=xgboost", "model.learning_rate=-1")

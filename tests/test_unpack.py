@@ -138,6 +138,7 @@ def test_unpack_notices_damage(tmp_path: Path, write: Callable[..., Path], cut: 
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
 def test_a_compressed_archive_is_read_to_its_end(tmp_path: Path, compression: str) -> None:
     plain = write_tar(tmp_path / "archive", LONG).read_bytes()

@@ -85,6 +85,7 @@ def test_the_reader_agrees_with_the_grammar_and_a_planted_fault_does_not(
     assert reader.compared(tmp_path / "f", b"nothing\n", sound=True)[0] == "lost"
 
 
+@pytest.mark.slow
 def test_a_child_ends_as_a_program_would(tmp_path: Path) -> None:
     def stop() -> None:
         print("out")
@@ -103,6 +104,7 @@ def write_three() -> None:
         Path(name).write_text(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_signal_comes_at_its_write(tmp_path: Path, signum: int, status: int) -> None:
     assert child(write_three, tmp_path).writes == 3
@@ -167,6 +169,7 @@ def test_every_test_that_the_promises_name_is_there() -> None:
     assert report.END in text
 
 
+@pytest.mark.slow
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     child(lambda: "", tmp_path)
