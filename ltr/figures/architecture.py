@@ -111,7 +111,7 @@ def architecture() -> Drawing:
     )
     axes = figure.add_subplot()
     axes.set_axis_off()
-    axes.set(xlim=(-0.45, right + 0.45), ylim=(down + 0.5, -0.3))
+    axes.set(xlim=(-0.45, right + 0.45), ylim=(down + 0.5, -0.5))
     _draw_links(axes, links, places, column)
     most = max(room.lines for room in known.values())
     for name in drawn:
