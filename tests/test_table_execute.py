@@ -210,3 +210,25 @@ def test_a_damaged_run_is_not_taken_over(tmp_path: Path) -> None:
     (best,) = planned(tmp_path, "select=best")
     assert execute([best], tmp_path / "jobs.yaml", []) == {}
     assert "epoch 1/1" in (best.folder / "train.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "hydra/sweeper=jobs needs hydra.sweeper.jobs=FILE"),
+        ("", "No such file or directory"),
+        ("x: [", "not YAML"),
+        ("x: 1", "jobs.yaml: give a YAML list of lists"),
+    ],
+)
+def test_a_wrong_list_of_jobs_is_one_line(content: str | None, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    if content:
+        file.write_text(content)
+    named = [] if content is None else [f"hydra.sweeper.jobs={file}"]
+    out = f"output_dir={tmp_path}/out"
+    done = processes.run("train.py", "-m", "hydra/sweeper=jobs", *named, out)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert "such as - [loss=listnet, seed=1]" in done.stderr

@@ -20,9 +20,9 @@ from ltr.errors import ConfigError
 class JobsSweeper(Sweeper):
     """Passes every job of a file to Hydra's launcher, in the file's order."""
 
-    def __init__(self, jobs: str) -> None:
+    def __init__(self, jobs: str | None) -> None:
         """``jobs``: a YAML file, a list of lists of overrides."""
-        self._jobs = Path(jobs)
+        self._jobs = jobs
         self._launcher: Launcher | None = None
 
     def setup(
@@ -46,13 +46,14 @@ class JobsSweeper(Sweeper):
         return [job.return_value for job in returned]
 
     def _read(self) -> list[Sequence[str]]:
+        remedy = "give a YAML list of lists of overrides, such as - [loss=listnet, seed=1]"
+        if self._jobs is None:
+            raise ConfigError(f"hydra/sweeper=jobs needs hydra.sweeper.jobs=FILE: {remedy}")
         try:
-            jobs = yaml.safe_load(self._jobs.read_text())
+            jobs = yaml.safe_load(Path(self._jobs).read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError(f"hydra.sweeper.jobs={self._jobs}: {error}") from error
+            why = getattr(error, "strerror", None) or "not YAML"
+            raise ConfigError(f"hydra.sweeper.jobs={self._jobs}: {why}; {remedy}") from error
         if not isinstance(jobs, list) or not all(isinstance(job, list) for job in jobs):
-            raise ConfigError(
-                f"hydra.sweeper.jobs={self._jobs}: give a YAML list of lists of overrides, such as "
-                "- [loss=listnet, seed=1]"
-            )
+            raise ConfigError(f"hydra.sweeper.jobs={self._jobs}: {remedy}")
         return [[str(override) for override in job] for job in jobs]
