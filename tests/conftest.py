@@ -3,8 +3,10 @@
 Drawn examples are the same at every run; ``pytest --hypothesis-profile=explore`` draws new ones.
 """
 
+import logging
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
@@ -100,6 +102,16 @@ def small(tiny: list[str], tmp_path: Path) -> list[str]:
         "table=ranknet_report", "rows=BCE", *own,
         "model.hidden_sizes=[4]", f"output_dir={tmp_path}/out", "workers=1", "threads=1",
     ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """A command called within a test sets the log up; no later test writes to its streams."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 QUICK = "not slow"  # the marks that ``make quick`` chooses
