@@ -5,7 +5,7 @@ else has to move.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class Batch:
         ranks: ``[batch, list]``, 1-based place of the item in its list as the data has it.
         rows: ``[batch, list]``, the item of the data at each place, 0 where padded.
         lists: ``[lists]``, the numbers of the lists; rows beyond them have no items.
+        weights: ``[batch]``, how much each list counts; None: all the same.
     """
 
     features: Features
@@ -35,6 +36,7 @@ class Batch:
     ranks: Ranks
     rows: Tensor
     lists: Ints
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -54,6 +56,7 @@ class ItemTensors:
         self.lengths = np.diff(self.offsets)
         self.qids = lists.qids
         self.relevant = np.asarray(lists.labels) > 0
+        self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.features.device
 
     def __len__(self) -> int:
@@ -120,10 +123,15 @@ def train_batches(
     filling = -len(order) % batch_size if fixed else 0
     parts = (ranks, lengths, data.offsets[order])
     sent = [data._sent(np.concatenate([part, np.zeros_like(part[:filling])])) for part in parts]
+    weights = None
+    if data.weights is not None:
+        filled = np.concatenate([data.weights[order], np.zeros(filling, np.float32)])
+        weights = torch.from_numpy(filled).to(data.device)
     for first in range(0, len(order), batch_size):
         rows = slice(first, first + batch_size)
         width = list_size if fixed else int(lengths[rows].max())
-        yield data._gather(order[rows], sent[0][rows, :width], sent[1][rows], sent[2][rows])
+        batch = data._gather(order[rows], sent[0][rows, :width], sent[1][rows], sent[2][rows])
+        yield batch if weights is None else replace(batch, weights=weights[rows])
 
 
 def steps_in_epoch(lists: int, batch_size: int) -> int:

@@ -25,8 +25,16 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ltr.data.checksums import file_identity, file_sums, settled, unsealed
-from ltr.data.lists import Floats, Lists
-from ltr.data.lists_writer import ARRAYS, FILES, FORMAT_VERSION, META, ListsWriter, writing
+from ltr.data.lists import Columns, Floats, Lists
+from ltr.data.lists_writer import (
+    ARRAYS,
+    FILES,
+    FORMAT_VERSION,
+    META,
+    WEIGHTS,
+    ListsWriter,
+    writing,
+)
 from ltr.errors import DataError
 from ltr.whole import sync_folder
 
@@ -108,7 +116,7 @@ def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | N
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
         arrays: dict[str, NDArray[Any]] = {}
-        for name in ARRAYS:
+        for name in [*ARRAYS, *([WEIGHTS] if WEIGHTS in meta["sums"] else [])]:
             sums = meta["sums"][name] if whole or name != "features" else None
             arrays[name] = _mapped(entry / f"{name}.npy", sums)
         lists = Lists(
@@ -118,11 +126,15 @@ def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | N
             qids=np.array(arrays["qids"]),
             digest=str(meta["digest"]),
             missing=int(meta["missing"]),
+            columns=None if (state := meta["columns"]) is None else Columns.from_state(state),
+            weights=arrays.get(WEIGHTS),
         )
         sound = (
             lists.features.dtype == lists.labels.dtype == np.float32
             and lists.features.shape == (lists.items, lists.width if width is None else width)
             and lists.qids.shape == (len(lists),)
+            and (lists.weights is None or lists.weights.shape == (len(lists),))
+            and (lists.columns is None or len(lists.columns.names) == lists.width)
             and (lists.offsets[0], lists.offsets[-1]) == (0, lists.items)
             and bool((lists.lengths > 0).all())
         )

@@ -1,9 +1,9 @@
 """``Lists``, the ragged arrays that every data set becomes, and the protocol of a data set."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,76 @@ Texts = NDArray[np.str_]
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Names of the features, and the categories among them.
+
+    A category column of ``Lists.features`` holds codes: 1, 2, ... for the values listed here, 0 for
+    any other value, NaN for a missing one.
+
+    Attributes:
+        names: of the features, in order.
+        categories: the values of each category column by name, as text, in the order of their
+            codes; or a whole number n: the codes are 1 + a hash of the text modulo n.
+    """
+
+    names: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict)
+
+    @property
+    def codes(self) -> Ints:
+        """How many codes each feature has, 0 included, ``[width]``; 0 for a number."""
+        sizes = {
+            name: 1 + (values if isinstance(values, int) else len(values))
+            for name, values in self.categories.items()
+        }
+        return np.array([sizes.get(name, 0) for name in self.names], np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """Plain lists and numbers, for a checkpoint or a cache."""
+        return {
+            "names": list(self.names),
+            "categories": {
+                name: values if isinstance(values, int) else list(values)
+                for name, values in self.categories.items()
+            },
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Columns":
+        """The columns with this ``state()``.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        names, categories = state["names"], state["categories"]
+        texts = [names, *(one for one in categories.values() if not isinstance(one, int))]
+        if not all(isinstance(one, str) for part in texts for one in part):
+            raise ValueError("names of columns and values of categories are texts")
+        if not categories.keys() <= set(names) or len({*names}) != len(names):
+            raise ValueError("categories are not among the names, or a name comes twice")
+        return cls(
+            names=tuple(names),
+            categories={
+                name: values if isinstance(values, int) else tuple(values)
+                for name, values in categories.items()
+            },
+        )
+
+
+@dataclass(frozen=True)
 class Lists:
     """The items of many queries, one list after the other, without padding.
 
     Attributes:
         features: ``[items, width]``, often memory-mapped and read-only. NaN marks a missing value
-            (the file's number does not fit float32); it is never inf.
+            (an empty cell, or a number that does not fit float32); it is never inf.
         labels: ``[items]``, graded relevance, 0 = not relevant.
         offsets: ``[lists + 1]``; list ``i`` is items ``offsets[i]:offsets[i + 1]``, at least one.
         qids: ``[lists]``; the query id as the file writes it.
         digest: SHA-256 of the source of the arrays (file content, or the synthetic recipe).
-        missing: how many values of ``features`` are NaN because they did not fit float32.
+        missing: how many values of ``features`` are NaN.
+        columns: names and categories; None: numbers without names, as LETOR text has them.
+        weights: ``[lists]``, > 0, how much each list counts in training; None: all the same.
     """
 
     features: Floats
@@ -35,6 +94,8 @@ class Lists:
     qids: Texts
     digest: str = ""
     missing: int = 0
+    columns: Columns | None = None
+    weights: Floats | None = None
 
     def __len__(self) -> int:
         """Number of lists."""

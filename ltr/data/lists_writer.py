@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.data.checksums import BlockSums, sealed
-from ltr.data.lists import Floats, Ints, Texts
+from ltr.data.lists import Columns, Floats, Ints, Texts
 from ltr.errors import DataError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 ARRAYS = ("features", "labels", "offsets", "qids")
 META = "meta.json"
 _OLD = "features.old"
-FILES = frozenset({META, _OLD, *(f"{name}.npy" for name in ARRAYS)})  # all that is ever written
+WEIGHTS = "weights"  # only where lists have them
+# All that is ever written:
+FILES = frozenset({META, _OLD, *(f"{name}.npy" for name in (*ARRAYS, WEIGHTS))})
 _ROWS_AT_ONCE = 4096  # when rows are written again in another order or width
 
 
@@ -67,11 +69,13 @@ class ListsWriter:
         digest: str,
         missing: int = 0,
         order: Ints | None = None,
+        columns: Columns | None = None,
+        weights: Floats | None = None,
     ) -> None:
         """Complete the entry.
 
         Args:
-            offsets, qids, digest, missing: as in ``Lists``.
+            offsets, qids, digest, missing, columns, weights: as in ``Lists``.
             order: ``[rows]``, which appended row stands at each place; None: as appended.
 
         Raises:
@@ -93,8 +97,12 @@ class ListsWriter:
             self._file.seek(0)
             self._file.write(head)
             _close_synced(self._file)
-            small: list[NDArray[Any]] = [labels, offsets.astype(np.int64), qids]
-            for name, array in zip(ARRAYS[1:], small, strict=True):
+            small: dict[str, NDArray[Any]] = {
+                "labels": labels, "offsets": offsets.astype(np.int64), "qids": qids,
+            }  # fmt: skip
+            if weights is not None:
+                small[WEIGHTS] = weights.astype(np.float32)
+            for name, array in small.items():
                 head, content = _header(array.dtype, array.shape), array.tobytes()
                 body = BlockSums()
                 body.update(content)
@@ -105,6 +113,7 @@ class ListsWriter:
                 "key": self._key,
                 "digest": digest,
                 "missing": missing,
+                "columns": None if columns is None else columns.state(),
                 "sums": sums,  # of the header, then of each block of the rest
             }
             _write_synced(self._folder / META, json.dumps(sealed(meta)).encode())

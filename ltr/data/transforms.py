@@ -6,19 +6,21 @@ compared, and applied to new lists without its recipe.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import skew
 from sklearn.preprocessing import StandardScaler
 
-from ltr.data.lists import Doubles, Flags, Floats, Lists
+from ltr.data.lists import Doubles, Flags, Floats, Ints, Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
 
 Log = Literal["never", "nonnegative", "skewed"]
+Missing = Literal["mean", "indicator", "keep"]
 
 _BLOCK = 1 << 16  # items whose statistics are taken at once, in float64; part of the last bits
 _SMALL_BLOCK = 1 << 10  # items transformed at once: they stay in the processor's cache
@@ -31,12 +33,18 @@ _PLAIN, _LOG, _SIGNED_LOG = 0, 1, 2
 class FeatureTransform:
     """``(f(sign * x) - mean) * scale`` per column; a missing value becomes 0, the column's mean.
 
+    A category column keeps its codes, and a missing value has the code after the last.
+
     Attributes:
         shape: ``[width]`` int8; ``f`` is 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|).
         sign: ``[width]`` +1 or -1.
         mean: ``[width]`` of ``f(sign * x)`` over train.
         scale: ``[width]``, 1 / (std + eps); 0 for a column that is constant in train.
         log_eps: added before the logarithm of shape 1.
+        codes: ``[width]``, how many codes a category column has; 0 for a number.
+        indicated: columns with an indicator, in order: behind all columns follows one for each of
+            them, 1 where its value is missing and else 0.
+        keep_missing: missing values stay NaN, also those of category columns, as trees take them.
     """
 
     shape: NDArray[np.int8]
@@ -44,14 +52,24 @@ class FeatureTransform:
     mean: Doubles
     scale: Doubles
     log_eps: float
+    codes: Ints
+    indicated: Ints
+    keep_missing: bool = False
 
     @property
     def width(self) -> int:
-        """Number of columns."""
+        """Number of columns of the lists."""
         return len(self.mean)
 
+    @property
+    def outputs(self) -> int:
+        """Number of columns of the result: those of the lists, then the indicators."""
+        return self.width + len(self.indicated)
+
     def __call__(self, features: Floats) -> Floats:
-        """Transform ``[items, width]`` into a new array of the same shape, always finite.
+        """Transform ``[items, width]`` into a new array ``[items, outputs]``.
+
+        It is always finite, unless ``keep_missing``.
 
         Raises:
             DataError: the number of columns is not that of the train lists.
@@ -67,10 +85,24 @@ class FeatureTransform:
             block = _reshape(rows, self.shape, self.sign, self.log_eps)
             block -= self.mean
             block *= self.scale
-            np.copyto(block, 0.0, where=np.isnan(block))
-            return np.clip(block, -limit, limit, out=block)
+            if not self.keep_missing:
+                np.copyto(block, self._fill, where=np.isnan(block))
+            np.clip(block, -limit, limit, out=block)
+            if not len(self.indicated):
+                return block
+            return np.concatenate([block, np.isnan(rows[:, self.indicated])], axis=1)
 
-        return _by_small_blocks(transform, features, np.empty(features.shape, np.float32))
+        shape = (len(features), self.outputs)
+        return _by_small_blocks(transform, features, np.empty(shape, np.float32))
+
+    @cached_property
+    def _fill(self) -> Doubles:
+        """What a missing value becomes: the mean, or the code after the last."""
+        return self.codes.astype(np.float64)
+
+    def keeping_missing(self) -> "FeatureTransform":
+        """The same with missing values as NaN, and so without indicators."""
+        return replace(self, keep_missing=True, indicated=self.indicated[:0])
 
     def state(self) -> dict[str, Any]:
         """Plain lists and numbers, for a checkpoint."""
@@ -79,23 +111,31 @@ class FeatureTransform:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
         """The transform with this ``state()``."""
+        width = len(state["mean"])
         return cls(
             shape=np.asarray(state["shape"], np.int8),
             sign=np.asarray(state["sign"], np.float64),
             mean=np.asarray(state["mean"], np.float64),
             scale=np.asarray(state["scale"], np.float64),
             log_eps=float(state["log_eps"]),
+            # an older checkpoint has none of these
+            codes=np.asarray(state.get("codes", [0] * width), np.int64),
+            indicated=np.asarray(state.get("indicated", []), np.int64),
+            keep_missing=bool(state.get("keep_missing", False)),
         )
 
 
-def no_transform(lists: Lists) -> FeatureTransform:
-    """Features as they are; missing values become 0."""
+def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
+    """Features as they are; missing values become 0 (``mean``), or as for ``fit_transform``."""
     return FeatureTransform(
         shape=np.zeros(lists.width, np.int8),
         sign=np.ones(lists.width),
         mean=np.zeros(lists.width),
         scale=np.ones(lists.width),
         log_eps=0.0,
+        codes=_codes(lists),
+        indicated=_indicated(lists, missing),
+        keep_missing=missing == "keep",
     )
 
 
@@ -107,6 +147,7 @@ def fit_transform(
     negate: Sequence[int] = (),
     log_eps: float = 1e-2,
     std_eps: float = 1e-6,
+    missing: Missing = "mean",
 ) -> FeatureTransform:
     """Fit a transform on train lists: optional sign flip, optional logarithm, standardise.
 
@@ -119,6 +160,8 @@ def fit_transform(
         negate: 0-based columns whose sign is flipped first.
         log_eps: added before the logarithm, in units of the feature.
         std_eps: added to the standard deviation (population, over items).
+        missing: ``mean``: the column's mean of train; ``indicator``: that, and a column more that
+            says so for each number column with a missing value in train; ``keep``: NaN.
 
     Returns:
         The fitted transform. The published Web30K preparation reads vali and test as well; here
@@ -148,6 +191,9 @@ def fit_transform(
     elif log == "skewed":
         shape[_less_skewed_by_log(lists.features)] = _SIGNED_LOG
     shape[list(never_log)] = _PLAIN
+    codes = _codes(lists)
+    categories = codes > 0
+    shape[categories], sign[categories] = _PLAIN, 1.0
 
     scaler = StandardScaler()
     constant = np.ones(lists.width, bool)
@@ -169,10 +215,31 @@ def fit_transform(
     return FeatureTransform(
         shape=shape,
         sign=sign,
-        mean=np.where(constant, 0.0, np.nan_to_num(scaler.mean_)),
-        scale=np.where(constant, 0.0, 1.0 / (np.nan_to_num(std) + std_eps)),
+        mean=np.where(constant | categories, 0.0, np.nan_to_num(scaler.mean_)),
+        scale=np.where(
+            categories, 1.0, np.where(constant, 0.0, 1.0 / (np.nan_to_num(std) + std_eps))
+        ),
         log_eps=log_eps,
+        codes=codes,
+        indicated=_indicated(lists, missing),
+        keep_missing=missing == "keep",
     )
+
+
+def _codes(lists: Lists) -> Ints:
+    return np.zeros(lists.width, np.int64) if lists.columns is None else lists.columns.codes
+
+
+def _indicated(lists: Lists, missing: Missing) -> Ints:
+    """The number columns that get an indicator."""
+    if missing not in get_args(Missing):
+        raise ConfigError(f"transform.missing={missing}: choose one of mean, indicator, keep")
+    if missing != "indicator" or not lists.missing:
+        return np.zeros(0, np.int64)
+    some = np.zeros(lists.width, bool)
+    for block in _blocks(lists.features):
+        some |= np.isnan(block).any(0)
+    return np.flatnonzero(some & (_codes(lists) == 0))
 
 
 def _blocks(features: Floats) -> Iterator[Floats]:

@@ -13,6 +13,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.parts import (
     bind,
+    boosts,
     make_convention,
     make_dataset,
     make_loss,
@@ -50,8 +51,8 @@ class Experiment:
     device: torch.device
 
 
-def build(cfg: DictConfig) -> Experiment:
-    """Build and try every part of ``cfg`` without reading data.
+def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
+    """Build and try every part of ``cfg`` without reading data; ``dataset`` instead of its own.
 
     An unknown number of grades is assumed; ``ltr.experiment.labels`` finds it in the data and
     builds again what depends on it.
@@ -75,7 +76,7 @@ def build(cfg: DictConfig) -> Experiment:
         "metrics": attempt(make_metrics, cfg),
         "convention": attempt(make_convention, cfg),
         "device": attempt(pick_device, cfg.device),
-        "dataset": attempt(make_dataset, cfg.dataset),
+        "dataset": dataset or attempt(make_dataset, cfg.dataset),
         "fit_transform": attempt(bind, cfg.transform, "transform"),
         "model": attempt(make_model, cfg.model),
         "loss": attempt(make_loss, cfg.get("loss")),
@@ -96,8 +97,7 @@ def _check_objective(
     model: Callable[[int], nn.Module], loss: Loss | None, settings: Settings
 ) -> None:
     """Try boosted trees with what they boost with; other models need a loss."""
-    made = getattr(model, "func", None)
-    if isinstance(made, type) and issubclass(made, BoostedTrees):
+    if boosts(model):
         trees = model(2)
         assert isinstance(trees, BoostedTrees)
         check_trees(trees, loss, settings)

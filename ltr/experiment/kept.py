@@ -24,11 +24,12 @@ import ltr.models
 import ltr.trees
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
+from ltr.data.lists import Columns
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.identity import own_metrics
-from ltr.experiment.parts import make_convention, make_model, make_settings
-from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
+from ltr.experiment.parts import make_convention, make_model, make_settings, model_for
+from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
@@ -55,16 +56,24 @@ TARGETS: dict[str, set[str]] = {
     },
     "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
     "transform": {f"ltr.data.transforms.{name}" for name in ("fit_transform", "no_transform")},
-    "dataset": {"ltr.data.files.LetorFiles", "ltr.data.synthetic.SyntheticLists"},
+    "dataset": {
+        "ltr.data.files.LetorFiles",
+        "ltr.data.memory.MemoryLists",
+        "ltr.data.synthetic.SyntheticLists",
+    },
 }
 
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A model, the transform of its features, and the config that trained it, not yet trusted."""
+    """A model, its features and their transform, and the config that trained it, not yet trusted.
+
+    ``columns`` are names and categories; None: numbers without names.
+    """
 
     model: nn.Module
     transform: FeatureTransform
+    columns: Columns | None
     config: dict[str, Any]
 
 
@@ -85,23 +94,24 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
     checked = trusted(config, ["model"], trust)
     make_settings(checked), make_convention(checked)  # a wrong value is named
     make = make_model(checked.model)
-    check_size(make, content["width"], file)
-    model = make(content["width"]).to(device)
+    with fitting(file):
+        transform, columns = transform_of(content), columns_of(content)
+    check_size(make, transform, file)
+    model = model_for(make, transform).to(device)
     if isinstance(model, BoostedTrees):
         model.trusted = trusts_trees(trust)
     with fitting(file):
         model.load_state_dict(content["model"])
-        transform = transform_of(content)
-    return KeptModel(model.eval(), transform, config)
+    return KeptModel(model.eval(), transform, columns, config)
 
 
-def check_size(make: Callable[[int], nn.Module], width: int, file: Path) -> None:
+def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, file: Path) -> None:
     """Raise ``CheckpointError`` where the model is larger than ``file``, which holds its weights.
 
     No weight is allocated for it, so that a few bytes of config cannot ask for terabytes.
     """
     with fitting(file), torch.device("meta"):
-        needed = sum(weight.nbytes for weight in make(width).parameters())
+        needed = sum(weight.nbytes for weight in model_for(make, transform).parameters())
     if needed > file.stat().st_size:
         raise CheckpointError(
             f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "

@@ -14,9 +14,11 @@ from torch import nn
 
 from ltr.console.compose import user_error
 from ltr.data.lists import Dataset
+from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.training.settings import Settings
+from ltr.trees import BoostedTrees
 from ltr.typing import Loss
 
 # The arguments that the code passes to each part; the others are its settings.
@@ -77,6 +79,17 @@ def make_model(node: DictConfig) -> Callable[[int], nn.Module]:
     model = bind(node, "model")
     with torch.device("meta"):  # costs no memory
         return _tried(model, "model", 2)
+
+
+def boosts(make: Callable[[int], nn.Module]) -> bool:
+    """Whether ``make`` makes boosted trees."""
+    made = getattr(make, "func", None)
+    return isinstance(made, type) and issubclass(made, BoostedTrees)
+
+
+def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
+    """The model of ``make`` for features as ``transform`` leaves them."""
+    return make(transform.outputs)
 
 
 def make_loss(node: DictConfig | None) -> Loss | None:

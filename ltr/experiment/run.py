@@ -14,12 +14,13 @@ from tabulate import tabulate
 from torch import nn
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.kept import check_size, config_to_keep, trusts_trees
 from ltr.experiment.labels import settle
+from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import commit, place_of, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
@@ -68,21 +69,24 @@ def fit(
     last = None if cfg.resume is None else load_checkpoint(folder / "last.pt", device)
     if last is None:
         transform = experiment.fit_transform(lists["train"])
+        if boosts(experiment.model):
+            transform = transform.keeping_missing()
     else:
         _check_same_data(last["data"], lists)
         with fitting(folder / "last.pt"):
             transform = transform_of(last)
-        check_size(experiment.model, transform.width, folder / "last.pt")
+        check_size(experiment.model, transform, folder / "last.pt")
     here = place_of(device.type, torch.get_num_threads())
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
 
     torch.manual_seed(settings.seed)
-    model = experiment.model(experiment.dataset.width).to(device)
+    model = model_for(experiment.model, transform).to(device)
     kept = {
         "config": config_to_keep(cfg, folder),
         "choices": dict(choices),
         "transform": transform.state(),
-        "width": experiment.dataset.width,
+        "width": transform.width,
+        "columns": None if (columns := lists["train"].columns) is None else columns.state(),
         "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
     }
@@ -113,13 +117,16 @@ def fit(
     return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
 
-def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, float]:
+def run(
+    cfg: DictConfig, folder: Path, choices: Mapping[str, str], dataset: Dataset | None = None
+) -> dict[str, float]:
     """Train, select, test and record the experiment ``cfg`` in ``folder``.
 
     Args:
         cfg: composed from ``configs/train.yaml``.
         folder: the run folder; where ``cfg.resume`` is set, the run in it goes on.
         choices: the choice of each group (``{"loss": "neuralndcg", ...}``), for the record.
+        dataset: instead of that of ``cfg``.
 
     Returns:
         ``{"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}`` of the selected weights.
@@ -129,7 +136,7 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
         TrainingError, Interrupted: see ``Trainer.fit``.
     """
     started = time.perf_counter()
-    experiment = build(cfg)
+    experiment = build(cfg, dataset)
     experiment.dataset.check()
     settings, device = experiment.settings, experiment.device
     # all of them before training, so that a bad test file is not found hours later

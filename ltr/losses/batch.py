@@ -16,7 +16,14 @@ def without_padding(scores: Scores, labels: Labels, mask: Mask) -> tuple[Scores,
     return scores.to(dtype).masked_fill(~mask, 0), labels.to(dtype).masked_fill(~mask, 0)
 
 
-def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str = "keep") -> Tensor:
+def mean_over_batch(
+    values: PerList,
+    labels: Labels,
+    mask: Mask,
+    *,
+    empty: str = "keep",
+    weights: PerList | None = None,
+) -> Tensor:
     """Mean of the lists' losses, a scalar; every list counts the same, however long it is.
 
     A row without items never counts. If no list counts, the result is 0 with gradients of 0.
@@ -26,6 +33,7 @@ def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str =
         empty: ``"keep"`` counts a list without a relevant item with the value the loss gives it
             (0 for NeuralNDCG and LambdaRank, which lowers the mean and so the step); ``"skip"``
             leaves it out of sum and count.
+        weights: ``[batch]``, >= 0, how much each list counts; None: all the same.
 
     Raises:
         ConfigError: ``empty`` is neither.
@@ -37,7 +45,11 @@ def mean_over_batch(values: PerList, labels: Labels, mask: Mask, *, empty: str =
     (tensor(3.), tensor(4.))
     """
     counted = counted_lists(labels, mask, empty=empty)
-    return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+    if weights is None:
+        return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+    weights = weights * counted
+    total = weights.sum()
+    return (values.masked_fill(~counted, 0) * weights).sum() / torch.where(total > 0, total, 1.0)
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:

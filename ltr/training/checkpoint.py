@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ltr.data.lists import Columns
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, LTRError
 from ltr.whole import write_whole
@@ -175,10 +176,27 @@ def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
         ValueError, TypeError: it is no transform, or of another width; see ``fitting``.
     """
     transform = FeatureTransform.from_state(content["transform"])
-    columns = (transform.shape, transform.sign, transform.mean, transform.scale)
+    columns = (transform.shape, transform.sign, transform.mean, transform.scale, transform.codes)
     if any(column.shape != (content["width"],) for column in columns):
         raise ValueError(f"transform: not {content['width']} columns")
+    indicated = transform.indicated
+    if (np.diff(indicated) <= 0).any() or not np.isin(indicated, np.arange(transform.width)).all():
+        raise ValueError("transform: indicators of columns that are not there")
     return transform
+
+
+def columns_of(content: Mapping[str, Any]) -> Columns | None:
+    """The names and categories of the features in a checkpoint; None: it has none.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: they do not fit; see ``fitting``.
+    """
+    if (state := content.get("columns")) is None:
+        return None
+    columns = Columns.from_state(state)
+    if not np.array_equal(columns.codes, transform_of(content).codes):
+        raise ValueError("columns: not those of the transform")
+    return columns
 
 
 def random_states() -> dict[str, Any]:

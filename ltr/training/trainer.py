@@ -67,7 +67,9 @@ class Stepper:
         empty = self.settings.empty_lists
         scores = score(self._scorer, batch, self.settings.precision)
         values = self.loss(scores, batch.labels, batch.mask)
-        objective = mean_over_batch(values, batch.labels, batch.mask, empty=empty)
+        objective = mean_over_batch(
+            values, batch.labels, batch.mask, empty=empty, weights=batch.weights
+        )
         self.optimizer.zero_grad(set_to_none=True)
         (objective + self._penalty()).backward()
         norm = nn.utils.get_total_norm(

@@ -18,8 +18,8 @@ _LEAST = 1.0  # curvature in units of the gradient: no leaf takes a step larger 
 class LossObjective:
     """Gradient and curvature of a loss for every item, as a boosting library takes them.
 
-    The objective L(s) is the sum of the loss over lists, with equal weights. With g(s) its gradient
-    by autograd, the curvature of item i is
+    The objective L(s) is the sum over lists of weight times loss. With g(s) its gradient by
+    autograd, the curvature of item i is
 
         h_i = max(|g_i(s + v) - g_i(s)|, |g_i(s)|), v_j = +1 or -1 at random, anew every round,
 
@@ -36,7 +36,7 @@ class LossObjective:
     all scores of every list are equal (SoftSort's) begins with its gradient at s + v.
 
     Attributes:
-        value: mean over lists of the loss at the scores of the last call.
+        value: mean over lists of the weighted loss at the scores of the last call.
         lists: how many lists count.
         unit: the factor on gradient and curvature; 0 before the first call.
     """
@@ -60,6 +60,7 @@ class LossObjective:
         self._device = data.device
         self._batches = list(padded_batches(data, items=items, pairs=items * _PAIRS))
         self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
+        self._weights = None if data.weights is None else torch.from_numpy(data.weights)
         self._random = np.random.default_rng(seed)
         self.lists = int(sum(counted.sum() for counted in self._counted))
         self.value = float("nan")
@@ -93,6 +94,8 @@ class LossObjective:
         for batch, counted in zip(self._batches, self._counted, strict=True):
             given = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
             losses = self._loss(given, batch.labels, batch.mask).masked_fill(~counted, 0.0)
+            if self._weights is not None:
+                losses = losses * self._weights[batch.lists].to(losses)
             (slope,) = torch.autograd.grad(losses.sum(), given)
             broken = ~(losses.isfinite() & slope.isfinite().all(-1)).cpu().numpy()
             if broken.any():

@@ -1,0 +1,42 @@
+"""``MemoryLists``: a data set whose lists are in memory."""
+
+from collections.abc import Mapping
+
+from ltr.data.lists import SPLITS, Lists
+from ltr.errors import ConfigError, DataError
+
+
+class MemoryLists:
+    """Lists that a program hands over; a config names such a set, but cannot hold its lists."""
+
+    def __init__(
+        self, *, name: str, lists: Mapping[str, Lists] | None = None, fold: int | None = None
+    ) -> None:
+        """``lists``: of ``train``, ``vali`` and ``test``; None where only a config is at hand."""
+        self.name, self.fold, self._lists = name, fold, dict(lists or {})
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.split("train").width
+
+    def check(self) -> None:
+        """Raise ``DataError`` where a split was not handed over."""
+        for split in SPLITS:
+            self.split(split)
+
+    def split(self, split: str) -> Lists:
+        """The lists of ``train``, ``vali`` or ``test``.
+
+        Raises:
+            DataError: they were in the memory of another program, or were not given.
+            ConfigError: there is no such split.
+        """
+        if split not in SPLITS:
+            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
+        if split not in self._lists:
+            raise DataError(
+                f"the {split} lists of this model were in a program's memory: give dataset=CHOICE "
+                "with lists of the same features"
+            )
+        return self._lists[split]
