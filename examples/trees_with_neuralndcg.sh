@@ -1,0 +1,7 @@
+#!/bin/sh
+# Boosted trees with their own objective and with NeuralNDCG: is there a difference?
+#
+#   sh examples/trees_with_neuralndcg.sh [any override, such as dataset=mq2008 data_dir=~/letor]
+set -eu
+ltr train -m model=lightgbm loss=null,neuralndcg,lambdarank seed=1,2,3 sweep=trees "$@"
+ltr compare outputs/trees
