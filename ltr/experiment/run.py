@@ -30,6 +30,8 @@ from ltr.training.trainer import Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
 log = logging.getLogger(__name__)
+# What is printed too goes to the file of the log alone (configs/hydra/job_logging/ltr.yaml).
+_log_file = logging.getLogger("ltr.printed")
 
 
 @dataclass(frozen=True)
@@ -113,13 +115,16 @@ def fit(
     return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
 
-def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, float]:
+def run(
+    cfg: DictConfig, folder: Path, choices: Mapping[str, str], *, printed: bool = False
+) -> dict[str, float]:
     """Train, select, test and record the experiment ``cfg`` in ``folder``.
 
     Args:
         cfg: composed from ``configs/train.yaml``.
         folder: the run folder; where ``cfg.resume`` is set, the run in it goes on.
         choices: the choice of each group (``{"loss": "neuralndcg", ...}``), for the record.
+        printed: the result goes to standard output; in a sweep it is progress, a line of the log.
 
     Returns:
         ``{"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}`` of the selected weights.
@@ -193,15 +198,13 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "protocol": OmegaConf.to_container(cfg, resolve=True),
         },
     )
-    log.info("\n%s", metric_table(table))
-    log.info(
-        "%s; weights of epoch %s (select=%s); %.0f s",
-        convention.describe(),
-        tested,
-        settings.select,
-        time.perf_counter() - started,
+    result = (
+        f"{metric_table(table)}\n{convention.describe()}; weights of epoch {tested} "
+        f"(select={settings.select}); {time.perf_counter() - started:.0f} s\nkept in {folder}"
     )
-    log.info("kept in %s", folder)
+    (_log_file if printed else log).info("\n%s", result)
+    if printed:
+        print(result)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
 
 
