@@ -93,14 +93,17 @@ def test_a_mistake_is_one_line_with_the_remedy(args, wrong, message) -> None:
 
 
 def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
-    _, err = call(*args)
+    out, err = call(*args)
     run = only_run(tmp_path / "outputs")
     assert {".hydra", "train.log", "best.pt", "last.pt", "history.csv", "results.json"} | {
         "queries.csv"
     } <= {path.name for path in run.iterdir()}
     results = json.loads((run / "results.json").read_text())
-    assert f"{results['test']['ndcg@10']:.4f}" in err
-    assert "empty list = 1" in err
+    assert f"{results['test']['ndcg@10']:.4f}" in out
+    assert "empty list = 1" in out
+    assert f"kept in {run}" in out
+    assert not set(out.splitlines()) & set(err.splitlines())  # the result is printed once
+    assert out in (run / "train.log").read_text()
 
     per_query = tmp_path / "per_query.csv"
     cache = f"cache_dir={letor_folder}/cache"

@@ -1,6 +1,7 @@
 """One search: on vali only, with pruning and failures, and a file at its end."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -33,7 +34,10 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     monkeypatch.undo()  # the history is drawn
     small = [*small, "trials=7", "pruner=none", "space.model.output_activation=[choice,null,tanh]"]
     assert searched(*small)
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    said = re.findall(r"^([1-7]) of 7  trial \d+  ndcg@5 0\.\d{4} on vali  .*took ", err, re.M)
+    assert said == list("1234567")  # on standard error, where it is no terminal too
+    assert " of 7 " not in out
     folder = tmp_path / "out/search/mine"
     table = rows(tmp_path)
     assert [row["state"] for row in table] == ["done"] * 7
@@ -60,7 +64,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 
     assert searched(*small)  # again: nothing is left to do, nothing is written anew
     assert found.read_text() == text
-    assert "7 of 7 trials finished" in capsys.readouterr().out
+    assert "7 of 7 trials finished" in capsys.readouterr().err
     assert len(rows(tmp_path)) == 7
 
 
@@ -163,7 +167,7 @@ def test_bad_trials_are_pruned_and_say_when(
         tmp_path / f"out/search/mine/trials/{int(pruned[0]['trial']):04d}/history.csv"
     )
     assert 2 <= epochs == history.epoch.max() < 4
-    assert ", pruned after epoch " in capsys.readouterr().out
+    assert ", pruned after epoch " in capsys.readouterr().err
 
 
 def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
@@ -187,7 +191,7 @@ def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
     assert told.value == pytest.approx((0.9 + 0.3 + 0) / 3)
     assert worth(told) == pytest.approx((0.9 + 0.3) / 2)
     told.user_attrs["pruned"] = "after epoch 3 of seed2"
-    assert "ndcg@5 0.6000, pruned after epoch 3 of seed2" in sentence(told, "ndcg@5")
+    assert "ndcg@5 0.6000 on vali, pruned after epoch 3 of seed2" in sentence(told, "ndcg@5")
 
 
 def test_trainings_of_several_lengths_do_not_report_over_each_other(small: list[str]) -> None:

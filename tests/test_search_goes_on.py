@@ -54,10 +54,10 @@ def test_changed_code_is_told(
     small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert searched(*small, "trials=1", "epochs=1")
-    assert "note: the code changed" not in capsys.readouterr().out
+    assert "note: the code changed" not in capsys.readouterr().err
     monkeypatch.setattr("ltr.search.search.code_digest", lambda: "other")
     assert searched(*small, "trials=1", "epochs=1")
-    assert "note: the code changed since" in capsys.readouterr().out
+    assert "note: the code changed since" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_stopped_by_the_user_it_says_so_and_goes_on(
             stop_at_epoch_2(patch)
             with pytest.raises(Interrupted):
                 searched(*small, "trials=2")
-        assert "search mine: 0 of 2 trials finished\n" in capsys.readouterr().out
+        assert "search mine: 0 of 2 trials finished\n" in capsys.readouterr().err
         assert not study_of(*small).get_trials(states=(TrialState.RUNNING,))
     assert (tmp_path / "out/search/mine/trials/0000/last.pt").is_file()
     assert searched(*small, "trials=2")
@@ -241,7 +241,7 @@ def test_two_workers_and_another_command_share_the_trials(
     assert searched(*small)
     out, err = workers.communicate()
     assert workers.returncode == 0, (out, err)
-    assert "ended early" not in out
+    assert "ended early" not in err
     assert [row["state"] for row in rows(tmp_path)] == ["done"] * 8
     assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [
         f"{number:04d}" for number in range(8)

@@ -115,7 +115,7 @@ def test_a_run_outlives_its_table_and_is_not_done_twice(small, tmp_path, own_los
         with pytest.raises(Timeout):  # the run goes on
             FileLock(folder / ".lock").acquire(timeout=0)
         second = started(*small)
-        assert "1 runs, 1 to do" in second.stdout.readline()
+        assert "1 runs, 1 to do" in second.stderr.readline()
         (tmp_path / "go").touch()
         out, err = second.communicate()
         status = Path("/proc", (tmp_path / "pid").read_text(), "stat")
@@ -142,14 +142,15 @@ def test_the_work_of_a_killed_process_is_done_by_another(small, tmp_path, own_lo
 def test_a_run_that_always_dies_ends_the_table_and_is_named(small, tmp_path, own_loss) -> None:
     done = run(*in_parallel(small), own_loss("os.kill(os.getpid(), 9)"))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "its process ended early" in done.stdout
+    assert "its process ended early" in done.stderr
 
 
 def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_path: Path) -> None:
     done = run(*small, "rows=BCE,untrained", "optimizer=sgd", "optimizer.lr=1e30", "epochs=3")
     assert done.returncode == 1
-    assert "bce-letor" in done.stdout
-    assert "not finite" in done.stdout
+    assert "bce-letor" in done.stderr
+    assert "not finite" in done.stderr
+    assert "2 of 2  BCE" in done.stderr
     assert "1 of 2 runs" in done.stdout
 
 

@@ -68,6 +68,7 @@ def frame_of(measured: list[Measured]) -> pd.DataFrame:
                 "row": one.run.label,
                 "fold": one.run.fold,
                 "seed": one.run.seed,
+                "epoch": one.results["selected_epoch"],
                 "paper ndcg@5": one.values["paper"]["ndcg@5"].mean(),
                 "paper map": one.values["paper"]["map"].mean(),
                 "run": str(one.run.folder),

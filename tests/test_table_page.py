@@ -10,6 +10,7 @@ import pytest
 from made_table import Made, made
 
 from ltr.figures.drawing import page_style, svg, verdict_colours, verdict_key
+from ltr.figures.latex import latex_text
 from ltr.statistics import WORDS
 from ltr.tables.report import (
     Block,
@@ -17,7 +18,6 @@ from ltr.tables.report import (
     Picture,
     Report,
     latex,
-    latex_text,
     markdown,
     page,
     terminal,

@@ -37,9 +37,9 @@ def test_data_that_are_not_here_are_named_with_the_remedy(
 ) -> None:
     given = [f"data_dir={tmp_path}/none", f"output_dir={tmp_path}/out"]
     assert not make_table(table_of(["table=neuralndcg_table2", *given]))
-    out = capsys.readouterr().out
-    assert "download MSLR-WEB30K.zip" in out
-    assert "download istella-letor.tar.gz" in out
+    out, err = capsys.readouterr()
+    assert "download MSLR-WEB30K.zip" in err
+    assert "download istella-letor.tar.gz" in err
     assert out.count("not here") == 2
 
 

@@ -73,7 +73,7 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     write_whole(folder / "results.json", kept + "\n")
     names = ("subject", "case", "side", "status", "median", "bytes", "amount", "unit", "text")
     write_csv(folder / "results.csv", records, names)
-    log.info("kept in %s", folder)
+    print(f"kept in {folder}")
     return found
 
 

@@ -1,20 +1,21 @@
 """Compare finished runs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig
 
-from ltr.compare.findings import Findings, report, write_plot
-from ltr.compare.systems import System, find_runs, group, values_of
+from ltr.compare.findings import Findings, frame, latex, report, write_plot
+from ltr.compare.systems import System, find_runs, group, named_queries, values_of
 from ltr.console.values import number, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder
-from ltr.statistics import align, compare_seeds, compare_systems, interval_of
-from ltr.whole import make_folder, write_whole
+from ltr.statistics import SystemValues, align, compare_seeds, compare_systems, interval_of
+from ltr.whole import make_folder, write_frame, write_whole
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Order:
     seed: int
     samples: int
     write: str | None
+    # of rankers that are no run: name -> a file of scores for each fold
+    scores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    data: tuple[str, ...] = ()  # the file that was scored, for each fold; none: the runs' own lists
+    places: Mapping[str, str] = field(default_factory=dict)  # of the runs' own lists
 
 
 def compare_order(cfg: DictConfig) -> Order:
@@ -49,7 +54,26 @@ def compare_order(cfg: DictConfig) -> Order:
         seed=whole(cfg, "seed", least=0),
         samples=whole(cfg, "samples", least=0),
         write=text(cfg, "write"),
+        scores=_scores(cfg),
+        data=texts(cfg, "data"),
+        places={key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None},
     )
+
+
+def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
+    """The files of each ranker; in a list each file is one, and names it."""
+    if isinstance(cfg.scores, DictConfig):
+        found = {str(name): texts(cfg.scores, str(name)) for name in cfg.scores}
+        if empty := [name for name, files in found.items() if not files]:
+            raise ConfigError(f"scores={{{empty[0]}: null}}: name a file of scores")
+        return found
+    files = texts(cfg, "scores")
+    names = [Path(file).stem for file in files]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(
+            f"scores: two files of the name {twice[0]}: name them, scores={{a:FILE,b:FILE}}"
+        )
+    return {name: (file,) for name, file in zip(names, files, strict=True)}
 
 
 def compare(order: Order) -> str:
@@ -64,15 +88,32 @@ def compare(order: Order) -> str:
     if unfinished:
         parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
     if order.write is None:
-        parts.append("write=FOLDER keeps this with the p of every test, and draws it")
+        parts.append(
+            "write=FOLDER keeps this with the p of every test, and draws it; write=FILE.tex, .md "
+            "or .csv writes that alone"
+        )
     else:
-        folder = Path(order.write)
-        make_folder("write", folder)
-        markdown = folder / "compare.md"
-        write_whole(markdown, report(findings, markdown=True) + "\n")
-        paths = [markdown, *write_plot(findings, folder)]
-        parts.append(f"kept in {folder} ({', '.join(path.name for path in paths)})")
+        parts.append(f"kept in {_write(findings, Path(order.write))}")
     return "\n\n".join(parts)
+
+
+def _write(findings: Findings, place: Path) -> str:
+    """Write one file where ``place`` ends as one does, else all of them to that folder."""
+    forms: dict[str, Callable[[Path], None]] = {
+        ".md": lambda path: write_whole(path, report(findings, markdown=True) + "\n"),
+        ".tex": lambda path: write_whole(path, latex(findings)),
+        ".csv": lambda path: write_frame(path, frame(findings.pairs)),
+    }
+    if place.suffix in forms:
+        make_folder("write", place.parent)
+        forms[place.suffix](place)
+        return str(place)
+    make_folder("write", place)
+    paths = [place / f"compare{ending}" for ending in (".md", ".tex")]
+    for path in paths:
+        forms[path.suffix](path)
+    paths += write_plot(findings, place)
+    return f"{place} ({', '.join(path.name for path in paths)})"
 
 
 def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
@@ -80,12 +121,16 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     metric = order.metric or _selected_on(runs)
     systems = group(runs)
     values = {system.name: values_of(system, metric) for system in systems}
+    for name, files in order.scores.items():
+        if name in values:
+            raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
+        values[name] = _measured(runs, name, files, metric, order)
     draws: Any = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
     if len(values) == 1:
         (only,) = values.values()
         pairs = compare_seeds(only, margin=order.margin, **draws)
     else:
-        baseline = None if order.baseline is None else _baseline(order.baseline, systems)
+        baseline = None if order.baseline is None else _baseline(order.baseline, list(values))
         pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
     repeats = sorted({run.repeat for run in runs if run.repeat})
     where = f" of {len(repeats)} folds" if len(repeats) > 1 else "".join(f", {r}" for r in repeats)
@@ -93,7 +138,7 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     dataset = runs[0].results["dataset"]
     return Findings(
         title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
-        made=_made(systems),
+        made="\n".join([_made(systems), *_outside(order)]),
         convention=runs[0].convention,
         metric=metric,
         systems={name: interval_of(of, name=name, **draws) for name, of in values.items()},
@@ -139,8 +184,40 @@ def _selected_on(runs: Sequence[RunFolder]) -> str:
     return metrics[0]
 
 
-def _baseline(given: str, systems: Sequence[System]) -> str:
-    names = [system.name for system in systems]
+def _measured(
+    runs: Sequence[RunFolder], name: str, files: Sequence[str], metric: str, order: Order
+) -> SystemValues:
+    """``metric`` of the scores ``files`` of a ranker, a file for each fold of ``runs``."""
+    from ltr.experiment.outside import values_of_scores  # torch, which runs alone do without
+
+    if "." in metric and order.metric is None:
+        raise ConfigError(
+            f"the runs were selected on {metric}, a function of someone's own: to measure scores "
+            f"by it, which imports its module, give metric={metric}"
+        )
+    of_fold = {run.repeat: run for run in reversed(runs)}
+    folds = sorted(of_fold, key=str)
+    for key, given in (("scores", files), ("data", order.data)):
+        if given and len(given) != len(folds):
+            example = "data=[FILE,FILE]" if key == "data" else f"scores={{{name}:[FILE,FILE]}}"
+            raise ConfigError(
+                f"{key}: {len(given)} files for {len(folds)} folds: give one for each, in the "
+                f"order {', '.join(map(str, folds))}, such as {example}"
+            )
+    blocks, queries = [], list[tuple[Hashable, str]]()
+    for place, fold in enumerate(folds):
+        run, data = of_fold[fold], Path(order.data[place]) if order.data else None
+        file = Path(files[place])
+        blocks.append(values_of_scores(file, run, metric, data=data, places=order.places))
+        queries += named_queries(fold, run.queries["qid"].tolist())
+    return SystemValues(np.concatenate(blocks)[None], queries)
+
+
+def _outside(order: Order) -> list[str]:
+    return [f"{name}: the scores of {', '.join(files)}" for name, files in order.scores.items()]
+
+
+def _baseline(given: str, names: Sequence[str]) -> str:
     found = [name for name in names if name == given] or [name for name in names if given in name]
     if len(found) != 1:
         what = "no system" if not found else f"{len(found)} systems"

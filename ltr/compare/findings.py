@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
+from ltr.figures.latex import latex_comment, latex_table, latex_text
 from ltr.statistics import (
     BETTER,
     DIFFER,
@@ -105,6 +106,41 @@ def _pairs(pairs: Sequence[Comparison], sure: str, *, fmt: str, markdown: bool) 
         "resolves",
     ]  # fmt: skip
     return tabulate(rows, head, tablefmt=fmt, disable_numparse=True)
+
+
+def latex(findings: Findings) -> str:
+    """Two tables for a paper, the systems and the pairs; the long notes stand in comments."""
+    best = max(f"{of.mean:.4f}" for of in findings.systems.values())
+    alpha, rows = findings.pairs[0].alpha, []
+    for name, of in findings.systems.items():
+        mean = f"{of.mean:.4f}"
+        cells = [name, str(of.seeds), mean, f"{of.low:.4f} to {of.high:.4f}"]
+        texts = [latex_text(cell) for cell in cells]
+        rows.append([rf"\textbf{{{text}}}" if text == best else text for text in texts])
+    sure = f"{1 - alpha:.0%} interval"
+    systems = latex_table(
+        f"{findings.title}.", "compare-systems", ["system", "seeds", findings.metric, sure], rows,
+        f"{findings.convention}; bold: the best",
+    )  # fmt: skip
+    lines = [
+        [
+            f"{pair.first} minus {pair.second}",
+            f"{pair.difference:+.4f}",
+            f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
+            _p(pair.p_holm),
+            f"{pair.wins}/{pair.ties}/{pair.losses}",
+            pair.word,
+        ]
+        for pair in findings.pairs
+    ]
+    pairs = latex_table(
+        f"{findings.title}, differences.", "compare-pairs",
+        ["", findings.metric, sure, "p", "wins/ties/losses", "verdict"],
+        [[latex_text(cell) for cell in line] for line in lines],
+        f"p after Holm; equivalent: within ±{findings.pairs[0].margin:g}",
+    )  # fmt: skip
+    notes = [findings.title, *findings.made.splitlines(), *_footnotes(findings)]
+    return "\n".join([*map(latex_comment, notes), "", systems, "", pairs]) + "\n"
 
 
 def _sentence(pair: Comparison) -> str:
@@ -233,7 +269,7 @@ def write_plot(findings: Findings, folder: Path) -> list[Path]:
                 if count:
                     counts.text(left + count / 2, row, str(count), ha="center", va="center", size=7)
                 left += count
-        labels = [f"{pair.first}\nless {pair.second}" for pair in pairs]
+        labels = [f"{pair.first}\nminus {pair.second}" for pair in pairs]
         axes.set_yticks(range(len(pairs)), labels)
         axes.set(xlabel=f"difference of {findings.metric}", ylim=(len(pairs) - 0.5, -0.5))
         counts.set(xlabel="queries won, tied, lost", ylim=axes.get_ylim(), xlim=(0, left or 1))

@@ -76,10 +76,14 @@ def values_of(system: System, metric: str) -> SystemValues:
                 f"{by_place[seeds[0], repeat].folder} and other seeds of it hold other queries in "
                 "queries.csv: run them again"
             )
-        # an id may stand for several lists of a file: its place tells them apart
-        queries += [(repeat, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
+        queries += named_queries(repeat, qids)
         blocks.append(np.stack([values for _, values in read]))
     return SystemValues(np.concatenate(blocks, axis=1), queries, seeds)
+
+
+def named_queries(repeat: str | None, qids: Sequence[str]) -> list[tuple[Hashable, str]]:
+    """The test queries of a fold; an id may stand for several lists, its place tells them apart."""
+    return [(repeat, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
 
 
 def _repeats(system: System) -> list[str | None]:

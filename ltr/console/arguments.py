@@ -103,7 +103,7 @@ def with_quotes(arg: str) -> str:
     ("resume='outputs/a,b'", 'resume=outputs/a', 'seed=1,2')
     """
     key, _, value = arg.partition("=")
-    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[":
+    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[{":
         return arg
     return f"{key}={quoted(value)}"
 

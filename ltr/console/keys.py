@@ -12,7 +12,7 @@ class Kind(Enum):
     SELECTION = auto()  # which of its epochs is tested
     REPEAT = auto()  # seed and fold: runs that differ in nothing else are of one system
     MEASUREMENT = auto()  # what is reported
-    PLACE = auto()  # where and how fast it is computed
+    PLACE = auto()  # where and how fast it is computed, and how much of it is shown
     PROPOSAL = auto()  # values that other keys read
 
 
@@ -52,6 +52,7 @@ KEYS = {
     "cache_dir": (Kind.PLACE, Resumed.OWN),
     "output_dir": (Kind.PLACE, Resumed.FOLDER),
     "sweep": (Kind.PLACE, Resumed.FOLDER),
+    "show_test": (Kind.PLACE, Resumed.OWN),
     "resume": (Kind.PLACE, Resumed.OWN),
     "trust": (Kind.PLACE, Resumed.OWN),
     "suggested": (Kind.PROPOSAL, Resumed.KEPT),

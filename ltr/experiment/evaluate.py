@@ -100,10 +100,7 @@ def evaluate_scores(cfg: DictConfig) -> str:
     metrics = [parse_metric(name) for name in as_list(cfg.metrics) or DEFAULT_METRICS]
     chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
     set_threads(cfg)
-    lists, order = read_file(Path(cfg.data), flag(cfg, "regroup"))
-    qids = np.empty(lists.items, dtype=object)
-    qids[order] = np.repeat(lists.qids, lists.lengths)
-    scores = read_scores(Path(cfg.scores), qids.tolist(), cfg.data)[order]
+    lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
     if not cfg.get("metrics_as"):
         files = sorted((CONFIGS / "metrics_as").glob("*.yaml"))
         known = {path.stem: OmegaConf.load(path) for path in files}
@@ -173,6 +170,20 @@ def _report(
         words.append(convention.describe() if single else f"{name}: {convention.describe()}")
     described = "\n".join(words)
     return f"{title}, {len(lists):,} lists\n\n{metric_table(table)}\n\n{described}"
+
+
+def read_scored(
+    path: Path, data: Path, *, regroup: bool = False
+) -> tuple[Lists, NDArray[np.float64]]:
+    """The lists of the LETOR file ``data``, and the scores ``path`` of their items.
+
+    Raises:
+        DataError: as ``read_file`` and ``read_scores``.
+    """
+    lists, order = read_file(data, regroup)
+    qids = np.empty(lists.items, dtype=object)
+    qids[order] = np.repeat(lists.qids, lists.lengths)
+    return lists, read_scores(path, qids.tolist(), str(data))[order]
 
 
 def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:

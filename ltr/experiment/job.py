@@ -63,7 +63,7 @@ def train_job(cfg: DictConfig) -> float:
             else:
                 if cfg.resume is not None and (folder / NOTE).is_file():
                     _leave_sweep(cfg, folder)
-                value = run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
+                value = run(cfg, folder, choices, printed=True)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:
         log.info("stopped by %s; %s", stop, _how_to_go_on(folder, sweep))
         raise

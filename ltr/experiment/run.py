@@ -31,6 +31,8 @@ from ltr.training.trainer import Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
 log = logging.getLogger(__name__)
+# What is printed too goes to the file of the log alone (configs/hydra/job_logging/ltr.yaml).
+_log_file = logging.getLogger("ltr.printed")
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,12 @@ def fit(
 
 
 def run(
-    cfg: DictConfig, folder: Path, choices: Mapping[str, str], dataset: Dataset | None = None
+    cfg: DictConfig,
+    folder: Path,
+    choices: Mapping[str, str],
+    dataset: Dataset | None = None,
+    *,
+    printed: bool = False,
 ) -> dict[str, float]:
     """Train, select, test and record the experiment ``cfg`` in ``folder``.
 
@@ -127,6 +134,7 @@ def run(
         folder: the run folder; where ``cfg.resume`` is set, the run in it goes on.
         choices: the choice of each group (``{"loss": "neuralndcg", ...}``), for the record.
         dataset: instead of that of ``cfg``.
+        printed: the result goes to standard output; in a sweep it is progress, a line of the log.
 
     Returns:
         ``{"vali_ndcg@5": ..., "test_ndcg@5": ..., ...}`` of the selected weights.
@@ -200,15 +208,13 @@ def run(
             "protocol": OmegaConf.to_container(cfg, resolve=True),
         },
     )
-    log.info("\n%s", metric_table(table))
-    log.info(
-        "%s; weights of epoch %s (select=%s); %.0f s",
-        convention.describe(),
-        tested,
-        settings.select,
-        time.perf_counter() - started,
+    result = (
+        f"{metric_table(table)}\n{convention.describe()}; weights of epoch {tested} "
+        f"(select={settings.select}); {time.perf_counter() - started:.0f} s\nkept in {folder}"
     )
-    log.info("kept in %s", folder)
+    (_log_file if printed else log).info("\n%s", result)
+    if printed:
+        print(result)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
 
 

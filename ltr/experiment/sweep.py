@@ -22,6 +22,7 @@ from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
 from ltr.console.keys import Kind, keys
+from ltr.console.values import flag
 from ltr.errors import DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.whole import write_csv, write_whole
@@ -70,7 +71,7 @@ class SweepSummary(Callback):
         rows = [] if self._quiet else read_runs(folder)
         if not rows:
             return
-        print(table_of(rows))
+        print(table_of(rows, test=flag(config, "show_test")))
         try:
             write_csv(folder / "summary.csv", rows)
         except OutputError as error:
@@ -157,15 +158,24 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
     return row
 
 
-def table_of(rows: list[dict[str, Any]]) -> str:
-    """A line per run, below them the mean over seeds and folds, and the convention."""
-    hidden = ("run", "convention")
-    shown = [{k: _text(k, v) for k, v in row.items() if k not in hidden} for row in rows]
+def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
+    """A line per run, below them the mean over seeds and folds, and the convention.
+
+    ``test``: show its metrics too; settings that are chosen by them look better than they are.
+    """
+    of_test = {name for row in rows for name in row if name.startswith("test ")}
+    conventions = sorted({row["convention"] for row in rows if "convention" in row})
+    hidden = {"run", "convention", *(() if test else of_test)}
+    rows = [{key: value for key, value in row.items() if key not in hidden} for row in rows]
+    shown = [{key: _text(key, value) for key, value in row.items()} for row in rows]
     parts = [tabulate(shown, headers="keys", disable_numparse=True)]
     varied = list(shown[0])[: list(shown[0]).index("status")]
     if means := _means([row for row in rows if row["status"] == "done"], varied):
         parts.append(means)
-    parts.append("; ".join(sorted({row["convention"] for row in rows if "convention" in row})))
+    if conventions:
+        parts.append("; ".join(conventions))
+    if of_test and not test:
+        parts.append("test is in summary.csv; the same command with show_test=true shows it")
     return "\n\n".join(parts)
 
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -78,19 +78,30 @@ all relevant items, 5 grades
         if not isinstance(self.gain, str):  # a list could be changed, and cannot be hashed
             object.__setattr__(self, "gain", tuple(self.gain))
 
-    def describe(self) -> str:
-        """The convention in one line, to stand beside a figure."""
+    def describe(self, parts: Collection[str] | None = None) -> str:
+        """The convention in one line, to stand beside a figure; in short, of the keys ``parts``.
+
+        >>> Convention().describe(["empty", "gain"])
+        'empty list = 1, gain 2^y-1'
+        """
         if isinstance(self.gain, str):
             gain = f"gain {GAINS[self.gain]}"
         else:
             gain = f"gains [{', '.join(f'{value:g}' for value in self.gain)}]"
         counts = "empty lists left out" if self.empty == "skip" else f"empty list = {self.empty:g}"
-        return (
-            f"{counts} (no label > 0; map, mrr, precision, recall: none relevant), {gain}, "
-            f"discount {DISCOUNTS[self.discount]}, {TIES[self.ties]}, {SHORT[self.short]}, "
-            f"relevant from label {self.relevant:.9g}, {MAP_OVER[self.map_over]}, "
-            f"{self.levels} grades"
-        )
+        if parts is None:
+            counts += " (no label > 0; map, mrr, precision, recall: none relevant)"
+        said = {
+            "empty": counts,
+            "gain": gain,
+            "discount": f"discount {DISCOUNTS[self.discount]}",
+            "ties": TIES[self.ties],
+            "short": SHORT[self.short],
+            "relevant": f"relevant from label {self.relevant:.9g}",
+            "map_over": MAP_OVER[self.map_over],
+            "levels": f"{self.levels} grades",
+        }
+        return ", ".join(text for key, text in said.items() if parts is None or key in parts)
 
 
 if TYPE_CHECKING:

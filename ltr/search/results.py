@@ -1,6 +1,5 @@
 """What a search has found: lines while it runs, then a table, what mattered, and a plot."""
 
-import sys
 from pathlib import Path
 
 import optuna
@@ -9,6 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tabulate import tabulate
 from tqdm import tqdm
 
+from ltr.console.progress import Finished
 from ltr.figures.drawing import BLUE, GREY, ORANGE, page, save_figure, style
 from ltr.search.definition import Search
 from ltr.search.space import as_text
@@ -31,9 +31,10 @@ class Watch:
         """``trials`` in all; ``metric`` names the value."""
         self._study, self._metric = study, metric
         self._seen = {trial.number for trial in finished(study)}
+        self._finished = Finished(trials, min(trials, len(self._seen)))
         self._bar = tqdm(
             total=trials,
-            initial=min(trials, len(self._seen)),
+            initial=self._finished.done,
             desc="trials",
             unit="trial",
             disable=None,
@@ -45,8 +46,12 @@ class Watch:
         for trial in now:
             if trial.number not in self._seen:
                 self._seen.add(trial.number)
-                tqdm.write(sentence(trial, self._metric), file=sys.stdout)
-                sys.stdout.flush()
+                took = trial.duration
+                self._finished.add(
+                    f"trial {trial.number}",
+                    sentence(trial, self._metric),
+                    None if took is None else took.total_seconds(),
+                )
                 self._bar.update()
         best = best_of(now)
         if best is not None:
@@ -69,14 +74,13 @@ def worth(trial: FrozenTrial) -> float | None:
 
 
 def sentence(trial: FrozenTrial, metric: str) -> str:
-    """One line about a finished trial."""
-    head = f"trial {trial.number:>3}  "
-    failed = reason(trial)
+    """How a finished trial ended, and its settings."""
+    head, failed = "", reason(trial)
     if failed is not None:
-        head += f"failed: {failed}"
+        head = f"failed: {failed}"
     elif (value := worth(trial)) is not None:
         pruned = trial.user_attrs.get("pruned")
-        head += f"{metric} {value:.4f}" + (f", pruned {pruned}" if pruned else "")
+        head = f"{metric} {value:.4f} on vali" + (f", pruned {pruned}" if pruned else "")
     overrides = trial.user_attrs.get("overrides") or ["the config's own values"]
     return f"{head}  {' '.join(overrides)}"
 

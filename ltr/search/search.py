@@ -9,6 +9,7 @@ import optuna
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
+from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import code_digest
@@ -55,9 +56,7 @@ def begin(search: Search, study: optuna.Study, data: dict[str, str]) -> None:
     """
     with study_lock(search.folder):
         if not settle_identity(study, search.folder, search.settings(), data, code_digest()):
-            print(
-                f"note: the code changed since {search.folder} began; trials are of both versions"
-            )
+            say(f"note: the code changed since {search.folder} began; trials are of both versions")
         study.enqueue_trial(
             default_params(search), user_attrs={"default": True}, skip_if_exists=True
         )
@@ -115,7 +114,7 @@ def digests(search: Search) -> dict[str, str]:
 
 def _work(search: Search, study: optuna.Study) -> list[str]:
     """Do the trials; return why workers ended early."""
-    print(f"search {search.name}: {_so_far(search, study)}; {search.workers} at a time", flush=True)
+    say(f"search {search.name}: {_so_far(search, study)}; {search.workers} at a time")
     watch = Watch(study, search.trials, search.metric)
     try:
         if search.workers == 1:
@@ -124,7 +123,7 @@ def _work(search: Search, study: optuna.Study) -> list[str]:
         return work_at_once(_of_worker(search), search.workers, search.folder, watch.look)
     except (KeyboardInterrupt, Interrupted):
         watch.close()
-        print(f"search {search.name}: {_so_far(search, study)}")
+        say(f"search {search.name}: {_so_far(search, study)}")
         raise
     finally:
         watch.close()
@@ -154,16 +153,16 @@ def _finish(search: Search, study: optuna.Study, path: Path, reasons: Sequence[s
     complete = len(finished(study)) >= search.trials
     write_trials(search.folder / "trials.csv", study, search)
     draw_history(study, search.folder, f"{search.name}: {data_of(search)}", search.metric)
-    print(f"\n{summary(study, search)}\n")
+    print(f"{summary(study, search)}\n")
     best = best_of(finished(study))
     if best is not None:
         write_best(path, search, study, best)
         print(f"written to {path}: {command_of(path)}")
     print(f"kept in {search.folder} (trials.csv, history.png, history.svg)")
     for reason in dict.fromkeys(reasons):
-        print(f"a worker ended early: {reason}")
+        say(f"a worker ended early: {reason}")
     if not complete:
-        print("not all trials are finished; the same command goes on from here")
+        say("not all trials are finished; the same command goes on from here")
     return complete and best is not None
 
 

@@ -28,7 +28,7 @@ class Comparison:
 
     Attributes:
         first, second: names of the systems.
-        difference: mean of first less mean of second.
+        difference: mean of first minus mean of second.
         interval: of the difference, 1 - alpha.
         inner: the same, 1 - 2 alpha, for equivalence.
         p_randomisation: of the sign-flip test over queries.

@@ -10,6 +10,7 @@ import torch
 from tabulate import tabulate
 from tqdm import tqdm
 
+from ltr.console.progress import in_words
 from ltr.data.lists import SPLITS
 from ltr.errors import DataError, LTRError
 from ltr.experiment.run_folder import RunFolder
@@ -107,14 +108,3 @@ def _source(run: Run) -> str:
     lists = ", ".join(f"{split} {shape.lists[split]:,}" for split in SPLITS)
     where = "counted in the data" if shape.known else "as published; the data are not here"
     return f"lists {lists}, {shape.length:.0f} items in the mean, {where}"
-
-
-def in_words(seconds: float) -> str:
-    """A duration in the unit that fits.
-
-    >>> in_words(40), in_words(400), in_words(40_000)
-    ('40 s', '7 min', '11.1 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from ltr.console.compose import run_config
+from ltr.console.progress import say
 from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
@@ -32,6 +33,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
         "launcher": order.launcher,
         "baseline": order.baseline is not None,
         "margin": order.margin is not None,
+        "percent": order.percent,
     }
     for key in (key for key, is_given in given.items() if is_given):
         raise ConfigError(f"{key}: {table.name} counts data and runs nothing; leave it out")
@@ -51,7 +53,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
         except DataError as error:
             complete = False
             cells.append((Cell(label), Cell("not here", "missing"), *[Cell("")] * 3))
-            print(f"{label}: {error}")
+            say(f"{label}: {error}")
             continue
         numbers = beside(label, counted, table.published.get(label, {}))
         cells += cells_of(numbers)
@@ -73,7 +75,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
     folder = Path(order.output_dir).absolute() / "tables" / name
     counts = pd.concat(frames) if frames else pd.DataFrame(columns=["data", "what", "counted"])
     write_table(folder, report, {"table": counts})
-    print("\n" + terminal(report))
+    print(terminal(report))
     print(f"kept in {folder} (table.md, .tex, .html, .csv)")
     return complete
 

@@ -2,16 +2,26 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
+from ltr.data.lists import SPLITS
 from ltr.experiment.provenance import mixed, short_commit
-from ltr.metrics import Convention
+from ltr.metrics import Convention, parse_metric
+from ltr.statistics.verdict import BETTER, DIFFER, WORSE
 from ltr.tables.measure import Measured
-from ltr.tables.report import Block, Cell
+from ltr.tables.report import Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
-from ltr.tables.verdicts import Verdicts, interval_covers, most_and_others, over_repeats
+from ltr.tables.units import Units
+from ltr.tables.verdicts import (
+    ALPHA,
+    Verdicts,
+    interval_covers,
+    most_and_others,
+    over_repeats,
+)
 
 
 def blocks(
@@ -23,22 +33,30 @@ def blocks(
     conventions: Mapping[str, Convention],
     missing: Mapping[str, str],
     baseline: str,
+    *,
+    unlike: str | None = None,
+    percent: bool = False,
 ) -> tuple[Block, ...]:
     """The numbers under each convention, then the verdicts by metric.
 
     ``found`` comes from ``numbers``, which takes the same ``frame``, ``verdicts`` and
-    ``published``; ``missing`` says why a row has no numbers.
+    ``published``; ``missing`` says why a row has no numbers, ``unlike`` why the published numbers
+    are of other data.
     """
+    units = Units(percent)
     made = [
-        _numbers(table, found, frame, published, name, convention, missing)
+        _numbers(table, found, frame, published, name, convention, missing, units)
         for name, convention in conventions.items()
     ]
+    made = [_with_notes(block, frame, published, baseline, units) for block in made]
+    trained = set(frame.loc[frame["epoch"] > 0, "row"]) if len(frame) else set()
+    made = [mark_best(block, trained, table.metrics) for block in made]
     first = table.conventions[0]
     for metric, judged in verdicts.items():
         chosen = found[(found["metric"] == metric) & (found["convention"] == first)]
-        block = _verdicts(chosen, judged, first, baseline)
+        block = _verdicts(chosen, judged, first, baseline, units)
         made += [block] if block is not None else []
-    return tuple(made)
+    return tuple(_of_other_data(block, unlike) for block in made)
 
 
 def _numbers(
@@ -49,6 +67,7 @@ def _numbers(
     name: str,
     convention: Convention,
     missing: Mapping[str, str],
+    units: Units,
 ) -> Block:
     beside = {row: mine for row in table.rows if published and (mine := published.own(row))}
     # Where only some rows have one of their own, the published rows stand below instead.
@@ -78,44 +97,89 @@ def _numbers(
         cells = [label]
         for metric in table.metrics:
             line = chosen[label, metric]
-            cells.append(_with_deviation(line["ours"], line["deviation"]))
+            mark = " " + MARK if line["verdict"] in _APART else ""
+            cells.append(units.with_deviation(line["ours"], line["deviation"]) + mark)
             if metric in printed:
                 is_own = published is not None and line["beside"] == published.own(label)
-                pair = [_number(line["published"]), _signed(line["difference"])]
+                pair = [units.number(line["published"]), units.signed(line["difference"])]
                 cells += pair if is_own else ["", ""]
         for column in kept:
             assert extra is not None
-            cells.append(_with_deviation(extra[column]["mean"][label], extra[column]["sd"][label]))
+            mean, deviation = (extra[column][of][label] for of in ("mean", "sd"))
+            of_metric = column.partition("_")[0] in SPLITS
+            cells.append((units if of_metric else Units()).with_deviation(mean, deviation))
         rows.append(tuple(map(Cell, cells)))
     for label, values in (published.values if published else {}).items():
         if label not in own and name in values:
             cells = [f"{label} (published)"]
             for metric in table.metrics:
-                cells += [_number(values[name].get(metric)), *[""] * (2 * (metric in printed))]
+                cells += [units.number(values[name].get(metric)), *[""] * (2 * (metric in printed))]
             rows.append(tuple(map(Cell, [*cells, *[""] * len(kept)])))
     head += [column.replace("_", " ") for column in kept]
-    return Block(name, convention.describe(), tuple(head), tuple(rows))
+    parts = {part for metric in table.metrics for part in parse_metric(metric).parts}
+    short = f"{name}: {convention.describe(parts)}"
+    return Block(name, convention.describe(), tuple(head), tuple(rows), short)
 
 
-def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) -> Block | None:
+MARK = "†"  # of a row that differs from the baseline
+_APART = (BETTER, WORSE, DIFFER)
+
+
+def _with_notes(
+    block: Block,
+    frame: pd.DataFrame,
+    published: Published | None,
+    baseline: str,
+    units: Units,
+) -> Block:
+    """``block`` with what its signs mean; the foot, for a paper, has all of it in short."""
+    texts = [cell.text for row in block.rows for cell in row]
+    notes, short = [], []
+    if any(text.endswith(MARK) for text in texts):
+        notes = [f"{MARK}: differs from {baseline}, p < {ALPHA:g} after Holm"]
+    if units.percent:
+        notes.append("in percent")
+    if any("±" in text for text in texts):
+        seeds, folds = (list(map(str, frame[key].unique())) for key in ("seed", "fold"))
+        short.append(f"±: {_deviation(seeds, folds)}")
+    if published is not None and _has_published(block):
+        short.append(f"published: {' '.join(published.source.split())}")
+    foot = "; ".join([block.foot, *short, *notes])
+    return replace(block, note="; ".join([block.note, *notes]), foot=foot)
+
+
+def _has_published(block: Block) -> bool:
+    return "published" in block.head or any("(published)" in row[0].text for row in block.rows)
+
+
+def _of_other_data(block: Block, unlike: str | None) -> Block:
+    """``block`` with ``unlike`` in its notes, where it has published numbers."""
+    if unlike is None or not _has_published(block):
+        return block
+    return replace(block, note=f"{block.note}; {unlike}", foot=f"{block.foot}; {unlike}")
+
+
+def _verdicts(
+    chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str, units: Units
+) -> Block | None:
     """The intervals of one metric, what they cover, and the verdict against the baseline."""
     with_published = bool(chosen["published"].notna().any())
     with_baseline = bool(chosen["verdict"].notna().any())
     if not judged.intervals and not with_published:
         return None
     head = ["", "ours", "interval"]
-    head += [f"less {baseline}", "interval", "p", "verdict"] if with_baseline else []
+    head += [f"minus {baseline}", "interval", "p", "verdict"] if with_baseline else []
     head += ["published", "difference", "covered"] if with_published else []
     rows = []
     stand_in: dict[str, str] = {}
     for line in chosen.to_dict("records"):
-        texts = [line["row"], _number(line["ours"]), _between(line["low"], line["high"])]
+        texts = [line["row"], units.number(line["ours"]), units.between(line["low"], line["high"])]
         word = ""
         if with_baseline and line["row"] == baseline:
             texts += ["the baseline", "", ""]
         elif with_baseline:
-            interval = _between(line["less_low"], line["less_high"])
-            texts += [_signed(line["less_baseline"]), interval, _number(line["p"])]
+            interval = units.between(line["less_low"], line["less_high"])
+            texts += [units.signed(line["less_baseline"]), interval, Units().number(line["p"])]
             word = line["verdict"] if isinstance(line["verdict"], str) else ""
         cells = [*map(Cell, texts), *([Cell(word, word)] if with_baseline else [])]
         if with_published:
@@ -123,10 +187,12 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
             if not pd.isna(line["published"]) and line["beside"] != line["row"]:
                 mark = stand_in.setdefault(str(line["beside"]), "*" * (len(stand_in) + 1))
             covered = _COVERED.get(line["covered"], "")
-            texts = [_number(line["published"]) + mark, _signed(line["difference"]), covered]
+            number, gap = units.number(line["published"]), units.signed(line["difference"])
+            texts = [number + mark, gap, covered]
             cells += map(Cell, texts)
         rows.append(tuple(cells))
-    note = f"under {name}"
+    note = f"under {name}" + (", in percent" if units.percent else "")
+    foot = f"{note}; intervals of {1 - ALPHA:.0%}; p after Holm"
     if with_published:
         note += (
             "; a published number is taken as printed, its values per query are not known: whether "
@@ -134,32 +200,17 @@ def _verdicts(chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str) 
         )
     for theirs, mark in stand_in.items():
         note += f"; {mark}: the number of {theirs}"
+        foot += f"; {mark}: the number of {theirs}"
     notes: dict[str, list[str]] = {}
     for line in chosen.to_dict("records"):
         if isinstance(line["note"], str) and line["note"]:
             notes.setdefault(line["note"], []).append(str(line["row"]))
     for said, labels in notes.items():
         note += f"; {', '.join(labels)}: {said}"
-    return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows))
+    return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows), foot)
 
 
 _COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None or pd.isna(value) else f"{value:.4f}"
-
-
-def _signed(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:+.4f}"
-
-
-def _with_deviation(mean: float, deviation: float) -> str:
-    return _number(mean) if pd.isna(deviation) else f"{mean:.4f} ± {deviation:.4f}"
-
-
-def _between(low: float, high: float) -> str:
-    return "" if pd.isna(low) or pd.isna(high) else f"{low:.4f} to {high:.4f}"
 
 
 def facts(
@@ -169,8 +220,12 @@ def facts(
     published: Published | None,
     verdicts: Mapping[str, Verdicts],
     baseline: str,
+    lists: str = "",
 ) -> tuple[tuple[str, str], ...]:
-    """The head of the report: data, folds, seeds, selection, commits, sources."""
+    """The head of the report: data, folds, seeds, selection, commits, sources.
+
+    ``lists`` says how many the data have.
+    """
     config = runs[0].config
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
     seeds = [str(seed) for seed in dict.fromkeys(run.seed for run in runs)]
@@ -180,6 +235,7 @@ def facts(
     places = mixed((one.run.label, one.results) for one in measured)
     found = [
         ("data", f"{config.dataset.name}, {several}test"),
+        *([("lists", lists)] if lists else []),
         ("selection", _selection(runs)),
         ("seeds", " ".join(seeds)),
         ("runs", f"{len(measured)} of {len(runs)} runs are done"),

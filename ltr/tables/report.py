@@ -2,16 +2,18 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from tabulate import LATEX_ESCAPE_RULES, tabulate
+from tabulate import tabulate
 
 from ltr.figures.drawing import verdict_css
+from ltr.figures.latex import latex_comment, latex_table, latex_text
 from ltr.whole import make_folder, write_frame, write_whole
 
 Details = Sequence[tuple[str, pd.DataFrame]]  # further tables, each with its title
@@ -23,6 +25,7 @@ class Cell:
 
     text: str
     tone: str = ""
+    best: bool = False  # of the trained rows of its column
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,39 @@ class Block:
     note: str
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    foot: str = ""  # the note in short, for a paper
+
+    @property
+    def has_best(self) -> bool:
+        """Whether a cell is marked as the best of its column."""
+        return any(cell.best for row in self.rows for cell in row)
+
+
+def mark_best(block: Block, rows: Container[str], columns: Container[str]) -> Block:
+    """``block`` with the largest number, as printed, of each of ``columns`` marked.
+
+    Args:
+        block: of numbers, a row's name first.
+        rows: which rows can be the best: the trained ones; their cells begin with a number.
+        columns: heads of columns in which larger is better.
+    """
+    numbers = {
+        (i, j): float(cell.text.partition(" ")[0])
+        for i, row in enumerate(block.rows)
+        for j, cell in enumerate(row)
+        if row[0].text in rows and block.head[j] in columns and cell.text
+    }
+    best: dict[int, float] = {}
+    for (_, j), number in numbers.items():
+        best[j] = max(number, best.get(j, number))
+    marked = (
+        tuple(
+            replace(cell, best=numbers.get((i, j)) == best.get(j, inf))
+            for j, cell in enumerate(row)
+        )
+        for i, row in enumerate(block.rows)
+    )
+    return replace(block, rows=tuple(marked))
 
 
 @dataclass(frozen=True)
@@ -101,7 +137,7 @@ def markdown(report: Report, details: Details = ()) -> str:
         f"# {_markdown(report.title)}",
         f"{_code(report.command)}\n\n{head}",
         report,
-        lambda block: f"## {_markdown(block.title)}\n\n{_markdown(block.note)}",
+        lambda block: f"## {_markdown(block.title)}\n\n{_markdown(block.note)}{_bold(block)}",
         "github",
     )
     for title, frame in details:
@@ -115,11 +151,20 @@ def _joined(
 ) -> str:
     parts = [title, head]
     escape = _markdown if form == "github" else str
+    bold = "**{}**" if form == "github" else "{}"
     for block in report.blocks:
-        rows = [[escape(cell.text) for cell in row] for row in block.rows]
+        rows = [[_marked(cell, escape, bold) for cell in row] for row in block.rows]
         table = tabulate(rows, [escape(text) for text in block.head], form, disable_numparse=True)
         parts += [heading(block), table]
     return "\n\n".join(parts) + "\n"
+
+
+def _marked(cell: Cell, escape: Callable[[str], str], bold: str) -> str:
+    return bold.format(escape(cell.text)) if cell.best else escape(cell.text)
+
+
+def _bold(block: Block) -> str:
+    return "; bold: the best of its column" if block.has_best else ""
 
 
 def _markdown(text: str) -> str:
@@ -134,40 +179,18 @@ def _code(text: str) -> str:
     return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
 
 
-# Added to tabulate's rules; a row that begins with [ would be an option of the line break before.
-_MORE = str.maketrans({"±": r"$\pm$", "…": r"\dots{}", "[": "{[}"})
-
-
 def latex(report: Report) -> str:
-    r"""A ``table`` environment for each block; the preamble needs ``\usepackage{booktabs}``."""
+    """A ``table`` environment for each block, with a short foot; the rest stands in comments."""
     facts = [f"{key}: {value}" for key, value in report.facts]
-    lines = [" ".join(f"% {text}".split()) for text in (report.title, report.command, *facts)]
+    lines = [latex_comment(text) for text in (report.title, report.command, *facts)]
     label = re.sub(r"[^A-Za-z0-9]+", "-", report.name)
     for number, block in enumerate(report.blocks, 1):
-        rows = [[cell.text for cell in row] for row in block.rows]
-        sides = ["left", *["right"] * (len(block.head) - 1)]
-        table = tabulate(rows, block.head, "latex_booktabs", disable_numparse=True, colalign=sides)
-        lines += [
-            "",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{latex_text(f'{report.title}. {block.title}: {block.note}.')}}}",
-            rf"\label{{tab:{label}-{number}}}",
-            table.translate(_MORE),
-            r"\par\smallskip\footnotesize",
-            latex_text("; ".join(facts)),
-            r"\end{table}",
-        ]
+        rows = [[_marked(cell, latex_text, r"\textbf{{{}}}") for cell in row] for row in block.rows]
+        foot = "; ".join(filter(None, [block.foot, "bold: the best" if block.has_best else ""]))
+        caption = f"{report.title}. {block.title}."
+        table = latex_table(caption, f"{label}-{number}", block.head, rows, foot)
+        lines += ["", latex_comment(f"{block.title}: {block.note}"), table]
     return "\n".join(lines) + "\n"
-
-
-def latex_text(text: str) -> str:
-    r"""Escape ``text`` so that LaTeX prints it as it is.
-
-    >>> latex_text("NDCG_5 & 50%")
-    'NDCG\\_5 \\& 50\\%'
-    """
-    return "".join(LATEX_ESCAPE_RULES.get(sign, sign) for sign in text).translate(_MORE)
 
 
 def page(report: Report, pictures: Sequence[Picture] = (), details: Details = ()) -> str:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from ltr.console.arguments import quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
+from ltr.console.progress import Finished
 from ltr.errors import DataError, LTRError
 from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.job import train_job
@@ -190,7 +191,7 @@ def execute(
         (folder / "error.txt").unlink(missing_ok=True)
     broken: Exception | None = None
     launches = 2
-    with _progress(list(left)):
+    with _progress(list(left.values())):
         while left and launches:
             try:
                 _launch(list(left.values()), jobs, launcher, extra)
@@ -242,21 +243,46 @@ def _reason(run: Run, broken: Exception | None) -> str:
 
 
 @contextmanager
-def _progress(folders: Sequence[Path]) -> Iterator[None]:
-    """Show how many of ``folders`` have a result or an error, under any launcher."""
-    ended = threading.Event()
-    bar = tqdm(total=len(folders), desc="runs", unit="run", disable=None)
+def _progress(runs: Sequence[Run]) -> Iterator[None]:
+    """Say a line for each of ``runs`` that has a result or an error, under any launcher."""
+    ended, finished = threading.Event(), Finished(len(runs))
+    left = list(runs)
+    bar = tqdm(total=len(runs), desc="runs", unit="run", disable=None)
 
     def look() -> None:
-        while not ended.wait(_POLL_SECONDS):
-            bar.n = sum(RunFolder(f).finished or bool(RunFolder(f).error) for f in folders)
-            bar.refresh()
+        for run in list(left):
+            outcome = _outcome(run)
+            if outcome is not None:
+                left.remove(run)
+                finished.add(_named(run), *outcome)
+        bar.n = finished.done
+        bar.refresh()
 
-    watch = threading.Thread(target=look, daemon=True)
+    def watch() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
-        if not bar.disable:
-            watch.start()
         yield
     finally:
         ended.set()
+        watcher.join()
+        look()
         bar.close()
+
+
+def _named(run: Run) -> str:
+    fold = "" if run.fold is None else f", fold {run.fold}"
+    return f"{run.label}{fold}, seed {run.seed}"
+
+
+def _outcome(run: Run) -> tuple[str, float | None] | None:
+    """How ``run`` ended, and after how many seconds; None while it is not ended."""
+    left = RunFolder(run.folder)
+    if run.done:
+        metric = str(left.results["select_on"])
+        value = left.results["vali"][metric]
+        return f"{metric} {value:.4f} on vali", float(left.results["wall_seconds"])
+    return None if left.error is None else (f"failed: {left.error}", None)

@@ -16,10 +16,13 @@ from ltr.errors import ConfigError
 
 RUNS, STATISTICS = "runs", "statistics"
 _KEYS = {
-    RUNS: ("title", "settings", "folds", "metrics", "conventions", "rows", "published"),
-    STATISTICS: ("title", "kind", "settings", "fold", "rows", "published"),
+    RUNS: ("title", "settings", "folds", "metrics", "conventions", "rows"),
+    STATISTICS: ("title", "kind", "settings", "fold", "rows"),
 }
-_OPTIONAL = {RUNS: ("kind", "verdicts", "baseline", "history"), STATISTICS: ()}
+_OPTIONAL = {
+    RUNS: ("kind", "verdicts", "baseline", "history", "published"),
+    STATISTICS: ("published",),
+}
 
 Numbers = Mapping[str, Mapping[str, float]]  # convention -> metric -> number
 
@@ -135,7 +138,7 @@ def parse_table(path: Path) -> Table | StatisticsTable:
         str(label): _flat(listed(str(label), row)) for label, row in (raw["rows"] or {}).items()
     }
     settings = tuple(listed("settings", raw["settings"]))
-    published = raw["published"] or {}
+    published = raw.get("published") or {}
     if kind == STATISTICS:
         return StatisticsTable(
             name=path.stem,
@@ -215,6 +218,7 @@ class Order:
     dry_run: bool = False  # only say what would run, and for how long
     baseline: str | None = None  # the row that the others are compared with; None: the table's own
     margin: float | None = None  # differences smaller than this count as none; None: MARGIN
+    percent: bool = False  # print metrics times 100
 
     def command(self) -> str:
         """The command that makes this table; places and the number of workers are left out."""
@@ -241,6 +245,7 @@ class Order:
         parts += [f"seeds={self.seeds}"] if self.seeds != 1 else []
         parts += [f"baseline={self.baseline}"] if self.baseline is not None else []
         parts += [f"margin={self.margin:g}"] if self.margin is not None else []
+        parts += ["percent=true"] if self.percent else []
         return parts
 
 
@@ -267,4 +272,5 @@ def table_order(cfg: DictConfig) -> Order:
         dry_run=flag(cfg, "dry_run"),
         baseline=text(cfg, "baseline"),
         margin=margin,
+        percent=flag(cfg, "percent"),
     )

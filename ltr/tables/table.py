@@ -5,10 +5,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ltr.console.folders import asked
+from ltr.console.progress import say
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
@@ -18,6 +20,7 @@ from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, local_launcher, merged, missing_libraries, plan
+from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import MARGIN, Order, StatisticsTable, Table, only, read_table, row_of
 from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
@@ -47,7 +50,7 @@ def make_table(order: Order) -> bool:
         absent_ok=order.dry_run,
     )
     for label, reason in missing.items():
-        print(f"{label} {reason}: left out")
+        say(f"{label} {reason}: left out")
     if not runs:
         return True
     device = pick_device(runs[0].config.device)
@@ -55,12 +58,15 @@ def make_table(order: Order) -> bool:
     todo = [run for run in runs if not run.done]
     for run in todo:
         if run.damaged:
-            print(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
-    print(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
+            say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
+    say(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
     threads = max(1, (os.cpu_count() or 1) // workers)
     done = list(dict.fromkeys(run.folder for run in runs if run.done))
+    sizes = sizes_of(runs)
+    if unlike := _unlike(table, runs, sizes):
+        say(f"warning: {unlike}")
     if note := elsewhere(done, asked_place(runs[0].config, threads)):
-        print(note)
+        say(note)
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")
@@ -85,9 +91,9 @@ def make_table(order: Order) -> bool:
         if run.folder in failures:
             there = missing.get(run.label, "")
             missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
-    print("\n" + terminal(_write(table, order, runs, conventions, missing, folder)))
+    print(terminal(_write(table, order, runs, conventions, missing, folder, sizes)))
     for path, reason in failures.items():
-        print(f"{path.name} failed: {reason}")
+        say(f"{path.name} failed: {reason}")
     print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
     return not failures
 
@@ -99,6 +105,7 @@ def _write(
     conventions: Mapping[str, Convention],
     missing: Mapping[str, str],
     folder: Path,
+    sizes: Mapping[int | None, Size],
 ) -> Report:
     """Compute the table from the finished runs and write it in every format."""
     measured = measure(table, runs)
@@ -106,10 +113,11 @@ def _write(
     published = table.published.get(data)
     baseline = table.baseline or next(iter(table.rows))
     folds = list(dict.fromkeys(run.fold for run in runs))
-    margin = MARGIN if order.margin is None else order.margin
+    how: Any = {"margin": MARGIN if order.margin is None else order.margin}
+    how["percent"] = order.percent
     first = table.conventions[0]
     verdicts = {
-        metric: judge(measured, first, metric, folds=folds, baseline=baseline, margin=margin)
+        metric: judge(measured, first, metric, folds=folds, baseline=baseline, **how)
         for metric in table.verdicts
         if measured
     }
@@ -120,8 +128,19 @@ def _write(
         name=folder.name,
         title=f"{table.title}: {data}",
         command=order.command(),
-        facts=facts(table, runs, measured, published, verdicts, baseline),
-        blocks=blocks(table, found, frame, verdicts, published, conventions, missing, baseline),
+        facts=facts(table, runs, measured, published, verdicts, baseline, lists_in_words(sizes)),
+        blocks=blocks(
+            table,
+            found,
+            frame,
+            verdicts,
+            published,
+            conventions,
+            missing,
+            baseline,
+            unlike=_unlike(table, runs, sizes),
+            percent=order.percent,
+        ),
     )
     details = [("Every row", _commands(table, order))]
     if measured:
@@ -129,6 +148,12 @@ def _write(
     drawn = pictures(measured, verdicts, found, baseline) if measured else ()
     write_table(folder, report, {"table": found, "runs": every}, drawn, details)
     return report
+
+
+def _unlike(table: Table, runs: Sequence[Run], sizes: Mapping[int | None, Size]) -> str | None:
+    """A line where the data are not those of the published numbers of ``table``."""
+    data = str(runs[0].config.dataset.name)
+    return unlike_published(data, sizes) if data in table.published else None
 
 
 def _commands(table: Table, order: Order) -> pd.DataFrame:

@@ -63,6 +63,7 @@ def judge(
     folds: Sequence[int | None],
     baseline: str,
     margin: float,
+    percent: bool = False,
 ) -> Verdicts:
     """Compare all finished rows on the same queries.
 
@@ -73,6 +74,7 @@ def judge(
         folds: of the table; a row takes part with the seeds that are done in all.
         baseline: the row that the others are compared with.
         margin: differences smaller than this count as none, in units of the metric.
+        percent: whether the rule says the margin in percent.
     """
     values = stacked(measured, convention, metric, folds)
     systems = {
@@ -95,7 +97,9 @@ def judge(
     for pair in compare_systems(systems, margin=margin, alpha=ALPHA):
         pairs[pair.first, pair.second] = pair
         pairs[pair.second, pair.first] = pair.swapped()
-    return Verdicts(metric, values, intervals, against, pairs, rule(margin, ALPHA))
+    return Verdicts(
+        metric, values, intervals, against, pairs, rule(margin * (100 if percent else 1), ALPHA)
+    )
 
 
 def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
