@@ -8,7 +8,7 @@ import pandas as pd
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.tables.measure import Measured
-from ltr.tables.report import Block, Cell
+from ltr.tables.report import Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.tables.verdicts import Verdicts, interval_covers, most_and_others, over_repeats
@@ -33,6 +33,8 @@ def blocks(
         _numbers(table, found, frame, published, name, convention, missing)
         for name, convention in conventions.items()
     ]
+    trained = set(frame.loc[frame["epoch"] > 0, "row"]) if len(frame) else set()
+    made = [mark_best(block, trained, table.metrics) for block in made]
     first = table.conventions[0]
     for metric, judged in verdicts.items():
         chosen = found[(found["metric"] == metric) & (found["convention"] == first)]

@@ -1,9 +1,12 @@
 """A table as text for a terminal, Markdown, LaTeX, one HTML page and CSV files."""
 
+import hashlib
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +17,7 @@ from tabulate import LATEX_ESCAPE_RULES, tabulate
 from ltr.figures.drawing import verdict_css
 from ltr.whole import make_folder, write_frame, write_whole
 
+PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours
 Details = Sequence[tuple[str, pd.DataFrame]]  # further tables, each with its title
 
 
@@ -23,6 +27,7 @@ class Cell:
 
     text: str
     tone: str = ""
+    best: bool = False  # of the trained rows of its column
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,38 @@ class Block:
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
+    @property
+    def has_best(self) -> bool:
+        """Whether a cell is marked as the best of its column."""
+        return any(cell.best for row in self.rows for cell in row)
+
+
+def mark_best(block: Block, rows: Container[str], columns: Container[str]) -> Block:
+    """``block`` with the largest number, as printed, of each of ``columns`` marked.
+
+    Args:
+        block: of numbers, a row's name first.
+        rows: which rows can be the best: the trained ones; their cells begin with a number.
+        columns: heads of columns in which larger is better.
+    """
+    numbers = {
+        (i, j): float(cell.text.partition(" ")[0])
+        for i, row in enumerate(block.rows)
+        for j, cell in enumerate(row)
+        if row[0].text in rows and block.head[j] in columns and cell.text
+    }
+    best: dict[int, float] = {}
+    for (_, j), number in numbers.items():
+        best[j] = max(number, best.get(j, number))
+    marked = (
+        tuple(
+            replace(cell, best=numbers.get((i, j)) == best.get(j, inf))
+            for j, cell in enumerate(row)
+        )
+        for i, row in enumerate(block.rows)
+    )
+    return replace(block, rows=tuple(marked))
+
 
 @dataclass(frozen=True)
 class Report:
@@ -44,6 +81,7 @@ class Report:
     command: str  # makes it again
     facts: tuple[tuple[str, str], ...]  # what the numbers are of, (("data", "web30k"), ...)
     blocks: tuple[Block, ...]  # the numbers
+    ours: str = "our runs"  # whose numbers these are, before the title of the page
 
 
 @dataclass(frozen=True)
@@ -171,7 +209,10 @@ def latex_text(text: str) -> str:
 
 
 def page(report: Report, pictures: Sequence[Picture] = (), details: Details = ()) -> str:
-    """One HTML page that loads nothing from outside; equal tables give equal pages."""
+    """One HTML page that loads nothing from outside; equal tables give equal pages.
+
+    Its only script, ``page.js``, sorts a table by a click on the head of a column.
+    """
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
@@ -180,15 +221,34 @@ def page(report: Report, pictures: Sequence[Picture] = (), details: Details = ()
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    script = (here / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         report=report,
+        whose=_whose(report),
         pictures=[(picture, Markup(picture.svg)) for picture in pictures],
         details=[
             (title, list(frame.columns), [map(_entry, line) for line in frame.itertuples(False)])
             for title, frame in details
         ],
         style=Markup(verdict_css() + (here / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _whose(report: Report) -> str:
+    """Say which numbers are ours, and where published ones stand."""
+    columns = [block.title for block in report.blocks if PUBLISHED in block.head]
+    rows = [
+        block.title
+        for block in report.blocks
+        if any(row[0].text.endswith(f"({PUBLISHED})") for row in block.rows)
+    ]
+    places = [f"columns “{PUBLISHED}” of {', '.join(columns)}"] if columns else []
+    places += [f"rows “({PUBLISHED})” of {', '.join(rows)}"] if rows else []
+    if not places:
+        return f"Every number is of {report.ours}; none is a published one."
+    return f"The numbers are of {report.ours}. Published numbers: {'; '.join(places)}."
 
 
 def _entry(value: object) -> str:
