@@ -23,6 +23,9 @@ BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
 )  # fmt: skip
 GREY = "#666666"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
+# Seven colours and nine markers meet 63 times before a pair of them comes again.
+_OF_SYSTEMS = (*COLOURS, "#E69F00", "#8B5A2B")
+_MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "p")
 # Of the verdicts, in the order of ``ltr.statistics.WORDS``.
 _VERDICTS = {"blue": BLUE, "orange": ORANGE, "purple": PURPLE, "green": GREEN, "grey": GREY}
 
@@ -149,6 +152,18 @@ def verdict_css() -> str:
 
     dark = f"@media (prefers-color-scheme: dark) {{ {inks(255, 0.4)} }}"
     return f"{inks(0, 0.25)}\n{dark}\n@media print {{ {inks(0, 0.45)} }}\n"
+
+
+def looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Colour and marker of each of up to 63 systems: no two share both, the first five neither.
+
+    >>> looks(["ListNet", "RankNet"])["RankNet"]
+    {'color': '#D55E00', 'marker': 's'}
+    """
+    return {
+        name: {"color": _OF_SYSTEMS[i % len(_OF_SYSTEMS)], "marker": _MARKERS[i % len(_MARKERS)]}
+        for i, name in enumerate(names)
+    }
 
 
 def written(values: Sequence[float]) -> str:

@@ -71,6 +71,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
             ("published", table.source or "nothing"),
         ),
         blocks=(Block("counts", "an empty list has no relevant item", _HEAD, tuple(cells)),),
+        ours="our counts",
     )
     folder = Path(order.output_dir).absolute() / "tables" / name
     counts = pd.concat(frames) if frames else pd.DataFrame(columns=["data", "what", "counted"])

@@ -18,6 +18,7 @@ from ltr.figures.drawing import (
     LINE,
     ORANGE,
     PAPER,
+    looks,
     page_style,
     svg,
     verdict_colours,
@@ -32,6 +33,8 @@ _ROW = 0.24  # inches, a line of text
 _NAMED = len(COLOURS)  # rows that a plot of many lines names, besides the baseline
 _TIE = 1e-9
 _TICKS = (1, 3, 5, 8, 10, 15, 20)  # of k that are written
+
+Looks = Mapping[str, Mapping[str, Any]]  # row -> colour and marker, the same in every plot
 
 
 def pictures(
@@ -53,25 +56,30 @@ def pictures(
     on = str(measured[0].run.config.select_on)
     over = "folds and seeds" if len({one.run.fold for one in measured}) > 1 else "seeds"
     convention = found["convention"].iloc[0]
+    ranked = _ranked(found, metric, baseline)
+    every = [*ranked, *(one.run.label for one in measured)]  # best first: its look differs most
+    look = looks([label for label in dict.fromkeys(every) if label != baseline])
+    look[baseline] = {"color": INK, "marker": "*"}
     drawings: list[tuple[str, str, Callable[[], Figure | None]]] = [
         (
             "Learning curves",
             f"{on} of vali after each epoch, epoch 0 is the untrained model: the mean over {over}, "
             "and one standard deviation around it, over seeds where there are several; as far as "
-            "all runs of the row went. The other rows stand behind in grey.",
-            lambda: learning_curves(measured, f"vali_{on}"),
+            "all runs of the row went. The other rows stand behind in grey. A row has its colour "
+            "and marker here and in the next two plots.",
+            lambda: learning_curves(measured, f"vali_{on}", look),
         ),
         (
             "NDCG against k",
             f"NDCG@k of test under {convention}, mean over {over}; the baseline and the "
             f"{_NAMED} best rows by {metric} are named, the others are grey.",
-            lambda: ndcg_against_k(measured, found, metric, baseline),
+            lambda: ndcg_against_k(measured, ranked[:_NAMED], baseline, look),
         ),
         (
             "Intervals",
             f"The mean of ours and its interval; a diamond is the published number. The band is "
             f"the interval of {baseline}. Rows far below are cut off at the left.",
-            lambda: intervals(found, list(verdicts), baseline),
+            lambda: intervals(found, list(verdicts), baseline, look),
         ),
         (
             f"Queries won and lost against {baseline}",
@@ -95,7 +103,7 @@ def pictures(
     return tuple(made)
 
 
-def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
+def learning_curves(measured: Sequence[Measured], column: str, look: Looks) -> Figure | None:
     """A panel for each row: the metric of vali by epoch, mean and standard deviation.
 
     A row's curve ends where the first of its runs ends: beyond, a mean would be over fewer.
@@ -124,10 +132,10 @@ def learning_curves(measured: Sequence[Measured], column: str) -> Figure | None:
                 place.plot(mean.index, mean, color=LINE, linewidth=0.7)
         mean, spread = means[label], curve.std(axis=1)
         if curve.shape[1] > 1:
-            place.fill_between(
-                mean.index, mean - spread, mean + spread, color=BLUE, alpha=0.25, linewidth=0
-            )
-        place.plot(mean.index, mean, color=BLUE)
+            shade: Any = {"color": look[label]["color"], "alpha": 0.25, "linewidth": 0}
+            place.fill_between(mean.index, mean - spread, mean + spread, **shade)
+        # The marker stands at the end, on the frame too.
+        place.plot(mean.index, mean, **look[label], markevery=[-1], clip_on=False)
         place.set_title(label if len(label) <= 26 else f"{label[:25]}…")
         place.set_xlim(0, max(1, curve.index.max()))
         place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -157,15 +165,14 @@ def _curve(measured: Sequence[Measured], column: str) -> pd.DataFrame | None:
 
 
 def ndcg_against_k(
-    measured: Sequence[Measured], found: pd.DataFrame, metric: str, baseline: str
+    measured: Sequence[Measured], named: Sequence[str], baseline: str, look: Looks
 ) -> Figure:
-    """NDCG@k of test for every row."""
+    """NDCG@k of test for every row; those ``named`` and the baseline in colour."""
     rows: dict[str, list[list[float]]] = {}
     for one in measured:
         line = [float(np.nanmean(one.curve[f"ndcg@{k}"])) for k in CUTOFFS]
         rows.setdefault(one.run.label, []).append(line)
     means = {label: np.mean(lines, axis=0) for label, lines in rows.items()}
-    named = _best(found, metric, baseline)
     zero = np.zeros(len(CUTOFFS))
     sides = [("NDCG@k", 1, zero)]
     if baseline in means:
@@ -177,11 +184,11 @@ def ndcg_against_k(
             if label not in named and label != baseline:
                 axes.plot(CUTOFFS, unit * (mean - less), color=LINE, linewidth=1)
         inside = [means[label] for label in named]
-        for label, colour in zip(named, COLOURS, strict=False):
-            style: Any = {"color": colour, "marker": "o", "markersize": 3, "label": label}
+        for label in named:
+            style: Any = {**look[label], "markersize": 4, "label": label}
             axes.plot(CUTOFFS, unit * (means[label] - less), **style)
         if baseline in means:
-            style = {"color": INK, "linestyle": "--", "label": f"{baseline} (baseline)"}
+            style = {**look[baseline], "linestyle": "--", "label": f"{baseline} (baseline)"}
             axes.plot(CUTOFFS, unit * (means[baseline] - less), **style)
             inside.append(means[baseline])
         shown = unit * (np.stack(inside) - less)
@@ -194,7 +201,7 @@ def ndcg_against_k(
     return figure
 
 
-def intervals(found: pd.DataFrame, metrics: Sequence[str], baseline: str) -> Figure:
+def intervals(found: pd.DataFrame, metrics: Sequence[str], baseline: str, look: Looks) -> Figure:
     """Mean, interval and published number of every row, a panel for each metric."""
     first = found[found["convention"] == found["convention"].iloc[0]]
     labels = list(dict.fromkeys(first["row"]))
@@ -207,13 +214,14 @@ def intervals(found: pd.DataFrame, metrics: Sequence[str], baseline: str) -> Fig
             base = lines.loc[baseline]
             place.axvspan(base["low"], base["high"], color=BAND, linewidth=0, zorder=0)
         for label, line in lines.iterrows():
-            y = heights[str(label)]
+            y, own = heights[str(label)], look[str(label)]
             if not pd.isna(line["low"]):
-                place.plot([line["low"], line["high"]], [y, y], color=BLUE, linewidth=1.8)
-            place.plot(line["ours"], y, "o", color=BLUE, markersize=4.5)
+                ends = [line["low"], line["high"]]
+                place.plot(ends, [y, y], color=own["color"], linewidth=1.8)
+            place.plot(line["ours"], y, **own, linestyle="none", markersize=5.5)
             if not pd.isna(line["published"]):
                 place.plot(
-                    line["published"], y, "D", markersize=5, color=ORANGE, markerfacecolor=PAPER
+                    line["published"], y, "D", markersize=5, color=INK, markerfacecolor=PAPER
                 )
         low, high = lines["low"].fillna(lines["ours"]), lines["high"].fillna(lines["ours"])
         left = min(low.quantile(0.1), lines["published"].min())  # a few far below would hide all
@@ -303,10 +311,10 @@ def _square(i: int, j: int, colour: Any) -> Rectangle:
     return Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, facecolor=colour, edgecolor="none")
 
 
-def _best(found: pd.DataFrame, metric: str, baseline: str) -> list[str]:
-    """The rows with the largest ``metric`` under the first convention, without the baseline."""
+def _ranked(found: pd.DataFrame, metric: str, baseline: str) -> list[str]:
+    """The rows by ``metric`` under the first convention, best first, without the baseline."""
     first = found[found["convention"] == found["convention"].iloc[0]]
     ordered = first[first["metric"] == metric].sort_values("ours", ascending=False, kind="stable")[
         "row"
     ]
-    return [label for label in ordered if label != baseline][:_NAMED]
+    return [label for label in ordered if label != baseline]

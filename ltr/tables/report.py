@@ -1,7 +1,9 @@
 """A table as text for a terminal, Markdown, LaTeX, one HTML page and CSV files."""
 
+import hashlib
 import re
 import textwrap
+from base64 import b64encode
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,6 +18,7 @@ from ltr.figures.drawing import verdict_css
 from ltr.figures.latex import latex_comment, latex_table, latex_text
 from ltr.whole import make_folder, write_frame, write_whole
 
+PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours
 Details = Sequence[tuple[str, pd.DataFrame]]  # further tables, each with its title
 
 
@@ -80,6 +83,7 @@ class Report:
     command: str  # makes it again
     facts: tuple[tuple[str, str], ...]  # what the numbers are of, (("data", "web30k"), ...)
     blocks: tuple[Block, ...]  # the numbers
+    ours: str = "our runs"  # whose numbers these are, before the title of the page
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,10 @@ def latex(report: Report) -> str:
 
 
 def page(report: Report, pictures: Sequence[Picture] = (), details: Details = ()) -> str:
-    """One HTML page that loads nothing from outside; equal tables give equal pages."""
+    """One HTML page that loads nothing from outside; equal tables give equal pages.
+
+    Its only script, ``page.js``, sorts a table by a click on the head of a column.
+    """
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
@@ -203,15 +210,34 @@ def page(report: Report, pictures: Sequence[Picture] = (), details: Details = ()
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    script = (here / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         report=report,
+        whose=_whose(report),
         pictures=[(picture, Markup(picture.svg)) for picture in pictures],
         details=[
             (title, list(frame.columns), [map(_entry, line) for line in frame.itertuples(False)])
             for title, frame in details
         ],
         style=Markup(verdict_css() + (here / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _whose(report: Report) -> str:
+    """Say which numbers are ours, and where published ones stand."""
+    columns = [block.title for block in report.blocks if PUBLISHED in block.head]
+    rows = [
+        block.title
+        for block in report.blocks
+        if any(row[0].text.endswith(f"({PUBLISHED})") for row in block.rows)
+    ]
+    places = [f"columns “{PUBLISHED}” of {', '.join(columns)}"] if columns else []
+    places += [f"rows “({PUBLISHED})” of {', '.join(rows)}"] if rows else []
+    if not places:
+        return f"Every number is of {report.ours}; none is a published one."
+    return f"The numbers are of {report.ours}. Published numbers: {'; '.join(places)}."
 
 
 def _entry(value: object) -> str:
