@@ -16,6 +16,8 @@ COMMANDS = {
     "importances": "features that trees use most, and the library's own model",
     "list_losses": "every loss with its paper and its knobs",
     "check_loss": "which properties hold for a loss, yours too",
+    "check_metric": "the same for a metric",
+    "check_model": "the same for a model",
     "figures": "figures and tables of the papers",
     "benchmark": "time and memory beside other projects",
 }

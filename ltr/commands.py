@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -97,9 +98,10 @@ def importances(cfg: DictConfig) -> None:
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
     """Print all losses, or one in full."""
+    from ltr.checks.losses import all_losses, details
     from ltr.console.values import flag
-    from ltr.experiment.loss_commands import all_losses, details
 
+    sys.path.insert(0, str(Path.cwd()))  # of a loss of one's own
     markdown = flag(cfg, "markdown")
     print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
 
@@ -107,9 +109,31 @@ def list_losses(cfg: DictConfig) -> None:
 @command("check_loss")
 def check_loss(cfg: DictConfig) -> bool:
     """Print which properties hold for a loss; whether none fails."""
-    sys.path.insert(0, str(Path.cwd()))
-    from ltr.experiment.loss_commands import checked
+    from ltr.checks.losses import checked
 
+    return _said(checked, cfg)
+
+
+@command("check_metric")
+def check_metric(cfg: DictConfig) -> bool:
+    """Print which properties hold for a metric; whether none fails."""
+    from ltr.checks.metrics import checked
+
+    return _said(checked, cfg)
+
+
+@command("check_model")
+def check_model(cfg: DictConfig) -> bool:
+    """Print which properties hold for a model; whether none fails."""
+    from ltr.checks.models import checked
+
+    with stoppable():
+        return _said(checked, cfg)
+
+
+def _said(checked: Callable[[DictConfig], tuple[str, bool]], cfg: DictConfig) -> bool:
+    """Print the verdicts on a part, which may be a module of the current folder."""
+    sys.path.insert(0, str(Path.cwd()))
     text, sound = checked(cfg)
     print(text)
     return sound

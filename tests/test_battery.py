@@ -6,7 +6,7 @@ import planted_faults as plant
 import pytest
 from torch import Tensor
 
-from ltr.battery import FAILS, GOES_TO, HOLDS, PROPERTIES, Subject, judge
+from ltr.battery import FAILS, GOES_TO, HOLDS, LOSS_PROPERTIES, Subject, judge
 from ltr.losses import (
     approx_ndcg_loss,
     lambdarank_loss,
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 Plant = Callable[[pytest.MonkeyPatch], Callable[..., Tensor]]
 
-BY_NAME = {prop.__name__: prop for prop in PROPERTIES}
+BY_NAME = {prop.__name__: prop for prop in LOSS_PROPERTIES}
 
 
 # the fault: the right version, the property that catches it, and a part of what it says

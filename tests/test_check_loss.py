@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ltr.battery import PROPERTIES
+from ltr.battery import LOSS_PROPERTIES
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "check_loss.py"
 GOOD = '''
@@ -79,7 +79,7 @@ def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
 def test_a_loss_of_ours_holds(capsys, monkeypatch) -> None:
     code, out, err = run(capsys, monkeypatch, "neuralndcg", "k=3", "tol=1e-3")
     assert (code, err) == (0, "")
-    count = len(PROPERTIES)
+    count = len(LOSS_PROPERTIES)
     assert out.rstrip().endswith(f"{count} properties: {count - 2} hold, 0 fail, 2 do not apply")
     assert "holds           padding is never read\n" in out
     assert "it draws nothing" in out

@@ -8,9 +8,9 @@ import pytest
 import torch
 from conftest import compose
 
+from ltr.checks.losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
-from ltr.experiment.loss_commands import loss_names
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.run import run
 from ltr.metrics import ndcg

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ltr.checks.functions import imported
+from ltr.checks.losses import all_losses, details, loss_config, loss_names
 from ltr.console.configs import CONFIGS
-from ltr.experiment.loss_commands import all_losses, details, imported, loss_config, loss_names
 
 SCRIPT = CONFIGS.parent / "scripts" / "list_losses.py"
 
@@ -84,7 +85,7 @@ def test_no_such_loss_is_one_line(capsys, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_the_table_needs_no_torch(tmp_path: Path) -> None:
-    code = "from ltr.experiment.loss_commands import all_losses; import sys; all_losses(); "
+    code = "from ltr.checks.losses import all_losses; import sys; all_losses(); "
     code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

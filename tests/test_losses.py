@@ -14,10 +14,11 @@ import torch
 from ragged import ragged, value_and_gradient
 from torch import Tensor
 
-from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, PROPERTIES, Subject, judge
-from ltr.battery.subject import Property
+from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, LOSS_PROPERTIES, Subject, judge
+from ltr.battery.verdict import Property
+from ltr.checks.functions import imported
+from ltr.checks.losses import loss_config
 from ltr.errors import ConfigError
-from ltr.experiment.loss_commands import imported, loss_config
 from ltr.losses import (
     lambdarank_loss,
     listnet_loss,
@@ -88,7 +89,7 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prop", PROPERTIES, ids=lambda prop: prop.__name__)
+@pytest.mark.parametrize("prop", LOSS_PROPERTIES, ids=lambda prop: prop.__name__)
 @battery
 def test_battery(loss: partial[Tensor], prop: Property) -> None:
     verdict = judge(prop, Subject(loss, metric=GOES_TO.get(loss.func.__name__)))

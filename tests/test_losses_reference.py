@@ -9,7 +9,7 @@ import references as ref
 import torch
 
 from ltr import losses
-from ltr.experiment.loss_commands import loss_names
+from ltr.checks.losses import loss_names
 
 SIZES = (1, 2, 3, 10, 100, 500)
 SCORES: dict[str, Callable[[np.random.Generator, int], ref.Array]] = {

@@ -9,11 +9,12 @@ import pytest
 from made_search import command, refused
 from orders import search_of
 
+from ltr.console.configs import choices
 from ltr.errors import LTRError
 from ltr.search import definition
 from ltr.search.definition import need_optuna
 from ltr.search.search import begin, check_space
-from ltr.search.space import FORMS, Choice, Range, distribution, parse_space, spaces
+from ltr.search.space import FORMS, Choice, Range, distribution, parse_space
 from ltr.search.study import open_study
 from ltr.search.trial import _overrides
 
@@ -125,7 +126,9 @@ def test_trees_are_not_searched_for_what_they_do_not_read() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [name for name in spaces() if not name.startswith("loss/")])
+@pytest.mark.parametrize(
+    "model", [name for name in choices("space") if not name.startswith("loss/")]
+)
 def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     if model == "catboost":
         pytest.importorskip("catboost")
@@ -135,7 +138,7 @@ def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in spaces() if name.startswith("loss/")])
+@pytest.mark.parametrize("name", [name for name in choices("space") if name.startswith("loss/")])
 def test_the_space_of_every_loss_holds_what_its_loss_has(name: str) -> None:
     search = search_of(["model=linear", f"loss={name[5:]}", f"space={name}"])
     check_space(search)

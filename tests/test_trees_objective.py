@@ -6,9 +6,9 @@ import torch
 from conftest import make_lists
 from made_trees import a_loss, needed, order_of, tensors
 
+from ltr.checks.losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError, TrainingError
-from ltr.experiment.loss_commands import loss_names
 from ltr.training.evaluation import padded_batches
 from ltr.trees import LightGBM, LossObjective, XGBoost
 

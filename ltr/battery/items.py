@@ -4,16 +4,8 @@ import math
 
 import torch
 
-from ltr.battery.subject import (
-    DEGENERATE,
-    Broken,
-    DoesNotApply,
-    Measured,
-    Subject,
-    expect_close,
-    expect_finite,
-    ragged,
-)
+from ltr.battery.subject import DEGENERATE, Measured, Subject, ragged
+from ltr.battery.verdict import Broken, DoesNotApply, expect_close, expect_finite
 
 
 def padding_is_never_read(loss: Subject) -> None:

@@ -4,7 +4,8 @@ import inspect
 
 import torch
 
-from ltr.battery.subject import Broken, DoesNotApply, Subject, expect_close, padded, ragged
+from ltr.battery.subject import Subject, padded, ragged
+from ltr.battery.verdict import Broken, DoesNotApply, expect_close
 from ltr.errors import ConfigError
 from ltr.metrics import Metric
 

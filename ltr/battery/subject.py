@@ -1,14 +1,14 @@
-"""The loss under test, the lists that try it, and the verdict on a property."""
+"""The loss or the metric under test, and the lists that try it."""
 
+import copy
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from ltr.battery.verdict import Broken, DoesNotApply, told, where
 from ltr.typing import Loss
 
 # scores, labels, mask
@@ -73,29 +73,32 @@ class Subject:
 
     Attributes:
         loss: the function with knobs bound.
-        knobs: every knob of its signature with its value.
         metric: name of the metric that the loss, negated, goes to as it gets sharp, or None.
         grades: labels are from 0 to ``grades`` - 1.
     """
 
     def __init__(self, loss: Loss, *, metric: str | None = None, grades: int = 5) -> None:
         self.loss, self.metric, self.grades = loss, metric, grades
-        parameters = list(inspect.signature(loss).parameters.values())[3:]
-        self.knobs: dict[str, Any] = {
-            p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD
-        }
 
-    def with_knobs(self, **knobs: Any) -> "Subject":
+    @property
+    def knobs(self) -> dict[str, Any]:
+        """Every knob of the signature with its value."""
+        parameters = list(inspect.signature(self.loss).parameters.values())[3:]
+        return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+    def with_knobs(self, **knobs: Any) -> Self:
         """The same loss with some knobs changed."""
-        return Subject(partial(self.loss, **knobs), metric=self.metric, grades=self.grades)
+        other = copy.copy(self)
+        other.loss = partial(self.loss, **knobs)
+        return other
 
-    def at(self, k: int | None) -> "Subject":
+    def at(self, k: int | None) -> Self:
         """The same loss at a cutoff; ``DoesNotApply`` if it has no ``k``."""
         if "k" not in self.knobs:
             raise DoesNotApply("it has no knob k")
         return self.with_knobs(k=k)
 
-    def sharp(self) -> "Subject":
+    def sharp(self) -> Self:
         """The same loss with its knobs of softness turned down; scores far apart meet ``sigma``."""
         turned = {"temperature": 1e-4, "cut_slope": 100.0, "beta": 1e-300}
         return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
@@ -111,12 +114,12 @@ class Subject:
             torch.manual_seed(seed)
             value = self.value(scores, labels, mask)
             if not value.requires_grad:
-                raise Broken(f"the values have no graph, so backward fails{_where(mask)}")
+                raise Broken(f"the values have no graph, so backward fails{where(mask)}")
             weights = torch.arange(1, len(mask) + 1, dtype=value.dtype)
             try:
                 (gradient,) = torch.autograd.grad((value * weights).sum(), scores)
             except Exception as error:
-                raise Broken(f"backward crashed{_where(mask)}: {_told(error)}") from error
+                raise Broken(f"backward crashed{where(mask)}: {told(error)}") from error
         return Measured(value.detach(), gradient)
 
     def value(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
@@ -126,14 +129,14 @@ class Subject:
         try:
             value = self.loss(scores, labels, mask, **knobs)
         except Exception as error:
-            raise Broken(f"crashed{_where(mask)}: {_told(error)}") from error
+            raise Broken(f"crashed{where(mask)}: {told(error)}") from error
         if not isinstance(value, Tensor):
             raise Broken(
                 f"returned {type(value).__name__}, not one value per list, a tensor [batch]"
             )
         if value.shape != mask.shape[:1]:
             raise Broken(
-                f"returned shape {list(value.shape)}{_where(mask)}, not one value per list, "
+                f"returned shape {list(value.shape)}{where(mask)}, not one value per list, "
                 f"{list(mask.shape[:1])}"
             )
         return value
@@ -147,7 +150,7 @@ class Subject:
             moved = not torch.equal(before, torch.get_rng_state())
             return moved or not torch.equal(first, self.value(scores, labels, mask))
 
-    def silenced(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple["Subject", Tensor]:
+    def silenced(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Self, Tensor]:
         """Loss and labels whose value does not depend on the draws.
 
         Distinct labels help where the loss draws the order of equal ones; failing that, noise of
@@ -156,7 +159,8 @@ class Subject:
         if not self.draws(scores, labels, mask):
             return self, labels
         distinct = torch.arange(labels.shape[-1], dtype=labels.dtype).expand_as(labels)
-        quiet = Subject(self.loss, metric=self.metric, grades=max(self.grades, labels.shape[-1]))
+        quiet = copy.copy(self)
+        quiet.grades = max(self.grades, labels.shape[-1])
         attempts = [(quiet, distinct)]
         if "beta" in self.knobs:
             attempts.append((self.with_knobs(beta=1e-300), labels))
@@ -165,86 +169,3 @@ class Subject:
             if all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
                 return subject, given
         raise DoesNotApply("its value depends on its draws, and no knob turns them off")
-
-
-def _where(mask: Tensor) -> str:
-    return f" on {mask.shape[0]} lists of {mask.shape[1]} places"
-
-
-def _told(error: Exception) -> str:
-    """Name and message of an error in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:160]}{'...' if len(text) > 160 else ''}"
-
-
-Property = Callable[[Subject], None]
-
-HOLDS, FAILS, DOES_NOT_APPLY = "holds", "FAILS", "does not apply"
-
-
-class Broken(Exception):
-    """The property does not hold; the message says in one line what was seen."""
-
-
-class DoesNotApply(Exception):
-    """The property means nothing for this loss; the message says why."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of a property, ``HOLDS``, ``FAILS`` or ``DOES_NOT_APPLY``, and why."""
-
-    name: str
-    outcome: str
-    seen: str = ""
-
-
-def title(prop: Property) -> str:
-    """The name of a property in words.
-
-    >>> def padding_is_never_read(loss): ...
-    >>> title(padding_is_never_read)
-    'padding is never read'
-    """
-    return prop.__name__.replace("_", " ")
-
-
-def judge(prop: Property, loss: Subject) -> Verdict:
-    """Try one property on one loss."""
-    try:
-        prop(loss)
-    except (Broken, DoesNotApply) as seen:
-        outcome = FAILS if isinstance(seen, Broken) else DOES_NOT_APPLY
-        return Verdict(title(prop), outcome, str(seen))
-    return Verdict(title(prop), HOLDS)
-
-
-def expect_close(
-    found: Tensor, expected: Tensor, what: str, when: str, *, tolerance: float = 0.0
-) -> None:
-    """Raise ``Broken`` unless both agree, such as values (``what``) before and after (``when``).
-
-    ``tolerance`` is the largest difference, times the larger of 1 and the expected number. A NaN
-    agrees with nothing.
-
-    >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "in a dream")
-    Traceback (most recent call last):
-    ltr.battery.subject.Broken: value of list 1 changed from 1 to 2 in a dream
-    """
-    allowed = tolerance * expected.abs().clamp(min=1)
-    wrong = ~((found - expected).abs() <= allowed) & (found != expected)
-    wrong |= found.isnan() | expected.isnan()
-    if wrong.any():
-        place = torch.nonzero(wrong)[0].tolist()
-        one, two = expected[tuple(place)].item(), found[tuple(place)].item()
-        item = f", item {place[1]}," if len(place) > 1 else ""
-        raise Broken(
-            f"{what} of list {place[0]}{item} changed from {one:.10g} to {two:.10g} {when}"
-        )
-
-
-def expect_finite(found: Tensor, what: str, when: str) -> None:
-    """Raise ``Broken`` unless every number is finite."""
-    if not found.isfinite().all():
-        bad = found[~found.isfinite()].flatten()[0].item()
-        raise Broken(f"{what} is {bad} {when}")

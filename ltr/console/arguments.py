@@ -26,6 +26,8 @@ GRAMMARS = {
     "importances": Grammar(bare="run"),
     "list_losses": Grammar(bare="name"),
     "check_loss": Grammar(bare="name", rest="knobs"),
+    "check_metric": Grammar(bare="name", rest="knobs"),
+    "check_model": Grammar(bare="name", rest="knobs"),
     "table": Grammar(lists=("rows",), rest="train", launcher="launcher"),
     "search": Grammar(lists=("space", "folds", "seeds"), rest="train"),
 }
@@ -91,7 +93,7 @@ def _listed(values: Sequence[str]) -> str:
 
 _PATHS = (
     "resume", "checkpoint", "input", "output", "archive", "scores", "data", "write", "only", "run",
-    "name", "baseline", "data_dir", "cache_dir", "output_dir", "storage",
+    "name", "table", "baseline", "data_dir", "cache_dir", "output_dir", "storage",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
 

@@ -78,6 +78,11 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, "train")) from error
+    if "name" not in config.dataset:  # tables and searches name their folders by it
+        raise ConfigError(
+            f"dataset={chosen['dataset']} has no name: write name: {chosen['dataset']} among the "
+            "settings of dataset, and give its class the argument name"
+        )
     return config, chosen
 
 

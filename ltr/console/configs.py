@@ -34,14 +34,29 @@ def groups_of(config_name: str) -> list[str]:
     return sorted(found | ({"transform"} if config_name == "train" else set()))  # by the data set
 
 
-def choices(group: str) -> list[str]:
-    """The project's own choices of ``group=``."""
-    folder = CONFIGS / _FOLDERS.get(group, group)
-    files = folder.rglob("*.yaml")
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
+def choices(key: str) -> list[str]:
+    """What ``key=`` may name, the user's own files too, sorted."""
+    return list(files_of(key))
 
 
-_FOLDERS = {"table": "tables", "space": "search"}  # keys that are names in a folder, but no groups
+def files_of(key: str) -> dict[str, Path]:
+    """The file of each choice of ``key=``, by name.
+
+    Of two files of one name Hydra composes the project's; where it composes none (a key of
+    ``_FOLDERS``) the user's own is read.
+    """
+    own, folder = own_configs(), _FOLDERS.get(key, key)
+    homes = [CONFIGS] if own is None else [CONFIGS, own] if key in _FOLDERS else [own, CONFIGS]
+    found = {
+        path.relative_to(home / folder).with_suffix("").as_posix(): path
+        for home in homes
+        for path in (home / folder).rglob("*.yaml")
+    }
+    return dict(sorted(found.items()))
+
+
+# keys that are names in a folder, but no groups
+_FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
 
 
 def help_of(config_name: str) -> str:
@@ -51,7 +66,7 @@ def help_of(config_name: str) -> str:
     said = "\n".join(line.removeprefix("#").removeprefix(" ") for line in head.splitlines())
     keys = keys.split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip()
     groups = [*groups_of(config_name), *sorted(_FOLDERS.keys() & own_keys(config_name))]
-    chosen = [f"{group}: {', '.join(choices(group))}" for group in groups]
+    chosen = [f"{group}: {', '.join(names)}" for group in groups if (names := choices(group))]
     parts = [said, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
     parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
     return "\n\n".join(parts).replace("$", "$$") + "\n"  # Hydra fills the help in as a template

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from ltr.console.configs import help_of
+from ltr.console.configs import files_of, help_of
 from ltr.console.keys import Kind, keys
 from ltr.errors import CheckpointError, ConfigError, DataError
 
@@ -36,6 +36,7 @@ def register_resolvers() -> None:
         "unshown_keys": _unshown_keys,
         "help_of": help_of,
         "preset": _preset,
+        "own_metrics": metric_configs,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
@@ -158,6 +159,28 @@ def _slug(text: str, longest: int) -> str:
 
 def _hash(items: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(items).encode()).hexdigest()[:8]
+
+
+def metric_configs(*named: Any) -> dict[str, Any]:
+    """The configs of those metrics that are files of the user's own ``configs/metric``.
+
+    Args:
+        named: metrics as configs write them, ``hits@5``, and lists of them.
+
+    Raises:
+        ConfigError: such a file names no function.
+    """
+    files, found = files_of("metric"), {}
+    texts = [
+        text for one in named for text in (one if isinstance(one, ListConfig | list) else [one])
+    ]
+    for name in dict.fromkeys(str(text).partition("@")[0] for text in texts):
+        if name in files:
+            node = OmegaConf.load(files[name])
+            if not isinstance(node, DictConfig) or "_target_" not in node:
+                raise ConfigError(f"{files[name]}: write _target_: module.function")
+            found[name] = OmegaConf.to_container(node, resolve=True)
+    return found
 
 
 def _preset(key: str, *, _root_: DictConfig) -> Any:

@@ -31,6 +31,7 @@ KEYS = {
     "batch_size": (Kind.METHOD, Resumed.KEPT),
     "list_size": (Kind.METHOD, Resumed.KEPT),
     "metrics": (Kind.MEASUREMENT, Resumed.KEPT),
+    "own_metrics": (Kind.MEASUREMENT, Resumed.KEPT),  # follows metrics and select_on
     "select_on": (Kind.SELECTION, Resumed.KEPT),
     "select": (Kind.SELECTION, Resumed.KEPT),
     "patience": (Kind.METHOD, Resumed.TYPED),

@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.configs import CONFIGS
+from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import load_kept, trusted
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import as_list, make_dataset
+from ltr.experiment.parts import as_list, make_dataset, named_metrics
 from ltr.experiment.predict import check_output, read_file, set_threads
 from ltr.experiment.run import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
-from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
@@ -61,7 +61,7 @@ def evaluate_kept(cfg: DictConfig) -> str:
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
         raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
-    metrics = [parse_metric(name) for name in names]
+    metrics = named_metrics(names, own.get("own_metrics") or {} if cfg.metrics is None else None)
     settings: Any = OmegaConf.to_object(own.convention)
     if cfg.suggested.get("levels") is not None:  # the chosen data set's
         settings["levels"] = cfg.suggested.levels
@@ -97,13 +97,12 @@ def evaluate_scores(cfg: DictConfig) -> str:
         )
     if cfg.output is not None:
         check_output(Path(cfg.output), ".csv", scores=cfg.scores, data=cfg.data)
-    metrics = [parse_metric(name) for name in as_list(cfg.metrics) or DEFAULT_METRICS]
+    metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)
     chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
     set_threads(cfg)
     lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
     if not cfg.get("metrics_as"):
-        files = sorted((CONFIGS / "metrics_as").glob("*.yaml"))
-        known = {path.stem: OmegaConf.load(path) for path in files}
+        known = {name: OmegaConf.load(path) for name, path in files_of("metrics_as").items()}
         OmegaConf.update(cfg, "metrics_as", known, force_add=True)
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
     for convention in conventions.values():

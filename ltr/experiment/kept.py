@@ -8,7 +8,7 @@ not kept.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,20 +191,32 @@ def trusted(
             for metric in own_metrics(config):
                 if not _lives_in(metric, homes):
                     raise _refusal("metric", metric)
+            for node in _nodes_of_metrics(config):
+                _check_target("metric", node, homes)
             continue
         node = config.get(part)
         if part == "loss" and node is None:
             continue  # boosted with an objective of the library
-        target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
-        known = target in TARGETS[part] or _lives_in(target, homes)
-        inside = (value for value in _values(node) if isinstance(value, Mapping))
-        if not known or any("_target_" in below for below in inside if below is not node):
-            raise _refusal(part, target)
+        _check_target(part, node, homes)
         if part != "dataset":
             resolved[part]["_partial_"] = True
         elif "cache_dir" in resolved[part]:
             resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
     return resolved
+
+
+def _nodes_of_metrics(config: Mapping[str, Any]) -> Iterable[Any]:
+    nodes = config.get("own_metrics") or {}  # a run of an earlier version has none
+    return nodes.values() if isinstance(nodes, Mapping) else [nodes]
+
+
+def _check_target(part: str, node: Any, homes: Sequence[str]) -> None:
+    """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``homes``."""
+    target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
+    known = target in TARGETS.get(part, ()) or _lives_in(target, homes)
+    inside = (value for value in _values(node) if isinstance(value, Mapping))
+    if not known or any("_target_" in below for below in inside if below is not node):
+        raise _refusal(part, target)
 
 
 def _refusal(part: str, target: str) -> ConfigError:

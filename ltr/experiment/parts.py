@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
 from ltr.console.compose import user_error
+from ltr.console.folders import metric_configs
 from ltr.data.lists import Dataset
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
@@ -51,8 +52,22 @@ def as_list(value: Any) -> list[str]:
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
     """The metrics of ``cfg``, and ``select_on``."""
-    names = [*as_list(cfg.metrics), str(cfg.select_on)]
-    return tuple(dict.fromkeys(map(parse_metric, names)))
+    return named_metrics([*as_list(cfg.metrics), str(cfg.select_on)], cfg.get("own_metrics") or {})
+
+
+def named_metrics(
+    names: Sequence[str], nodes: Mapping[str, Any] | None = None
+) -> tuple[Metric, ...]:
+    """The metrics of these names, each once.
+
+    Args:
+        names: as configs write them.
+        nodes: a config for each name of the user's own; None: as the user's own files have it.
+    """
+    nodes = metric_configs(*names) if nodes is None else nodes
+    lazy = {name: OmegaConf.create({**node, "_partial_": True}) for name, node in nodes.items()}
+    own = {name: bind(node, "metric") for name, node in lazy.items()}
+    return tuple(dict.fromkeys(parse_metric(name, own) for name in names))
 
 
 def make_convention(cfg: DictConfig) -> Convention:
@@ -123,7 +138,8 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     parameters = inspect.signature(function).parameters
     unknown = [knob for knob in knobs if knob not in parameters]
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        known = [name for name in list(parameters)[len(PARTS[part]) :] if name != "self"]
+        given = len(PARTS.get(part, PARTS["loss"]))  # a metric is given what a loss is
+        known = [name for name in list(parameters)[given:] if name != "self"]
         raise ConfigError(
             f"{part}.{unknown[0]}: {function.__name__} has no such parameter; it has "
             f"{', '.join(known) or 'none'}"

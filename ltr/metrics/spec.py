@@ -3,9 +3,10 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ltr.errors import ConfigError, LTRError
@@ -115,7 +116,7 @@ METRICS = {  # and the module of each
 }
 
 _OWN = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
-_FORM = re.compile(rf"(?P<name>[a-z_]+|{_OWN})(?:@(?P<k>[1-9][0-9]*))?", re.ASCII)
+_FORM = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:@(?P<k>[1-9][0-9]*))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,10 @@ class Metric:
     """A metric at a cutoff; calling it gives one value per list.
 
     Attributes:
-        name: one of ``METRICS``, or ``module.function`` of the user's own, whose module is
-            imported when ``function`` is read.
+        name: one of ``METRICS``; or ``module.function`` of the user's own, whose module is imported
+            when ``function`` is read; or any name of ``own``.
         k: cutoff rank >= 1, None for the whole list.
+        own: the user's own function of that name, knobs bound.
 
     Raises:
         ConfigError: the name or the cutoff is not one of these.
@@ -133,8 +135,11 @@ class Metric:
 
     name: str
     k: int | None = None
+    own: Callable[..., PerList] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.own is not None and self.name in METRICS:
+            raise ConfigError(f"metric {self.name} is this project's: give your own another name")
         if self.name not in METRICS and not self.is_own:
             raise _not_a_metric(self.name)
         check_k(self.k)
@@ -146,7 +151,7 @@ class Metric:
     @property
     def is_own(self) -> bool:
         """Whether it is a function of the user's own."""
-        return re.fullmatch(_OWN, self.name, re.ASCII) is not None
+        return self.own is not None or re.fullmatch(_OWN, self.name, re.ASCII) is not None
 
     @property
     def function(self) -> Callable[..., PerList]:
@@ -155,6 +160,8 @@ class Metric:
         Raises:
             ConfigError: the module of the user's own cannot be imported, or has no such function.
         """
+        if self.own is not None:
+            return self.own
         if not self.is_own:
             return resolve_name(f"ltr.metrics.{METRICS[self.name]}:{self.name}")
         try:
@@ -198,8 +205,14 @@ class Metric:
         return values.to(scores.dtype)
 
 
-def parse_metric(text: str) -> Metric:
+def parse_metric(
+    text: str, own: Mapping[str, Callable[..., PerList]] = MappingProxyType({})
+) -> Metric:
     """Read ``"ndcg@5"`` or ``"ndcg"``; ``str`` of the result gives the text back.
+
+    Args:
+        text: what stands in a config.
+        own: functions of the user's own, by the name that ``text`` may have for them.
 
     Raises:
         ConfigError: the name is unknown or the cutoff is not an integer >= 1.
@@ -213,15 +226,20 @@ def parse_metric(text: str) -> Metric:
     if form is None:
         raise _not_a_metric(text)
     try:
-        return Metric(form["name"], int(form["k"]) if form["k"] else None)
+        k = int(form["k"]) if form["k"] else None
+        return Metric(form["name"], k, own.get(form["name"]))
     except ConfigError:
+        if form["name"] in own:
+            raise
         raise _not_a_metric(text) from None
 
 
 @functools.cache
 def _knobs(function: Callable[..., PerList]) -> tuple[str, ...]:
     """Those of ``k`` and the keys of a convention that a function takes."""
-    taken = inspect.signature(function).parameters
+    taken = set(inspect.signature(function).parameters)
+    if isinstance(function, functools.partial):
+        taken -= set(function.keywords)  # what its config sets
     return tuple(name for name in ("k", *(key.name for key in fields(Convention))) if name in taken)
 
 
@@ -232,5 +250,6 @@ def _told(error: Exception) -> str:
 def _not_a_metric(text: str) -> ConfigError:
     return ConfigError(
         f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of "
-        f"{', '.join(METRICS)}, or <module>.<function> of your own"
+        f"{', '.join(METRICS)}, a file of your own configs/metric, or <module>.<function> of "
+        "your own"
     )

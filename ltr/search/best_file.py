@@ -12,7 +12,7 @@ from filelock import FileLock
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from ltr.console.configs import CONFIGS
+from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
 from ltr.search.definition import Search, parsed
@@ -31,7 +31,7 @@ def best_path(search: Search) -> Path:
         ConfigError: train.py cannot find it there.
     """
     if search.write is None:
-        return CONFIGS / "experiment" / f"{search.name}.yaml"
+        return (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml"
     path = Path(search.write)
     if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
         raise ConfigError(
@@ -69,7 +69,7 @@ def write_best(path: Path, search: Search, study: optuna.Study, best: FrozenTria
 
 def command_of(path: Path) -> str:
     """The command that trains what is in ``path``."""
-    if path.absolute().parent == CONFIGS / "experiment":
+    if path.absolute().parent.parent in (CONFIGS, Path("configs").absolute()):
         return f"python train.py experiment={path.stem}"
     where = shlex.quote(str(path.parent.parent))
     return f"python train.py --config-dir {where} experiment={path.stem}"

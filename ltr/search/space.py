@@ -9,7 +9,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
-from ltr.console.configs import CONFIGS, hint
+from ltr.console.configs import files_of, hint
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
 
@@ -22,7 +22,6 @@ _NO_KNOBS = (
     "dataset", "experiment", "hydra",
     *keys(Kind.SELECTION, Kind.REPEAT, Kind.MEASUREMENT, Kind.PLACE, Kind.PROPOSAL),
 )  # fmt: skip
-_FOLDER = CONFIGS / "search"
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,6 @@ Distribution = Range | Choice
 Space = dict[str, Distribution]
 
 
-def spaces() -> list[str]:
-    """The names that ``space=`` knows, such as ``mlp`` and ``loss/neuralndcg``."""
-    files = _FOLDER.rglob("*.yaml")
-    return sorted(file.relative_to(_FOLDER).with_suffix("").as_posix() for file in files)
-
-
 def chosen_space(
     choices: Mapping[str, str],
     names: Sequence[str],
@@ -97,8 +90,9 @@ def chosen_space(
     Raises:
         ConfigError: a space or a distribution is wrong, or nothing is left.
     """
+    known = files_of("space")
     given = list(names) or [
-        name for name in (choices["model"], f"loss/{choices.get('loss')}") if name in spaces()
+        name for name in (choices["model"], f"loss/{choices.get('loss')}") if name in known
     ]
     space: Space = {}
     for name in given:
@@ -120,7 +114,7 @@ def chosen_space(
     if not space:
         raise ConfigError(
             f"there is nothing to search for model={choices['model']}: give "
-            f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(spaces())}"
+            f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(known)}"
         )
     return space
 
@@ -136,13 +130,12 @@ def read_space(name: str) -> Space:
     Raises:
         ConfigError: there is none, or it is malformed.
     """
-    known = spaces()
-    if name not in known:
+    files = files_of("space")
+    if name not in files:
         raise ConfigError(
-            f"space={name}: no such space; it is one of {', '.join(known)}" + hint(name, known)
+            f"space={name}: no such space; it is one of {', '.join(files)}" + hint(name, files)
         )
-    path = _FOLDER / f"{name}.yaml"
-    return parse_space(path.read_text(), f"configs/search/{name}.yaml")
+    return parse_space(files[name].read_text(), f"configs/search/{name}.yaml")
 
 
 def parse_space(text: str, where: str) -> Space:

@@ -19,6 +19,7 @@ import optuna
 from optuna.trial import TrialState
 
 from ltr.console.compose import typed
+from ltr.console.configs import own_configs
 from ltr.console.ending import ending
 from ltr.errors import OutputError
 from ltr.search.definition import Search, define_search
@@ -76,7 +77,8 @@ def work_at_once(
     Returns:
         Why processes ended before that, if any did.
     """
-    command = [sys.executable, "-m", "ltr.search.worker", str(os.getpid()), *arguments]
+    own = [] if (folder_of_own := own_configs()) is None else [f"--config-dir={folder_of_own}"]
+    command = [sys.executable, "-m", "ltr.search.worker", str(os.getpid()), *arguments, *own]
     files = [tempfile.TemporaryFile("w+") for _ in range(workers)]  # noqa: SIM115
     processes = [
         subprocess.Popen(
@@ -128,7 +130,8 @@ def main() -> None:
 
     It was named by who started this one: gone before this line, it could not be asked for.
     """
-    parent, arguments = int(sys.argv[1]), sys.argv[2:]
+    parent = int(sys.argv[1])
+    arguments = [text for text in sys.argv[2:] if not text.startswith("--config-dir=")]
     with ending(), stoppable():
         search = define_search(typed("search", arguments))
         with storage_errors(search):

@@ -9,13 +9,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from ltr.console.configs import CONFIGS
+from ltr.console.configs import files_of
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import make_dataset
+from ltr.experiment.parts import make_dataset, named_metrics
 from ltr.experiment.run_folder import RunFolder
-from ltr.metrics import Convention, parse_metric
+from ltr.metrics import Convention
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores
@@ -42,7 +42,7 @@ def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
     Raises:
         ConfigError: there is no such ``metrics_as``.
     """
-    files = {path.stem: path for path in sorted((CONFIGS / "metrics_as").glob("*.yaml"))}
+    files = files_of("metrics_as")
     found = {}
     for name in table.conventions:
         if name not in files:
@@ -58,7 +58,7 @@ def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
     Raises:
         ConfigError: they are not; see ``check_metrics``.
     """
-    metrics = [parse_metric(metric) for metric in table.metrics]
+    metrics = named_metrics(table.metrics)
     for run in {run.fold: run for run in runs}.values():
         dataset = make_dataset(run.config.dataset)
         for convention in conventions_of(table, int(run.config.suggested.levels)).values():
@@ -84,7 +84,7 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
         values: dict[str, PerQuery] = {}
         for name, convention in conventions_of(table, int(run.config.suggested.levels)).items():
             wanted = dict.fromkeys([*table.metrics, *([] if values else curve)])
-            metrics = [parse_metric(metric) for metric in wanted]
+            metrics = named_metrics(list(wanted))
             values[name] = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
         first = values[table.conventions[0]]
         of_k = {name: first[name] for name in curve}

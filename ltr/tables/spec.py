@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from ltr.console.configs import CONFIGS, hint
+from ltr.console.configs import files_of, hint
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
@@ -81,23 +83,19 @@ class StatisticsTable:
 
 def tables() -> dict[str, str]:
     """Name and title of every table."""
-    return {name: str(OmegaConf.load(path).title) for name, path in _files().items()}
-
-
-def _files() -> dict[str, Path]:
-    """The file of every table; one in ``./configs/tables`` goes over the project's own."""
-    folders = (CONFIGS / "tables", Path("configs", "tables"))
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
+    return {name: str(OmegaConf.load(path).title) for name, path in files_of("table").items()}
 
 
 def read_table(name: str) -> Table | StatisticsTable:
-    """The table of that name; ``ConfigError`` if there is none, or as ``parse_table``."""
-    files = _files()
-    if name not in files:
+    """The table of that name, or in that file; ``ConfigError`` as ``parse_table``, or no such."""
+    files = files_of("table")
+    path = files.get(name, Path(name))
+    if not path.is_file():
         raise ConfigError(
-            f"table={name}: no such table; table is one of {', '.join(files)}{hint(name, files)}"
+            f"table={name}: no such table; table is one of {', '.join(files)}, or a YAML file"
+            + hint(name, files)
         )
-    return parse_table(files[name])
+    return parse_table(path)
 
 
 def only(table: Table, labels: Sequence[str]) -> Table:
@@ -125,7 +123,7 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     Raises:
         ConfigError: a key is missing or unknown, or names a row or metric that is not there.
     """
-    raw: Any = OmegaConf.to_container(OmegaConf.load(path))
+    raw = _read(path)
     kind = raw.get("kind", RUNS)
     if kind not in _KEYS:
         raise ConfigError(f"{path}: kind={kind}: write one of {', '.join(_KEYS)}")
@@ -166,6 +164,20 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     return table
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """The keys of a file; ``ConfigError`` where it is no YAML with keys."""
+    remedy = "write a table as configs/tables/letor4_mq2008.yaml has it"
+    try:
+        raw: Any = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(
+            f"{path} is not YAML ({' '.join(str(error).split())}): {remedy}"
+        ) from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} has no keys: {remedy}")
+    return raw
+
+
 def _listed(path: Path, key: str, value: Any) -> list[Any]:
     """``value``; ``ConfigError`` unless it is a list."""
     if not isinstance(value, list):
@@ -181,10 +193,9 @@ def _flat(overrides: Sequence[Any]) -> tuple[str, ...]:
 
 def _check(table: Table, path: Path) -> None:
     """Raise ``ConfigError`` where the file refers to a name that it does not define."""
-    from ltr.metrics import parse_metric  # torch, which --help does without
+    from ltr.experiment.parts import named_metrics  # torch, which --help does without
 
-    for metric in table.metrics:
-        parse_metric(metric)
+    named_metrics(table.metrics)
     if not (table.rows and table.verdicts):
         raise ConfigError(f"{path}: rows and verdicts: each names at least one")
     named = [("verdicts", name, table.metrics) for name in table.verdicts]
@@ -208,7 +219,7 @@ MARGIN = 0.005  # half a point: differences smaller than this count as none
 class Order:
     """The arguments of ``scripts/table.py``."""
 
-    table: str
+    table: str  # its name, or its file
     overrides: tuple[str, ...] = ()  # for train.py, over the table's settings
     rows: tuple[str, ...] = ()  # labels of some of its rows; empty: all
     seeds: int = 1  # how many, from 1 on
@@ -234,8 +245,9 @@ class Order:
         >>> Order("softrank_slides", ("dataset=mq2008", "epochs=1"), seeds=3).name("mq2008")
         'softrank_slides_mq2008_seeds-3_epochs-1'
         """
+        name = Path(self.table).name.removesuffix(".yaml")
         more = [*self._own(), *(item for item in self._asked() if item != f"dataset={data}")]
-        return "_".join([self.table, data, *([label_of(more)] if more else [])])
+        return "_".join([name, data, *([label_of(more)] if more else [])])
 
     def _asked(self) -> list[str]:
         return [item for item in self.overrides if asked([item])]

@@ -3,26 +3,23 @@
 Importing this is cheap: torch is imported where a loss is checked.
 """
 
-import difflib
-import importlib
 import inspect
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
-from ltr.console.configs import CONFIGS, hint
+from ltr.checks.functions import check_signature, imported, judged, read_knobs
+from ltr.console.configs import CONFIGS, files_of, hint
 from ltr.console.values import required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics.spec import METRICS
 
-if TYPE_CHECKING:  # both import torch
-    from ltr.battery import Subject, Verdict
+if TYPE_CHECKING:  # imports torch
+    from ltr.battery import Subject
 
 _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")
 
@@ -38,7 +35,7 @@ class Knob:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """A file of ``configs/loss/``."""
+    """A file of ``configs/loss/``, the project's or the user's own."""
 
     name: str  # as in ``loss=NAME``
     target: str  # the function, ``ltr.losses.neural_ndcg_loss``
@@ -54,7 +51,7 @@ class LossConfig:
 
 def loss_names() -> list[str]:
     """The names that ``loss=`` takes, sorted."""
-    return sorted(path.stem for path in (CONFIGS / "loss").glob("*.yaml"))
+    return list(files_of("loss"))
 
 
 def loss_config(name: str) -> LossConfig:
@@ -68,15 +65,20 @@ def loss_config(name: str) -> LossConfig:
             f"{name}: no such loss; there are {', '.join(loss_names())}" + hint(name, loss_names())
         )
     node = _node(name)
-    lines = (CONFIGS / "loss" / f"{name}.yaml").read_text().splitlines()
+    lines = files_of("loss")[name].read_text().splitlines()
     comments = [line[2:] for line in lines if line.startswith("# ") and "@package" not in line]
     written = {match["name"]: match for match in map(_KNOB.fullmatch, lines) if match}
-    knobs = [written[str(key)] for key in node if not str(key).startswith("_")]
+    plain: Any = OmegaConf.to_container(node)
+    knobs = []
+    for key in (key for key in plain if not key.startswith("_")):
+        line = written.get(key)
+        value, comment = line.group("value", "comment") if line else (str(plain[key]), None)
+        knobs.append(_knob(key, value, comment or ""))
     return LossConfig(
         name=name,
         target=str(node["_target_"]),
         title=comments[0] if comments else "",
-        knobs=tuple(_knob(knob["name"], knob["value"], knob["comment"] or "") for knob in knobs),
+        knobs=tuple(knobs),
     )
 
 
@@ -95,8 +97,12 @@ def _suggested() -> Any:
 
 def _node(name: str) -> Any:
     """The part of a file that is the loss; a file may set other parts of a config beside it."""
-    config: Any = OmegaConf.load(CONFIGS / "loss" / f"{name}.yaml")
-    return config.get("loss", config)
+    path = files_of("loss")[name]
+    config: Any = OmegaConf.load(path)
+    node = config.get("loss", config)
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(f"{path} has no _target_: write _target_: module.function")
+    return node
 
 
 def all_losses(*, markdown: bool = False) -> str:
@@ -104,7 +110,7 @@ def all_losses(*, markdown: bool = False) -> str:
     rows = []
     for config in map(loss_config, loss_names()):
         knobs = [f"{knob.name}={knob.value}" for knob in config.knobs]
-        function = config.target.rpartition(".")[2]
+        function = config.target.removeprefix("ltr.losses.")
         rows.append([config.name, function, config.title, " ".join(knobs) or "-"])
     headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
     if markdown:
@@ -151,47 +157,12 @@ def checked(cfg: DictConfig) -> tuple[str, bool]:
     required(cfg, "name")
     if cfg.metric is not None and cfg.metric not in METRICS:
         raise ConfigError(f"metric={cfg.metric}: choose one of {', '.join(METRICS)}")
-    from ltr.battery import FAILS, PROPERTIES, judge
+    from ltr.battery import LOSS_PROPERTIES
 
     subject = named_loss(str(cfg.name), read_knobs(texts(cfg, "knobs")))
     subject.metric = cfg.metric or subject.metric
     subject.grades = whole(cfg, "grades", least=2)
-    verdicts = [judge(prop, subject) for prop in PROPERTIES]
-    return report(verdicts), all(verdict.outcome != FAILS for verdict in verdicts)
-
-
-def report(verdicts: Sequence["Verdict"]) -> str:
-    """The verdicts as a table, and how many of each there are."""
-    rows = [[verdict.outcome, verdict.name, verdict.seen] for verdict in verdicts]
-    text = tabulate(rows, tablefmt="plain", maxcolwidths=[None, 46, 68])
-    outcomes = [verdict.outcome for verdict in verdicts]
-    words = {"holds": "hold", "FAILS": "fail", "does not apply": "do not apply"}
-    counts = [f"{outcomes.count(outcome)} {word}" for outcome, word in words.items()]
-    return f"{text}\n\n{len(verdicts)} properties: {', '.join(counts)}"
-
-
-def read_knobs(arguments: Sequence[str]) -> dict[str, Any]:
-    """Parse ``knob=value`` as on the command line of ``train.py``, values in YAML.
-
-    Raises:
-        ConfigError: an argument is not of this form.
-
-    >>> read_knobs(["k=5", "tol=1e-3", "pairs=both", "temperature=null"])
-    {'k': 5, 'tol': 0.001, 'pairs': 'both', 'temperature': None}
-    """
-    knobs: dict[str, Any] = {}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        try:
-            read: Any = OmegaConf.to_container(OmegaConf.create(f"value: {value}"), resolve=True)
-        except (OmegaConfBaseException, ValueError) as error:
-            raise ConfigError(f"{argument}: write knob=value, such as k=5") from error
-        except Exception as error:  # a YAML error, whose class is of a library we do not name
-            raise ConfigError(f"{argument}: {value} is not a value in YAML") from error
-        if not equals or not name:
-            raise ConfigError(f"{argument}: write knob=value, such as k=5")
-        knobs[name] = read["value"]
-    return knobs
+    return judged(LOSS_PROPERTIES, subject)
 
 
 def named_loss(name: str, knobs: dict[str, Any]) -> "Subject":
@@ -211,7 +182,7 @@ def named_loss(name: str, knobs: dict[str, Any]) -> "Subject":
             f"{name}: no such loss; write module.function, or one of {', '.join(loss_names())}"
             + hint(name, loss_names())
         )
-    _check_signature(name, function, knobs)
+    check_signature(name, function, knobs)
 
     import torch
 
@@ -228,64 +199,3 @@ def named_loss(name: str, knobs: dict[str, Any]) -> "Subject":
     except Exception:
         pass  # the battery reports it
     return subject
-
-
-def imported(name: str) -> Callable[..., Any]:
-    """The function ``module.function``.
-
-    Raises:
-        ConfigError: it cannot be imported.
-    """
-    module_name, _, function_name = name.rpartition(".")
-    if not module_name.strip(".") or not function_name:
-        raise ConfigError(f"{name}: write module.function, such as my.module.my_loss")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if f"{module_name}.".startswith(f"{missing}."):
-            raise ConfigError(
-                f"{name}: there is no module {missing}; start in the folder that holds it, or name "
-                "that folder with PYTHONPATH=FOLDER"
-            ) from error
-        raise ConfigError(f"{module_name} needs {missing}, which is not installed") from error
-    except Exception as error:
-        text = " ".join(str(error).split())
-        raise ConfigError(
-            f"{module_name} cannot be imported, mend it first: {type(error).__name__}: {text}"
-        ) from error
-    function = getattr(module, function_name, None)
-    if function is None:
-        functions = [key for key, value in vars(module).items() if callable(value)]
-        functions = [key for key in functions if not key.startswith("_")]
-        close = difflib.get_close_matches(function_name, functions, n=3, cutoff=0.5)
-        there = ", ".join(close or functions[:20]) or "no function"
-        raise ConfigError(f"{module_name} has no {function_name}; it has {there}")
-    if not callable(function):
-        raise ConfigError(f"{name} is no function: a loss is (scores, labels, mask) -> [batch]")
-    return function
-
-
-def _check_signature(name: str, function: Callable[..., Any], knobs: dict[str, Any]) -> None:
-    try:
-        signature = inspect.signature(function)
-    except ValueError as error:
-        raise ConfigError(f"{name} has no signature: write a function in Python") from error
-    parameters = list(signature.parameters.values())
-    data = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:3]
-    if len(data) < 3:
-        raise ConfigError(
-            f"{name}{signature}: a loss takes (scores, labels, mask, *, knobs) and returns one "
-            "value per list; wrap yours in such a function"
-        )
-    known = [p.name for p in parameters[3:] if p.kind is not p.VAR_KEYWORD]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for knob in knobs:
-        if knob not in known and not takes_any:
-            raise ConfigError(
-                f"{knob}: {name} has no such knob; it has {', '.join(known) or 'none'}"
-                + hint(knob, known)
-            )
-    for p in parameters[3:]:
-        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name not in knobs:
-            raise ConfigError(f"{name} needs a value of {p.name}: add {p.name}=VALUE")

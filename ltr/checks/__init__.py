@@ -1,0 +1,1 @@
+"""Commands that list and check losses, metrics and models, one's own too."""
