@@ -12,7 +12,7 @@ import numpy as np
 
 from ltr.data.letor_blocks import read_blocks
 from ltr.data.letor_rows import Rules
-from ltr.data.lists import Floats, Ints, Lists, Texts
+from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.data.machine import available_memory
 from ltr.errors import DataError
 
@@ -230,11 +230,19 @@ class MemorySink:
         return available + 4 * self.rows * self.features.shape[1], where
 
     def finish(
-        self, offsets: Ints, qids: Texts, *, digest: str, missing: int, order: Ints | None
+        self,
+        offsets: Ints,
+        qids: Texts,
+        *,
+        digest: str,
+        missing: int,
+        order: Ints | None,
+        columns: Columns | None = None,
+        weights: Floats | None = None,
     ) -> None:
         self.features.resize((self.rows, self.features.shape[1]), refcheck=False)
         features, labels = self.features, np.concatenate(self.labels)
         if order is not None:
             features, labels = features[order], labels[order]
-        self.lists = Lists(features, labels, offsets, qids, digest, missing)
+        self.lists = Lists(features, labels, offsets, qids, digest, missing, columns, weights)
         self.order = order
