@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.configs import CONFIGS
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import load_kept, trusted
 from ltr.experiment.labels import check_metrics
@@ -71,6 +71,8 @@ def evaluate_kept(cfg: DictConfig) -> str:
     if "width" in node and node.width is None:
         OmegaConf.update(node, "width", kept.transform.width)
     dataset = make_dataset(node)
+    if kept.columns is not None and isinstance(dataset, KnowsColumns):
+        dataset = dataset.with_columns(kept.columns)
     lists = dataset.split(cfg.split)
     for convention in conventions.values():
         check_metrics(cfg.split, lists, metrics, convention, dataset)

@@ -1,7 +1,9 @@
 """Score new lists with a kept model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,8 @@ from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import load_kept
+from ltr.experiment.kept import KeptModel, load_kept
+from ltr.experiment.table_input import is_table, read_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict
 from ltr.whole import write_frame, write_whole
@@ -31,21 +34,22 @@ class Input:
     Attributes:
         lists: of the file.
         rows: the 0-based row of the file of each item, ``[items]``.
-        ids: the id of each item, ``[items]``, empty where a row has none; None: no row has one.
+        ids: the id of each item, ``[items]``, empty where a row has none; of a table its columns of
+            ids; None: there are none.
     """
 
     lists: Lists
     rows: NDArray[np.int64]
-    ids: list[str] | None = None
+    ids: list[str] | pd.DataFrame | None = None
 
 
 def predict_kept(cfg: DictConfig) -> str:
     """Score every row of ``cfg.input`` with the model ``cfg.checkpoint`` and write ``cfg.output``.
 
-    The output has a row for every row of the input: ``qid``, ``id`` where the input has any,
-    ``row`` (1-based), ``score`` and ``rank`` (1 = best of its list; ties keep the file's order).
-    ``cfg.order`` is ``input``, the rows as they stand there, or ``ranked``: list by list, each
-    where its first row stands, best first.
+    The output has a row for every row of the input: ``qid``, the ids (``id``, or the columns of a
+    table), ``row`` (1-based), ``score`` and ``rank`` (1 = best of its list; ties keep the file's
+    order). ``cfg.order`` is ``input``, the rows as they stand there, or ``ranked``: list by list,
+    each where its first row stands, best first.
 
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
@@ -57,9 +61,7 @@ def predict_kept(cfg: DictConfig) -> str:
         raise ConfigError(f"order={cfg.order}: choose {' or '.join(ORDERS)}")
     set_threads(cfg)
     kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
-    given = read_file(
-        Path(cfg.input), flag(cfg, "regroup"), width=kept.transform.width, labelled=False, ids=True
-    )
+    given = read_input(cfg, kept)
     lists = given.lists
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(
@@ -77,7 +79,9 @@ def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFr
     """The rows of ``given`` with their scores, ``[items]``, and ranks, in one of ``ORDERS``."""
     lists = given.lists
     of_item = np.repeat(np.arange(len(lists)), lists.lengths)
-    ids = {} if given.ids is None else {"id": given.ids}
+    ids: Mapping[str, Any] = {} if given.ids is None else {"id": given.ids}
+    if isinstance(given.ids, pd.DataFrame):
+        ids = {str(name): column for name, column in given.ids.items()}
     table = pd.DataFrame(
         {"qid": lists.qids[of_item], **ids, "row": given.rows + 1, "score": scores}
     )
@@ -85,6 +89,26 @@ def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFr
     table["rank"] = by_list.rank(method="first", ascending=False).astype(int)
     keys = (given.rows,) if order == "input" else (table["rank"], of_item)
     return table.iloc[np.lexsort(keys)]
+
+
+def read_input(cfg: DictConfig, kept: KeptModel) -> Input:
+    """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``kept``.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend.
+    """
+    path = Path(cfg.input)
+    if is_table(path):
+        read = read_table(cfg, kept)
+        ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
+        return Input(read.lists, read.order, ids)
+    if kept.columns is not None and kept.columns.categories:
+        raise ConfigError(
+            f"input={path}: the model was trained on a table with categories, which LETOR text "
+            "cannot hold; give a table"
+        )
+    width = kept.transform.width
+    return read_file(path, flag(cfg, "regroup"), width=width, labelled=False, ids=True)
 
 
 def read_file(
@@ -138,13 +162,6 @@ def check_output(output: Path, *endings: str, **inputs: str) -> None:
         raise ConfigError(
             f"output={output}: the folder {output.parent} is not there; create it first"
         )
-    if output.suffix == ".parquet":
-        try:
-            import pyarrow  # noqa: F401  (pandas needs it)
-        except ImportError as error:
-            raise ConfigError(
-                f"output={output}: Parquet needs pyarrow; pip install pyarrow, or write .csv"
-            ) from error
 
 
 def set_threads(cfg: DictConfig) -> None:

@@ -93,7 +93,7 @@ class TableFiles:
         elif fractions is not None:
             raise ConfigError("dataset.fractions cuts dataset.path, or train without vali: drop it")
         self._seed, self._parts = seed, dict[str, Part]()
-        self._columns: Columns | None = None
+        self._columns = self.roles.fixed_columns
 
     def with_columns(self, columns: Columns) -> "TableFiles":
         """The same set with names and categories that a model was trained on."""

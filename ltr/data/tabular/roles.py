@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from ltr.data.lists import Columns
 from ltr.errors import ConfigError, DataError
 
 CATEGORY_VALUES = 1000
@@ -73,6 +74,14 @@ class Roles:
                 raise ConfigError(
                     f"dataset.{key}={size}: give a whole number from 1 to {_LARGEST_CODE - 1:,}"
                 )
+
+    @property
+    def fixed_columns(self) -> Columns | None:
+        """Names and categories of the features; None where they depend on the table."""
+        if self.features is None or self.categories:
+            return None
+        more = (name for name in self.hashed if name not in self.features)
+        return Columns((*self.features, *more), dict(self.hashed))
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Roles":
