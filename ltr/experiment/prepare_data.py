@@ -6,8 +6,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.values import required
+from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.data.published.archives import SETS, published
 from ltr.data.published.prepare import Report, own_lists, prepare
+from ltr.data.published.summary import summarise, table
+from ltr.errors import ConfigError
+from ltr.experiment.parts import make_dataset
 
 
 def prepared(cfg: DictConfig) -> Report:
@@ -18,6 +22,8 @@ def prepared(cfg: DictConfig) -> Report:
     """
     required(cfg, "dataset")
     given: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    if given["_target_"] == "ltr.data.tabular.files.TableFiles":
+        return _prepared_tables(cfg)
     folds: Any = OmegaConf.to_object(cfg.folds) if OmegaConf.is_list(cfg.folds) else cfg.folds
     own = given["name"] not in SETS and given.get("folder") is not None
     dataset = own_lists(given["folder"], data_dir=cfg.data_dir) if own else published(given["name"])
@@ -30,3 +36,24 @@ def prepared(cfg: DictConfig) -> Report:
         seed=cfg.seed,
         folds=folds,
     )
+
+
+def _prepared_tables(cfg: DictConfig) -> Report:
+    if cfg.archive is not None or cfg.folds != "all":
+        raise ConfigError("dataset=table has neither archive nor folds: leave both out")
+    dataset = make_dataset(cfg.dataset)
+    dataset.check()
+    lists = {split: dataset.split(split) for split in SPLITS}
+    counts = table({(None, split): summarise(part) for split, part in lists.items()}, ())
+    return Report(f"{counts}\n\n{_features(lists['train'])}", [], "")
+
+
+def _features(lists: Lists) -> str:
+    """The features in a line, each category with the number of its values."""
+    columns = lists.columns or Columns(())
+    coded = [
+        f"{name} (hashed to {values:,})" if isinstance(values, int) else f"{name} ({len(values):,})"
+        for name, values in columns.categories.items()
+    ]
+    of_them = f", categories {', '.join(coded)}" if coded else ""
+    return f"{lists.width:,} features: numbers {lists.width - len(coded):,}{of_them}"
