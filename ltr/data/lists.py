@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,3 +151,11 @@ class Dataset(Protocol):
 
     def split(self, split: str) -> Lists:
         """The lists of ``train``, ``vali`` or ``test``; parsed or made once, then mapped."""
+
+
+@runtime_checkable
+class KnowsColumns(Protocol):
+    """A data set whose features have names, and perhaps categories, that ``train`` defines."""
+
+    def with_columns(self, columns: Columns) -> Dataset:
+        """The same set with the names and categories that a model was trained on."""

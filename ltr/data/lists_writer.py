@@ -20,11 +20,12 @@ from ltr.errors import DataError
 FORMAT_VERSION = 3
 ARRAYS = ("features", "labels", "offsets", "qids")
 META = "meta.json"
-_OLD = "features.old"
+_OLD, _SPILL = "features.old", "features.spill"
 WEIGHTS = "weights"  # only where lists have them
 # All that is ever written:
-FILES = frozenset({META, _OLD, *(f"{name}.npy" for name in (*ARRAYS, WEIGHTS))})
-_ROWS_AT_ONCE = 4096  # when rows are written again in another order or width
+FILES = frozenset({META, _OLD, _SPILL, *(f"{name}.npy" for name in (*ARRAYS, WEIGHTS))})
+_ROWS_AT_ONCE = 4096  # when rows are written again in another width
+_BUCKET_BYTES = 32 << 20  # when they are written again in another order; about four times in memory
 
 
 class ListsWriter:
@@ -90,7 +91,7 @@ class ListsWriter:
         with writing(self._folder.parent):
             if order is not None:
                 labels = labels[order]
-                self._rewrite(self._width, order)
+                self._reorder(order)
             assert self._file is not None
             head = _header(np.dtype(np.float32), (self._rows, self._width))
             sums = {"features": [crc32(head), *self._sums.result()]}
@@ -131,24 +132,65 @@ class ListsWriter:
             with suppress(OSError):  # what is still buffered may not fit either
                 self._file.close()
 
-    def _rewrite(self, width: int, order: Ints | None = None) -> None:
-        """Begin the file of features, or write it again, wider or in another order."""
-        path, old = self._folder / "features.npy", self._folder / _OLD
+    def _rewrite(self, width: int) -> None:
+        """Begin the file of features, or write it again, wider."""
+        old = self._folder / _OLD
         rows = np.zeros((0, width), np.float32)
         if self._file is not None:
-            self._file.close()
-            path.rename(old)
-            offset = len(_header(np.dtype(np.float32), (0, self._width)))
+            offset = self._set_aside()
             rows = np.memmap(old, np.float32, "r", offset, (self._rows, self._width))
-        self._width = width
-        self._file = path.open("wb")
-        self._sums = BlockSums()
+        self._begin(width)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            self._write_rows(rows[start : start + _ROWS_AT_ONCE])
+        old.unlink(missing_ok=True)
+
+    def _reorder(self, order: Ints) -> None:
+        """Write the file of features again in another order, of which little fits in memory.
+
+        The rows are spread over buckets of neighbouring places first, then each bucket is put in
+        order: nothing is read or written at random.
+        """
+        width, rows = self._width, max(1, _BUCKET_BYTES // (4 * self._width))
+        buckets = np.empty(self._rows, np.int64)  # of each row as it was appended
+        buckets[order] = np.arange(self._rows) // rows
+        free = np.arange(0, self._rows, rows)  # the next place of each bucket
+        old, spill = self._folder / _OLD, self._folder / _SPILL
+        offset = self._set_aside()
+        with spill.open("w+b") as spread:
+            with old.open("rb") as file:
+                file.seek(offset)
+                for start in range(0, self._rows, rows):
+                    block = np.fromfile(file, np.float32, rows * width).reshape(-1, width)
+                    of_row = buckets[start : start + rows]
+                    by_bucket = np.argsort(of_row, kind="stable")
+                    found, first = np.unique(of_row[by_bucket], return_index=True)
+                    for bucket, part in zip(found, np.split(by_bucket, first[1:]), strict=True):
+                        spread.seek(4 * width * free[bucket])
+                        spread.write(block[part].data)
+                        free[bucket] += len(part)
+            old.unlink()
+            spread.seek(0)
+            self._begin(width)
+            for start in range(0, self._rows, rows):
+                block = np.fromfile(spread, np.float32, rows * width).reshape(-1, width)
+                placed = np.empty_like(block)
+                placed[np.argsort(order[start : start + rows])] = block  # they came in file order
+                self._write_rows(placed)
+        spill.unlink()
+
+    def _set_aside(self) -> int:
+        """Rename the file of features to ``_OLD``; the byte at which its rows begin."""
+        assert self._file is not None
+        self._file.close()
+        (self._folder / "features.npy").rename(self._folder / _OLD)
+        return len(_header(np.dtype(np.float32), (0, self._width)))
+
+    def _begin(self, width: int) -> None:
+        """Begin a file of features."""
+        self._width, self._sums = width, BlockSums()
+        self._file = (self._folder / "features.npy").open("wb")
         # The header keeps its length when the number of rows grows: NumPy pads it for that.
         self._file.write(_header(np.dtype(np.float32), (0, width)))
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            self._write_rows(rows[part] if order is None else rows[order[part]])
-        old.unlink(missing_ok=True)
 
     def _write_rows(self, features: Floats) -> None:
         assert self._file is not None

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import load_kept, trusted
 from ltr.experiment.labels import check_metrics
@@ -71,6 +71,8 @@ def evaluate_kept(cfg: DictConfig) -> str:
     if "width" in node and node.width is None:
         OmegaConf.update(node, "width", kept.transform.width)
     dataset = make_dataset(node)
+    if kept.columns is not None and isinstance(dataset, KnowsColumns):
+        dataset = dataset.with_columns(kept.columns)
     lists = dataset.split(cfg.split)
     for convention in conventions.values():
         check_metrics(cfg.split, lists, metrics, convention, dataset)
@@ -179,7 +181,8 @@ def read_scored(
     Raises:
         DataError: as ``read_file`` and ``read_scores``.
     """
-    lists, order = read_file(data, regroup)
+    given = read_file(data, regroup)
+    lists, order = given.lists, given.rows
     qids = np.empty(lists.items, dtype=object)
     qids[order] = np.repeat(lists.qids, lists.lengths)
     return lists, read_scores(path, qids.tolist(), str(data))[order]
