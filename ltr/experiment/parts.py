@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -18,6 +19,7 @@ from ltr.data.lists import Dataset
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
+from ltr.models.embeddings import WithEmbeddings
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 from ltr.typing import Loss
@@ -103,8 +105,19 @@ def boosts(make: Callable[[int], nn.Module]) -> bool:
 
 
 def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
-    """The model of ``make`` for features as ``transform`` leaves them."""
-    return make(transform.outputs)
+    """The model of ``make`` for features as ``transform`` leaves them.
+
+    Trees split on categories themselves; a network reads a learned vector of each.
+    """
+    if not transform.codes.any():
+        return make(transform.outputs)
+    if not boosts(make):
+        indicators = transform.outputs - transform.width
+        return WithEmbeddings(make, transform.codes.tolist(), numbers=indicators)
+    trees = make(transform.outputs)
+    assert isinstance(trees, BoostedTrees)
+    trees.categories = np.flatnonzero(transform.codes).tolist()
+    return trees
 
 
 def make_loss(node: DictConfig | None) -> Loss | None:

@@ -1,14 +1,16 @@
 """CatBoost: boosted symmetric trees."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from ltr.errors import CheckpointError
 from ltr.trees.model import BoostedTrees, Boosting, Importances, Order, single
 
 
@@ -41,7 +43,9 @@ class CatBoost(BoostedTrees):
         "leave it out": "allow_writing_files train_dir save_snapshot snapshot_file "
         "snapshot_interval logging_level metric_period verbose verbose_eval silent output_borders "
         "input_borders",
-        "a feature is a number here: leave it out": "cat_features text_features embedding_features",
+        "the lists say which features are categories: leave it out": "cat_features",
+        "a feature is a number or a category here: leave it out": "text_features "
+        "embedding_features",
         "only symmetric trees can be cut at the best round: leave it out, or use model=lightgbm "
         "(grown by leaf) or model=xgboost (by level)": "grow_policy",
         "set model.objective instead": "loss_function",
@@ -81,7 +85,7 @@ class CatBoost(BoostedTrees):
             "allow_writing_files": False,
             "logging_level": "Silent",
         }
-        return _Boosting(self.module, params, order)
+        return _Boosting(self.module, params, order, self.categories)
 
     def count_leaves(self, booster: Any) -> int:
         return int(booster.get_tree_leaf_counts().sum())
@@ -95,11 +99,33 @@ class CatBoost(BoostedTrees):
         booster = self.module.CatBoost()
         booster.load_model(blob=content)
         self.check_width(len(booster.feature_names_))
+        if booster.get_cat_feature_indices() != self.categories:
+            raise CheckpointError(
+                "the trees kept have other categories than their config: use the checkpoint that "
+                "train.py wrote"
+            )
         return booster
 
     def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         threads = torch.get_num_threads()
-        return booster.predict(items, prediction_type="RawFormulaVal", thread_count=threads)
+        table = with_categories(items, self.categories)
+        return booster.predict(table, prediction_type="RawFormulaVal", thread_count=threads)
+
+
+def with_categories(items: NDArray[np.float32], categories: Sequence[int]) -> Any:
+    """``items`` as CatBoost takes them; the columns ``categories`` as whole numbers, -1 = missing.
+
+    >>> with_categories(np.array([[0.5, 2], [1.5, np.nan]], np.float32), [1])
+         0  1
+    0  0.5  2
+    1  1.5 -1
+    """
+    if not categories:
+        return items
+    table = pd.DataFrame(items)
+    for column in categories:
+        table[column] = np.nan_to_num(items[:, column], nan=-1).astype(np.int32)
+    return table
 
 
 class _Stop:
@@ -110,9 +136,14 @@ class _Stop:
 
 
 class _Boosting(Boosting):
-    def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
+    def __init__(
+        self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
+    ) -> None:
         self._booster = module.CatBoost(params)
-        self._items = {split: data.features.cpu().numpy() for split, data in order.data.items()}
+        self._items = {
+            split: with_categories(data.features.cpu().numpy(), categories)
+            for split, data in order.data.items()
+        }
         self._staged: dict[str, Iterator[NDArray[np.floating]]] = {}
         self._now = {
             split: np.zeros(len(items), np.float32) for split, items in self._items.items()
@@ -123,6 +154,7 @@ class _Boosting(Boosting):
         train = order.data["train"]
         pool = module.Pool(
             self._items["train"], train.labels.cpu().numpy(),
+            cat_features=categories or None, group_weight=order.weights_of_items,
             group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=order.threads,
         )  # fmt: skip
         gpu = order.device == "cuda"  # where CatBoost has no callbacks

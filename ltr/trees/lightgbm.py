@@ -60,8 +60,7 @@ class LightGBM(BoostedTrees):
         "it is true, so that a run can be repeated: leave it out": "deterministic force_row_wise",
         "it is by row, so that a run can be repeated: leave it out": "force_col_wise",
         "it is false: leave it out": "feature_pre_filter",
-        "features are transformed and missing ones filled before trees see them, which mixes "
-        "categories: give a column of 0 and 1 for each category in the data": "categorical_feature",
+        "the lists say which features are categories: leave it out": "categorical_feature",
         "the gain is 2^label - 1, for another one boost with a loss": "label_gain",
         "the best round is kept, so that its trees must not change later: leave it out": "boosting",
     }
@@ -117,7 +116,7 @@ class LightGBM(BoostedTrees):
                 )
             gains = [2.0**grade - 1 for grade in range(int(train.labels.max()) + 2)]
             params |= {"objective": self.own_objective(), "label_gain": gains}
-        return _Boosting(self.module, params, order)
+        return _Boosting(self.module, params, order, self.categories)
 
     def count_leaves(self, booster: Any) -> int:
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
@@ -137,18 +136,21 @@ class LightGBM(BoostedTrees):
 
 
 class _Boosting(Boosting):
-    def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
+    def __init__(
+        self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
+    ) -> None:
         def lists(split: str, **more: Any) -> Any:
             data = order.data[split]
             return module.Dataset(
                 data.features.cpu().numpy(),
                 data.labels.cpu().numpy(),
                 group=data.lengths,
+                categorical_feature=categories or "auto",  # of an array: none
                 params=dict(params),
                 **more,
             )
 
-        train = lists("train")
+        train = lists("train", weight=order.weights_of_items)
         self._derivatives = order.derivatives
         self._booster = module.Booster(dict(params), train)
         self._watched = [split for split in order.data if split != "train"]

@@ -57,6 +57,20 @@ class Order:
     device: str  # cpu or cuda
     stop: Callable[[], bool]  # asked by a library that does all rounds in one call
 
+    @property
+    def weights(self) -> NDArray[np.float32] | None:
+        """The weights of train's lists for an objective of the library, ``[lists]``.
+
+        None: all weigh the same, or ``derivatives`` have them.
+        """
+        return self.data["train"].weights if self.derivatives is None else None
+
+    @property
+    def weights_of_items(self) -> NDArray[np.float32] | None:
+        """``weights`` of each item's list, ``[items]``."""
+        of_lists = self.weights
+        return None if of_lists is None else np.repeat(of_lists, self.data["train"].lengths)
+
 
 class Boosting(ABC):
     """A fit, a round at a time."""
@@ -122,6 +136,7 @@ class BoostedTrees(nn.Module, ABC):
         for name in sorted(self.options.keys() & refused.keys()):
             raise ConfigError(f"model.options.{name}: {refused[name]}")
         self.width = positive_int("width", width)
+        self.categories: list[int] = []  # the columns whose values are codes, not numbers
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
                 f"model.objective={objective}: {self.title} has {', '.join(self.objectives)} here; "

@@ -125,6 +125,12 @@ def _use_catboost(module: Any, content: bytes, items: Any) -> None:
     booster = module.CatBoost()
     booster.load_model(blob=content)
     if len(booster.feature_names_) == items.shape[1]:
+        if categories := booster.get_cat_feature_indices():
+            import pandas as pd
+
+            items = pd.DataFrame(items)
+            for column in categories:  # whole numbers, as CatBoost takes them
+                items[column] = items[column].clip(-1, 1e6).astype(int)
         booster.predict(items, prediction_type="RawFormulaVal", thread_count=1)
         booster.get_tree_leaf_counts()
         booster.get_feature_importance(type="PredictionValuesChange")

@@ -100,7 +100,8 @@ class XGBoost(BoostedTrees):
                 train = order.data["train"]
                 check_whole_labels(train, "XGBoost's rank:ndcg", most=31, instead=instead)
             params |= self.pairs | {"objective": objective}
-        return _Boosting(self.module, params, order)
+        kinds = ["c" if i in self.categories else "q" for i in range(self.width)]
+        return _Boosting(self.module, params, order, kinds if self.categories else None)
 
     def count_leaves(self, booster: Any) -> int:
         return sum(tree.count("leaf=") for tree in booster.get_dump())
@@ -151,18 +152,23 @@ def _parameters(config: Any) -> Iterator[str]:
 
 
 class _Boosting(Boosting):
-    def __init__(self, module: Any, params: dict[str, Any], order: Order) -> None:
+    def __init__(
+        self, module: Any, params: dict[str, Any], order: Order, kinds: list[str] | None
+    ) -> None:
         def lists(split: str, kind: Any, **more: Any) -> Any:
             data = order.data[split]
             return kind(
                 data.features.cpu().numpy(),
                 data.labels.cpu().numpy(),
                 group=data.lengths,
+                feature_types=kinds,
+                enable_categorical=True,
                 nthread=order.threads,
                 **more,
             )
 
-        train = lists("train", module.QuantileDMatrix, max_bin=params["max_bin"])
+        max_bin = params["max_bin"]
+        train = lists("train", module.QuantileDMatrix, max_bin=max_bin, weight=order.weights)
         watched = {split: lists(split, module.DMatrix) for split in order.data if split != "train"}
         self._lists = {"train": train, **watched}
         self._booster = module.Booster(params, cache=list(self._lists.values()))

@@ -1,0 +1,67 @@
+"""Lists with categories, missing values and names, as a table of products has them."""
+
+from pathlib import Path
+
+import numpy as np
+from conftest import compose
+
+from ltr.data.lists import Columns, Lists
+from ltr.data.memory import MemoryLists
+from ltr.experiment.run import run
+
+COLUMNS = Columns(
+    names=("price", "brand", "stars", "shop"),
+    categories={"brand": tuple(f"brand {i}" for i in range(12)), "shop": ("a", "b", "c")},
+)
+
+
+def mixed(
+    lists: int = 60,
+    *,
+    seed: int = 0,
+    unseen: bool = False,
+    columns: Columns | None = COLUMNS,
+    weights: bool = False,
+) -> Lists:
+    """Random lists in which brand, stars and whether a price is missing tell the label.
+
+    ``unseen``: a tenth of the brands is none of those listed (code 0), which others never have.
+    """
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 12, lists)
+    n = int(lengths.sum())
+    price, stars = rng.normal(size=(2, n))
+    brand, shop = rng.integers(1, 13, n), rng.integers(1, 4, n)
+    no_price = rng.random(n) < 0.3
+    worth = np.sin(3.0 * np.arange(13))[brand] + 0.5 * stars - 1.0 * no_price
+    labels = np.digitize(worth + 0.3 * rng.normal(size=n), [0.3, 1.2])
+    features = np.stack([price, brand, stars, shop], 1).astype(np.float32)
+    features[no_price, 0] = np.nan
+    features[rng.random(n) < 0.1, 1] = np.nan
+    if unseen:
+        features[rng.random(n) < 0.1, 1] = 0
+    return Lists(
+        features,
+        labels.astype(np.float32),
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.array([f"q{i}" for i in range(lists)]),
+        digest=f"mixed-{seed}",
+        missing=int(np.isnan(features).sum()),
+        columns=columns,
+        weights=rng.uniform(0.5, 3, lists).astype(np.float32) if weights else None,
+    )
+
+
+def mixed_data(lists: int = 60, *, weights: bool = False) -> MemoryLists:
+    """Such lists in three splits; only those of test have unseen brands."""
+    parts = {
+        split: mixed(lists, seed=seed, unseen=split == "test", weights=weights)
+        for seed, split in enumerate(("train", "vali", "test"))
+    }
+    return MemoryLists(name="mixed", lists=parts)
+
+
+def train_mixed(folder: Path, data: MemoryLists, *overrides: str) -> dict[str, float]:
+    """Train on ``data`` in ``folder`` as ``train.py dataset=memory`` with ``overrides`` would."""
+    folder.mkdir(exist_ok=True)
+    return run(compose("dataset=memory", *overrides), folder, {}, data)
