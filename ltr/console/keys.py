@@ -53,6 +53,7 @@ KEYS = {
     "output_dir": (Kind.PLACE, Resumed.FOLDER),
     "sweep": (Kind.PLACE, Resumed.FOLDER),
     "resume": (Kind.PLACE, Resumed.OWN),
+    "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
     "trust": (Kind.PLACE, Resumed.OWN),
     "suggested": (Kind.PROPOSAL, Resumed.KEPT),
     "dataset": (Kind.METHOD, Resumed.KEPT),

@@ -151,3 +151,8 @@ class Dataset(Protocol):
 
     def split(self, split: str) -> Lists:
         """The lists of ``train``, ``vali`` or ``test``; parsed or made once, then mapped."""
+
+
+def splits_of(dataset: Dataset) -> tuple[str, ...]:
+    """The splits that ``dataset`` has: all three, unless it says otherwise by ``splits``."""
+    return tuple(getattr(dataset, "splits", SPLITS))
