@@ -88,7 +88,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
             attempt(metric, *tiny_lists(), parts["convention"])
     if cfg.get("init_from") is not None and parts["model"] and boosts(parts["model"]):
         wrong.append(
-            f"init_from={cfg.init_from}: boosted trees begin from nothing, as a run counts, selects "
+            f"init_from={cfg.init_from}: boosted trees begin anew, as a run counts, selects "
             "and keeps its rounds from the first tree on: leave it out, or train a network"
         )
     if not wrong:
