@@ -88,6 +88,8 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
     """Write ``frame`` as CSV without its index, whole or not at all.
 
+    A name that ends in ``.tsv`` means tabs, one that ends in ``.gz`` also gzip.
+
     Raises:
         OutputError: as ``write_whole``.
     """
@@ -96,7 +98,12 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
         known = {value: safe_cell(value) for value in safe[name].unique()}
         if any(value is not cell for value, cell in known.items()):
             safe[name] = safe[name].map(known)
-    write_whole(path, lambda file: safe.to_csv(file, index=False, lineterminator="\n"))
+    knobs: dict[str, Any] = {"index": False, "lineterminator": "\n"}
+    if path.name.endswith((".tsv", ".tsv.gz")):
+        knobs["sep"] = "\t"
+    if path.suffix == ".gz":
+        knobs["compression"] = {"method": "gzip", "mtime": 1}  # the same bytes at any time
+    write_whole(path, lambda file: safe.to_csv(file, **knobs))
 
 
 def make_folder(key: str, folder: Path) -> None:

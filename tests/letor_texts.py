@@ -27,7 +27,9 @@ NUMBERS = st.one_of(
     FLOATS.map(repr),
     FLOATS.map(lambda value: f"{value:.6f}"),
     st.integers(-(10**12), 10**12).map(str),
-    st.sampled_from(["0", "-0", "1e400", "-1e39", "+3", "1e-50", ".5", "2.", "1E5", "0.000000"]),
+    st.sampled_from(
+        ["0", "-0", "1e400", "-1e39", "+3", "1e-50", ".5", "2.", "1E5", "0.000000", "nan", "-NaN"]
+    ),
 )
 ENDS = st.sampled_from(["\n", "\r\n", " \n", " \r\n", "\t \n", " # docid = 1:2 qid:3\n", "#\r\n"])
 

@@ -68,7 +68,7 @@ def test_three_splits_of_one_width(tmp_path, monkeypatch, caplog) -> None:
     assert np.array_equal(test.features, [[0, -1, 0], [np.nan, np.nan, 0]], equal_nan=True)
     assert [lists.qids.tolist() for lists in (train, vali, test)] == [["1", "2"], ["3"], ["4", "5"]]
     assert caplog.messages == [
-        f"2 values of {tmp_path}/data/mine/test.txt do not fit float32 and count as missing"
+        f"2 values of {tmp_path}/data/mine/test.txt are missing: nan, or beyond float32"
     ]
     again = dataset(tmp_path)
     for split in SPLITS:

@@ -20,6 +20,7 @@ from ltr.errors import ConfigError, DataError
 
 GRADE = "a grade, a whole number from 0 to 31 (or set dataset.labels=real)"
 PAIR = "index:value (write 1:0 for an item whose features are all 0)"
+VALUE = "a finite number (or nan, which is missing)"
 ROWS = "rows of label qid:ID index:value ..."
 UNPACK = "(unpack an archive first)"
 
@@ -45,17 +46,22 @@ MALFORMED = {
     "cut after the colon": (b"2 qid:1 1:0 2:", "'2:'; expected index:value"),
     "cut before the colon": (b"2 qid:1 1:0 12", "'12'; expected index:value"),
     "a blank after the colon": (b"2 qid:1 1: 0", "'1:'; expected index:value"),
-    "a value of two": (b"2 qid:1 1:2:3", "value '2:3' in '1:2:3'; expected a finite number"),
-    "a word for a value": (b"2 qid:1 1:x", "value 'x' in '1:x'; expected a finite number"),
-    "nan": (b"2 qid:1 1:nan", "value 'nan' in '1:nan'; expected a finite number"),
-    "inf": (b"2 qid:1 1:-inf", "value '-inf' in '1:-inf'; expected a finite number"),
-    "true": (b"2 qid:1 1:True", "value 'True' in '1:True'; expected a finite number"),
-    "underscores": (b"2 qid:1 1:1_0", "value '1_0' in '1:1_0'; expected a finite number"),
-    "hexadecimal": (b"2 qid:1 1:0x1", "value '0x1' in '1:0x1'; expected a finite number"),
-    "two signs": (b"2 qid:1 1:+-1", "value '+-1' in '1:+-1'; expected a finite number"),
-    "a comma": (b"2 qid:1 1:0,5", "value '0,5' in '1:0,5'; expected a finite number"),
-    "an exponent cut short": (b"2 qid:1 1:1e", "value '1e' in '1:1e'; expected a finite number"),
-    "a quote": (b'2 qid:1 1:"1"', "value '\"1\"' in '1:\"1\"'; expected a finite number"),
+    "a value of two": (b"2 qid:1 1:2:3", f"value '2:3' in '1:2:3'; expected {VALUE}"),
+    "a word for a value": (b"2 qid:1 1:x", f"value 'x' in '1:x'; expected {VALUE}"),
+    "almost nan": (b"2 qid:1 1:nano", f"value 'nano' in '1:nano'; expected {VALUE}"),
+    "nan cut short": (b"2 qid:1 1:na", f"value 'na' in '1:na'; expected {VALUE}"),
+    "nan for an index": (
+        b"2 qid:1 nan:1",
+        "index 'nan' in 'nan:1'; expected a whole number from 1 to 1000000",
+    ),
+    "inf": (b"2 qid:1 1:-inf", f"value '-inf' in '1:-inf'; expected {VALUE}"),
+    "true": (b"2 qid:1 1:True", f"value 'True' in '1:True'; expected {VALUE}"),
+    "underscores": (b"2 qid:1 1:1_0", f"value '1_0' in '1:1_0'; expected {VALUE}"),
+    "hexadecimal": (b"2 qid:1 1:0x1", f"value '0x1' in '1:0x1'; expected {VALUE}"),
+    "two signs": (b"2 qid:1 1:+-1", f"value '+-1' in '1:+-1'; expected {VALUE}"),
+    "a comma": (b"2 qid:1 1:0,5", f"value '0,5' in '1:0,5'; expected {VALUE}"),
+    "an exponent cut short": (b"2 qid:1 1:1e", f"value '1e' in '1:1e'; expected {VALUE}"),
+    "a quote": (b'2 qid:1 1:"1"', f"value '\"1\"' in '1:\"1\"'; expected {VALUE}"),
     "index 0": (b"2 qid:1 0:1", "index '0' in '0:1'; expected a whole number from 1 to 1000000"),
     "a negative index": (
         b"2 qid:1 -3:1",
@@ -85,7 +91,7 @@ MALFORMED = {
     ),
     "a long token": (
         b"2 qid:1 1:" + b"9" * 60 + b"x",
-        "value '" + "9" * 37 + "...' in '1:" + "9" * 35 + "...'; expected a finite number",
+        "value '" + "9" * 37 + "...' in '1:" + "9" * 35 + f"...'; expected {VALUE}",
     ),
     "a NUL byte": (
         b"2 qid:1 1:0 # \0",
@@ -239,6 +245,31 @@ def test_values_beyond_float32_are_missing(tmp_path) -> None:
     assert lists.missing == 7
 
 
+def test_nan_is_missing(tmp_path) -> None:
+    text = "0 qid:1 1:nan 2:NaN 3:NAN 4:-nan\t5:nan#1:nan\n1 qid:1 2:1e39 5:+nAn\r\n1 qid:2 5:nan"
+    lists = read_letor(write(tmp_path, text))
+    nan = np.nan
+    expected = np.array([[nan] * 5, [0, nan, 0, 0, nan], [0, 0, 0, 0, nan]], np.float32)
+    assert lists.features.tobytes() == expected.tobytes()  # no sign either
+    assert lists.missing == 8
+    for labels in ("grade", "real"):
+        assert "label 'nan'; expected" in message(write(tmp_path, "nan qid:1 1:1"), labels=labels)
+
+
+def test_comments_are_ids_of_items(tmp_path) -> None:
+    path = write(
+        tmp_path,
+        "# a header\n2 qid:b 1:1 #docid = GX-1 inc = 0.5\n\n0 qid:a 1:2 # my id: 7 \r\n"
+        " # more\n1 qid:b 1:3\n0 qid:a 1:4 #docid=#2",
+    )
+    for chunk in (1, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(letor_blocks, "CHUNK_BYTES", chunk)
+            ids = list[str]()
+            parse_letor(path, Dropping(), rules=Rules(), regroup=True, ids=ids.extend)
+        assert ids == ["GX-1", "my id: 7", "", "#2"]
+
+
 def test_real_labels_and_rows_without_label(tmp_path) -> None:
     path = write(tmp_path, "? qid:1 1:1\n qid:1 1:2\nqid:2 1:3 # new\n-3 qid:2 1:4\n")
     lists = read_letor(path, labels="real", labelled=False)
@@ -347,7 +378,7 @@ def test_round_trip(tmp_path_factory, sample, fixed, chunk) -> None:
         for row, (_, _, pairs) in zip(expected, rows, strict=True):
             for index, number in pairs.items():
                 row[index - 1] = np.float32(float(number))
-    missing = np.isinf(expected)
+    missing = ~np.isfinite(expected)
     assert lists.missing == missing.sum()
     expected[missing] = np.nan
     assert np.array_equal(lists.features, expected, equal_nan=True)

@@ -46,6 +46,16 @@ def test_every_short_number_is_judged_alike() -> None:
             assert (fast is None) == isinstance(plain, str), token
 
 
+def test_every_short_word_is_judged_alike() -> None:
+    for length in range(5):
+        for token in map(bytes, itertools.product(b"naN-", repeat=length)):
+            text = b"0 qid:1 1:" + token + b" 8:1\n"
+            fast, plain = compiled(text, Rules()), plain_block(text, 3, Rules())
+            assert (fast is None) == isinstance(plain, str), token
+            if fast is not None:
+                assert_same(fast, plain)
+
+
 def test_numbers_near_a_tie_are_rounded_to_the_nearest() -> None:
     rng = np.random.default_rng(0)
     tokens = []
@@ -100,6 +110,7 @@ def test_plain_text_takes_the_compiled_path() -> None:
         b"2 qid:1 1:0.5 2:1 #docid = a inc = 1\n",  # MQ2008
         b"# header\n2 qid:1 2:0.5 7:1\n\n0 qid:2 1:1.8e308\n",  # sparse
         b"2\tqid:1\t1:+5  2:-1e-3\n",
+        b"2 qid:1 1:nan 2:-NAN\r\n0 qid:1 2:NaN 3:1 # nan\n",
     ):
         fast, plain = compiled(text, Rules()), plain_block(text, 3, Rules())
         assert fast is not None

@@ -120,7 +120,7 @@ class LetorFiles:
         if split == "train":
             self._width = lists.width
         if lists.missing:
-            log.info("%d values of %s do not fit float32 and count as missing", lists.missing, path)
+            log.info("%d values of %s are missing: nan, or beyond float32", lists.missing, path)
         return lists
 
     @property

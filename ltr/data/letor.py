@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from ltr.data.letor_blocks import read_blocks
-from ltr.data.letor_rows import Rules
-from ltr.data.lists import Floats, Ints, Lists, Texts
+from ltr.data.letor_rows import Rules, item_ids
+from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.data.machine import available_memory
 from ltr.errors import DataError
 
@@ -47,8 +47,9 @@ def read_letor(
 ) -> Lists:
     """Read a file into memory.
 
-    A value is the float64 nearest to the text, rounded to the nearest float32; one beyond float32
-    is missing: NaN, and counted. A feature that a row does not name is 0.
+    A value is the float64 nearest to the text, rounded to the nearest float32. One that is written
+    ``nan``, or is beyond float32, is missing: NaN, and counted. A feature that a row does not name
+    is 0.
 
     Args:
         path: the file; lines end in LF or CRLF, blank and comment-only lines hold no item.
@@ -64,7 +65,7 @@ def read_letor(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "train.txt")
-    ...     _ = file.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:1e39\\n")
+    ...     _ = file.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
     ...     lists = read_letor(file)
     >>> lists.features.tolist()
     [[0.5, 0.0, 1000.0], [0.0, -1.0, 0.0], [nan, 0.0, 0.0]]
@@ -90,6 +91,7 @@ def parse_letor(
     regroup: bool = False,
     digest: str | None = None,
     progress: Callable[[int], object] | None = None,
+    ids: Callable[[list[str]], object] | None = None,
     threads: int | None = None,
 ) -> None:
     """Read a file into ``sink`` block by block; memory does not grow with the file.
@@ -100,6 +102,7 @@ def parse_letor(
         rules: what the file may hold.
         digest: the SHA-256 that the content must have, if it was hashed before.
         progress: called with the number of bytes read since the last call.
+        ids: called with ``item_ids`` of the rows of each block, in the file's order.
 
     Raises:
         DataError: as ``read_letor``; also a file that changes while it is read.
@@ -120,6 +123,8 @@ def parse_letor(
                     queries.add(block.runs)
                     sink.append(block.features, block.labels)
                     missing += block.missing
+                    if ids is not None:
+                        ids(item_ids(text))
                     if progress is not None:
                         progress(len(text))
                     if is_file and size > before.st_size:  # it may grow for ever
@@ -230,11 +235,19 @@ class MemorySink:
         return available + 4 * self.rows * self.features.shape[1], where
 
     def finish(
-        self, offsets: Ints, qids: Texts, *, digest: str, missing: int, order: Ints | None
+        self,
+        offsets: Ints,
+        qids: Texts,
+        *,
+        digest: str,
+        missing: int,
+        order: Ints | None,
+        columns: Columns | None = None,
+        weights: Floats | None = None,
     ) -> None:
         self.features.resize((self.rows, self.features.shape[1]), refcheck=False)
         features, labels = self.features, np.concatenate(self.labels)
         if order is not None:
             features, labels = features[order], labels[order]
-        self.lists = Lists(features, labels, offsets, qids, digest, missing)
+        self.lists = Lists(features, labels, offsets, qids, digest, missing, columns, weights)
         self.order = order

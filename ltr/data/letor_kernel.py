@@ -15,7 +15,9 @@ SURE, UNSURE, NARROW = 0, 1, 2  # the states that ``parse`` returns
 LABEL = -1  # the column of a doubtful label
 
 _TAB, _NEWLINE, _RETURN, _BLANK, _HASH = 9, 10, 13, 32, 35
-_PLUS, _MINUS, _POINT, _ZERO, _COLON, _D, _E, _I, _Q = 43, 45, 46, 48, 58, 100, 101, 105, 113
+_PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
+_A, _D, _E, _I, _N, _Q = 97, 100, 101, 105, 110, 113
+_TO_LOWER = 32  # the bit that capitals lack
 
 _EXACT, _NEAR, _DOUBTFUL, _MALFORMED = 0, 1, 2, 3
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here, and powers of ten up to 22, are exact
@@ -125,7 +127,10 @@ def parse(
             i += 1
             end, kind, value = _number(text, i)
             if kind == _MALFORMED:
-                return unsure
+                end = _end_of_nan(text, i)
+                if end == i:
+                    return unsure
+                value = np.inf  # missing too
             empty = False
             largest = max(largest, index)
             column = index - 1
@@ -193,7 +198,7 @@ def _number(text: NDArray[np.uint8], i: int) -> tuple[int, int, float]:
     cut = False
     if count > _DIGITS:
         mantissa, exponent, cut = _leading_digits(text, start, i)
-    if _byte(text, i) | 32 == _E:
+    if _byte(text, i) | _TO_LOWER == _E:
         i += 1
         below = _byte(text, i) == _MINUS
         if below or _byte(text, i) == _PLUS:
@@ -226,6 +231,17 @@ def _number(text: NDArray[np.uint8], i: int) -> tuple[int, int, float]:
         same = np.float32(value * (1 - _MARGIN)) == np.float32(value * (1 + _MARGIN))
         kind = _NEAR if same else _DOUBTFUL
     return i, kind, -value if negative else value
+
+
+@_inlined
+def _end_of_nan(text: NDArray[np.uint8], i: int) -> int:
+    """The end of ``nan``, in capitals or not, at ``i``; ``i`` where it is something else."""
+    start = i + (_byte(text, i) == _MINUS or _byte(text, i) == _PLUS)
+    for letter in (_N, _A, _N):  # the newline at the end of the text stops it
+        if _byte(text, start) | _TO_LOWER != letter:
+            return i
+        start += 1
+    return start
 
 
 @_inlined

@@ -1,6 +1,7 @@
 """The meaning of LETOR/LibSVM text, row by row: the authority on values and on errors.
 
-A row is ``label qid:ID index:value index:value ... # comment``. ``CompiledParser`` reads large
+A row is ``label qid:ID index:value index:value ... # comment``; the value ``nan``, in capitals or
+not, is missing. ``CompiledParser`` reads large
 files faster and must give exactly what this module gives.
 """
 
@@ -19,7 +20,8 @@ LARGEST_GRADE = 31  # the gain 2**grade - 1 of a larger one no longer fits 32 bi
 
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _LABEL = re.compile(_NUMBER)
-_PAIR = re.compile(rb"0*([0-9]{1,7}):(" + _NUMBER + rb")")
+_PAIR = re.compile(rb"0*([0-9]{1,7}):(" + _NUMBER + rb"|[+-]?(?i:nan))")
+_DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -85,7 +87,7 @@ class Block:
         features: ``[rows, width]``; the width of the rules, else the largest index here.
         labels: ``[rows]``.
         runs: ``(qid, line number of its first row, rows)`` for each run of rows with one qid.
-        missing: how many values did not fit float32 and are NaN.
+        missing: how many values are NaN: written so, or beyond float32.
     """
 
     features: Floats
@@ -208,11 +210,30 @@ def parse_label(token: bytes, rules: Rules) -> float:
     return abs(value)  # -0 is 0
 
 
+def item_ids(text: bytes) -> list[str]:
+    """The id of the item of each row, as its comment gives it; empty where there is none.
+
+    That is X of ``docid = X``, as in LETOR 4.0, else the whole comment.
+
+    >>> text = b"# made\\n2 qid:1 1:1 #docid = GX004 inc = 1\\n0 qid:1 1:2 # sku-7\\n0 qid:1 1:3"
+    >>> item_ids(text)
+    ['GX004', 'sku-7', '']
+    """
+    ids = []
+    for line in text.split(b"\n"):
+        row, _, comment = line.partition(b"#")
+        if row.strip():
+            written = comment.decode("utf-8", "backslashreplace").strip()
+            named = _DOCID.search(written)
+            ids.append(named[1] if named else written)
+    return ids
+
+
 def to_float32(values: Doubles) -> tuple[Floats, int]:
-    """Round to the nearest float32; NaN for values that overflow, and their number."""
+    """Round to the nearest float32; NaN for values that are missing or overflow, and how many."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(np.float32)
-    unfit = np.isinf(rounded)
+    unfit = ~np.isfinite(rounded)
     rounded[unfit] = np.nan
     return rounded, int(unfit.sum())
 
@@ -235,4 +256,6 @@ def _explain_pair(token: bytes, rules: Rules) -> Malformed:
             f"index {show(index)} in {show(token)}",
             f"a whole number from 1 to {rules.largest_index}{fixed}",
         )
-    return Malformed(f"value {show(value)} in {show(token)}", "a finite number")
+    return Malformed(
+        f"value {show(value)} in {show(token)}", "a finite number (or nan, which is missing)"
+    )

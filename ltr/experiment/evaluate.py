@@ -100,7 +100,8 @@ def evaluate_scores(cfg: DictConfig) -> str:
     metrics = [parse_metric(name) for name in as_list(cfg.metrics) or DEFAULT_METRICS]
     chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
     set_threads(cfg)
-    lists, order = read_file(Path(cfg.data), flag(cfg, "regroup"))
+    given = read_file(Path(cfg.data), flag(cfg, "regroup"))
+    lists, order = given.lists, given.rows
     qids = np.empty(lists.items, dtype=object)
     qids[order] = np.repeat(lists.qids, lists.lengths)
     scores = read_scores(Path(cfg.scores), qids.tolist(), cfg.data)[order]

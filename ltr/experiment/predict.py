@@ -1,5 +1,6 @@
 """Score new lists with a kept model."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,38 +20,52 @@ from ltr.training.device import pick_device
 from ltr.training.evaluation import predict
 from ltr.whole import write_frame, write_whole
 
+OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+ORDERS = ("input", "ranked")
+
+
+@dataclass(frozen=True)
+class Input:
+    """The lists of a file.
+
+    Attributes:
+        lists: of the file.
+        rows: the 0-based row of the file of each item, ``[items]``.
+        ids: the id of each item, ``[items]``, empty where a row has none; None: no row has one.
+    """
+
+    lists: Lists
+    rows: NDArray[np.int64]
+    ids: list[str] | None = None
+
 
 def predict_kept(cfg: DictConfig) -> str:
     """Score every row of ``cfg.input`` with the model ``cfg.checkpoint`` and write ``cfg.output``.
 
-    The output has a row for every row of the input, in its order: ``qid``, ``row`` (1-based),
-    ``score`` and ``rank`` (1 = best of its list; ties keep the file's order).
+    The output has a row for every row of the input: ``qid``, ``id`` where the input has any,
+    ``row`` (1-based), ``score`` and ``rank`` (1 = best of its list; ties keep the file's order).
+    ``cfg.order`` is ``input``, the rows as they stand there, or ``ranked``: list by list, each
+    where its first row stands, best first.
 
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
     required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
-    check_output(output, ".csv", ".parquet", input=cfg.input)
+    check_output(output, *OUTPUTS, input=cfg.input)
+    if cfg.order not in ORDERS:
+        raise ConfigError(f"order={cfg.order}: choose {' or '.join(ORDERS)}")
     set_threads(cfg)
     kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
-    lists, rows = read_file(
-        Path(cfg.input), flag(cfg, "regroup"), width=kept.transform.width, labelled=False
+    given = read_file(
+        Path(cfg.input), flag(cfg, "regroup"), width=kept.transform.width, labelled=False, ids=True
     )
+    lists = given.lists
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(
         kept.model, data, items=cfg.evaluation_items, precision=kept.config["precision"]
     )
-    table = pd.DataFrame(
-        {
-            "qid": np.repeat(lists.qids, lists.lengths),
-            "row": rows + 1,
-            "score": scores.cpu().numpy(),
-        }
-    )
-    by_list = table.groupby(np.repeat(np.arange(len(lists)), lists.lengths))["score"]
-    table["rank"] = by_list.rank(method="first", ascending=False).astype(int)
-    table = table.sort_values("row", kind="stable")
+    table = ranking(given, scores.cpu().numpy(), cfg.order)
     if output.suffix == ".parquet":
         write_whole(output, lambda file: table.to_parquet(file, index=False))
     else:
@@ -58,28 +73,49 @@ def predict_kept(cfg: DictConfig) -> str:
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
 
 
+def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFrame:
+    """The rows of ``given`` with their scores, ``[items]``, and ranks, in one of ``ORDERS``."""
+    lists = given.lists
+    of_item = np.repeat(np.arange(len(lists)), lists.lengths)
+    ids = {} if given.ids is None else {"id": given.ids}
+    table = pd.DataFrame(
+        {"qid": lists.qids[of_item], **ids, "row": given.rows + 1, "score": scores}
+    )
+    by_list = table.groupby(of_item)["score"]
+    table["rank"] = by_list.rank(method="first", ascending=False).astype(int)
+    keys = (given.rows,) if order == "input" else (table["rank"], of_item)
+    return table.iloc[np.lexsort(keys)]
+
+
 def read_file(
-    path: Path, regroup: bool, *, width: int | None = None, labelled: bool = True
-) -> tuple[Lists, NDArray[np.int64]]:
-    """The lists of a LETOR file, and the 0-based row of the file of each item.
+    path: Path,
+    regroup: bool,
+    *,
+    width: int | None = None,
+    labelled: bool = True,
+    ids: bool = False,
+) -> Input:
+    """The lists of a LETOR file.
 
     Args:
         path: the file.
         regroup: whether the rows of a query may stand apart.
         width: the number of features, None as the file has it.
         labelled: whether every row must have a label.
+        ids: whether to keep the ids in the comments.
 
     Raises:
         DataError: a line is malformed.
     """
-    sink = MemorySink()
+    sink, found = MemorySink(), list[str]()
     rules = Rules(width=width, labels="real", labelled=labelled)
     try:
-        parse_letor(path, sink, rules=rules, regroup=regroup)
+        parse_letor(path, sink, rules=rules, regroup=regroup, ids=found.extend if ids else None)
     except DataError as error:  # its remedies name keys of a data set; here they are the command's
         text = str(error).replace("dataset.regroup", "regroup")
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
-    return sink.lists, np.arange(sink.lists.items) if sink.order is None else sink.order
+    rows = np.arange(sink.lists.items) if sink.order is None else sink.order
+    return Input(sink.lists, rows, [found[row] for row in rows] if any(found) else None)
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:
@@ -96,7 +132,7 @@ def check_output(output: Path, *endings: str, **inputs: str) -> None:
     for key, path in inputs.items():
         if output.exists() and Path(path).exists() and output.samefile(path):
             raise ConfigError(f"output={output} is {key}: it would be lost; give another name")
-    if output.suffix not in endings:
+    if not output.name.endswith(endings):
         raise ConfigError(f"output={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
         raise ConfigError(

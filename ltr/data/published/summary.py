@@ -28,7 +28,7 @@ class Summary:
     mean: float
     longest: int
     constant: int  # columns with a single value, missing values aside
-    missing: int  # values that do not fit float32
+    missing: int  # values: nan, or beyond float32
 
 
 def summarise(lists: Lists) -> Summary:

@@ -1,0 +1,94 @@
+"""What the values of a column become: numbers, or texts."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ltr.data.lists import Doubles, Floats, Ints
+
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+
+
+def kind(type_: Any) -> str:
+    """``number``, ``text``, ``date`` or ``other``: what a column of an Arrow type holds."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return kind(type_.value_type)
+    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
+    if any(is_one(type_) for is_one in (*numbers, types.is_null)):
+        return "number"
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    bytes_ = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    if any(is_one(type_) for is_one in (*texts, *bytes_)):
+        return "text"
+    return "date" if types.is_temporal(type_) else "other"
+
+
+def numbers(array: Any) -> Doubles | Floats:
+    """The numbers of a column, float64 or, where it has no more, float32; NaN where missing."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    if not pa.types.is_floating(array.type):
+        array = array.cast(pa.float64(), safe=False)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def distinct(array: Any) -> tuple[list[Any], Ints]:
+    """The different values of a column, by their first row, and the place of each row's value.
+
+    A missing value is None, or NaN in a column of floats.
+    """
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        return [None], np.zeros(len(array), np.int64)
+    coded = array.dictionary_encode("encode")
+    values = coded.dictionary.to_pylist()
+    return values, coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def query_text(value: Any) -> str:
+    """A query id as text; empty where it is missing.
+
+    >>> [query_text(value) for value in (7, 7.0, 2**60 + 1, "007", True, None)]
+    ['7', '7', '1152921504606846977', '007', 'true', '']
+    """
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def category_text(value: Any) -> str:
+    """The text that a value of a category is known by; empty where it is missing.
+
+    It is the same whether a file has numbers and flags or texts of them: CSV writes a column of
+    whole numbers with a missing one as ``1.0``, and a flag as ``True``.
+
+    >>> [category_text(value) for value in ("red", 3, 3.0, "3.0", "1.5", True, "True", None, "")]
+    ['red', '3', '3', '3', '1.5', 'true', 'true', '', '']
+    """
+    text = query_text(value)
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole else _FLAGS.get(text, text)
+
+
+def float32(values: Doubles | Floats, out: NDArray[np.float32]) -> Ints:
+    """Round to the nearest float32 into ``out``, NaN beyond it; the rows that hold inf."""
+    with np.errstate(over="ignore", under="ignore"):
+        out[:] = values
+    beyond = np.flatnonzero(np.isinf(out))
+    if len(beyond):
+        out[beyond] = np.nan
+    return beyond[np.isinf(values[beyond])]

@@ -1,0 +1,207 @@
+"""``TableFiles``: a data set in table files."""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ltr.data.cache import ListsWriter, cached_lists
+from ltr.data.checksums import file_digest
+from ltr.data.letor_rows import Rules
+from ltr.data.lists import SPLITS, Columns, Lists
+from ltr.data.tabular.cut import Part, check_fractions, parts
+from ltr.data.tabular.roles import CATEGORY_VALUES, Roles
+from ltr.data.tabular.rows import READER_VERSION, find_columns, parse_table
+from ltr.data.tabular.sources import Form, TableSource, check_form, table_files
+from ltr.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+
+
+class TableFiles:
+    """A table for each split, or tables that are cut by query; each a file or a folder of shards.
+
+    Each table is read once into the cache, keyed by the content of its files and by how it is read.
+    Names and categories of the features are found in train and hold for every split.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        data_dir: str | os.PathLike[str],
+        cache_dir: str | os.PathLike[str],
+        query: str | None = None,
+        label: str | None = None,
+        id: Sequence[str] | str | None = None,
+        features: Sequence[str] | None = None,
+        categories: Sequence[str] | str | None = None,
+        hashed: Mapping[str, int] | None = None,
+        weight: str | None = None,
+        category_values: int = CATEGORY_VALUES,
+        split: Mapping[str, str | None] | None = None,
+        path: str | None = None,
+        fractions: Sequence[float] | None = None,
+        seed: int = 0,
+        header: bool = True,
+        names: Sequence[str] | None = None,
+        labels: str = "grade",
+        max_grade: int | None = None,
+    ) -> None:
+        """Describe the tables; nothing is read yet.
+
+        Args:
+            name: of the set in results.
+            data_dir, cache_dir: the folder that paths begin at, and that of the parsed arrays.
+            query, label, id, features, categories, hashed, weight, category_values: the ``Roles``.
+            split: the path of ``train``, ``vali`` and ``test``; without vali, it is cut from train.
+            path: instead of ``split`` one table that is cut into all three.
+            fractions: of the queries: of train, vali and test of ``path``, None: 0.8, 0.1, 0.1;
+                of train and vali where ``split`` has no vali, None: 0.8, 0.2.
+            seed: of the cut.
+            header, names: of text files: whether their first line has the names, else the names;
+                None: 1, 2, ... from left to right.
+            labels, max_grade: as for ``ltr.data.letor_rows.Rules``.
+
+        Raises:
+            ConfigError: a role or a path is missing, or a setting is out of its range.
+        """
+        given = {
+            "query": query, "label": label, "id": id, "features": features, "weight": weight,
+            "categories": categories, "hashed": hashed, "category_values": category_values,
+        }  # fmt: skip
+        self.name, self.fold, self.roles = name, None, Roles.of(given)
+        if self.roles.label is None:
+            raise ConfigError("give dataset.label=COLUMN, the column of the labels")
+        self.data_dir, self.cache_dir = Path(str(data_dir)), Path(str(cache_dir))
+        self.rules = Rules(labels=labels, max_grade=max_grade)
+        self.form = Form(bool(header), None if names is None else tuple(map(str, names)))
+        check_form(self.form)
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ConfigError(f"dataset.seed={seed}: give a whole number")
+        self._paths = _paths(split, path)
+        self._cut = [one for one in self._paths if self._paths[one] == self._paths.get("train")]
+        if len(self._cut) > 1:
+            usual = (0.8, 0.1, 0.1) if len(self._cut) == 3 else (0.8, 0.2)
+            self._fractions = check_fractions(fractions or usual, self._cut)
+        elif fractions is not None:
+            raise ConfigError("dataset.fractions cuts dataset.path, or train without vali: drop it")
+        self._seed, self._parts = seed, dict[str, Part]()
+        self._columns: Columns | None = None
+
+    def with_columns(self, columns: Columns) -> "TableFiles":
+        """The same set with names and categories that a model was trained on."""
+        other = copy(self)
+        other._columns = columns
+        return other
+
+    @property
+    def columns(self) -> Columns:
+        """Names and categories of the features; ``train`` is read to find them."""
+        if self._columns is None:
+            self._columns = self.split("train").columns
+        assert self._columns is not None
+        return self._columns
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.columns.names)
+
+    def path(self, split: str) -> Path:
+        """The file or folder that ``train``, ``vali`` or ``test`` is in.
+
+        Raises:
+            ConfigError: there is no such split, or no path for it.
+        """
+        if split not in SPLITS:
+            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
+        if split not in self._paths:
+            raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}")
+        return self.data_dir / self._paths[split]
+
+    def check(self) -> None:
+        """Raise ``DataError`` where a table is missing, ``ConfigError`` where a path is."""
+        for split in SPLITS:
+            table_files(self.path(split))
+
+    def split(self, split: str) -> Lists:
+        """The lists of ``train``, ``vali`` or ``test``, read once and then mapped from the cache.
+
+        Raises:
+            DataError: a file is not there, is malformed, or the cache cannot be written.
+            ConfigError: there is no such split, or no path for it.
+        """
+        path = self.path(split)
+        files = table_files(path)
+        columns = None if split == "train" and self._columns is None else self.columns
+        cut = ""
+        if split in self._cut and len(self._cut) > 1:
+            cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
+        content = self._digest(files)
+        known = "" if columns is None else json.dumps(columns.state())
+        key = (
+            f"table {content} reader={READER_VERSION} {self.roles} {self.form} {self.rules} "
+            f"cut={cut} columns={known and hashlib.sha256(known.encode()).hexdigest()}"
+        )
+
+        def build(writer: ListsWriter) -> None:
+            source = TableSource(path, self.form)
+            keep = self._part(source, split) if cut else None
+            found = find_columns(source, self.roles, keep) if columns is None else columns
+            with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
+                parse_table(
+                    source,
+                    writer,
+                    self.roles,
+                    found,
+                    rules=self.rules,
+                    digest=hashlib.sha256(key.encode()).hexdigest(),
+                    keep=keep,
+                    see=lambda cells: bar.update(len(cells)),
+                )
+            if self._digest(files) != content:
+                raise DataError(f"{path}: changed while it was read; run again when it is complete")
+
+        lists = cached_lists(
+            self.cache_dir, key, build, width=None if columns is None else len(columns.names)
+        )
+        if lists.missing:
+            log.info("%s of %s: %s values are missing", split, path, f"{lists.missing:,}")
+        return lists
+
+    def _digest(self, files: Sequence[Path]) -> str:
+        """Of the content of the files, in their order."""
+        digests = [file_digest(file, self.cache_dir) for file in files]
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def _part(self, source: TableSource, split: str) -> Part:
+        if not self._parts:
+            cut = parts(source, self.roles.query, self._fractions, self._seed)
+            self._parts = dict(zip(self._cut, cut, strict=True))
+            log.info("%s is cut into %s by query", source.title, ", ".join(self._cut))
+        return self._parts[split]
+
+
+def _paths(split: Any, path: str | None) -> dict[str, str]:
+    """The path of each split; where vali has none, that of train."""
+    given = {} if split is None else split
+    if not isinstance(given, Mapping) or not given.keys() <= set(SPLITS):
+        raise ConfigError(f"dataset.split={split}: give {{train: PATH, vali: PATH, test: PATH}}")
+    paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
+    if (path is None) == (not paths):
+        raise ConfigError(
+            "give dataset.split={train: PATH, vali: PATH, test: PATH}, or dataset.path=PATH of one "
+            "table that is cut into them"
+        )
+    if path is not None:
+        return dict.fromkeys(SPLITS, str(path))
+    if "train" in paths:
+        paths.setdefault("vali", paths["train"])
+    return {name: paths[name] for name in SPLITS if name in paths}

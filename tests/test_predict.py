@@ -1,0 +1,84 @@
+"""``ltr predict``: ids of the items, the order of the rows, and the form of the output."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import compose
+from folders import refused
+
+from ltr.errors import ConfigError
+from ltr.experiment.evaluate import evaluate_scores
+from ltr.experiment.predict import Input, predict_kept, ranking, read_file
+from ltr.experiment.run import run
+
+TEXT = (
+    "2 qid:b 1:1 #docid = GX-1 inc = 0.5\n"
+    "0 qid:a 1:2 # =sku 7\n"
+    "1 qid:b 1:3\n"
+    "0 qid:a 1:4 #docid = GX-4\n"
+)
+
+
+def given(folder: Path, text: str = TEXT) -> Input:
+    path = folder / "new.txt"
+    path.write_text(text)
+    return read_file(path, True, ids=True)
+
+
+def test_ids_go_with_the_items_that_are_moved(tmp_path: Path) -> None:
+    read = given(tmp_path)
+    assert read.lists.qids.tolist() == ["b", "a"]
+    assert read.rows.tolist() == [0, 2, 1, 3]
+    assert read.ids == ["GX-1", "", "=sku 7", "GX-4"]
+    assert given(tmp_path, "0 qid:1 1:1\n").ids is None
+    assert read_file(tmp_path / "new.txt", True).ids is None, "nobody has asked for them"
+
+
+def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
+    read, scores = given(tmp_path), np.array([0.5, 0.9, 0.2, 0.2])
+    table = ranking(read, scores, "input")
+    assert list(table) == ["qid", "id", "row", "score", "rank"]
+    assert table.row.tolist() == [1, 2, 3, 4]
+    assert table["rank"].tolist() == [2, 1, 1, 2], "ties in file order"
+    ranked = ranking(read, scores, "ranked")
+    assert ranked.qid.tolist() == ["b", "b", "a", "a"], "lists as they come"
+    assert ranked.row.tolist() == [3, 1, 2, 4]
+    assert ranked["rank"].tolist() == [1, 2, 1, 2]
+    assert ranked.sort_values("row").score.tolist() == table.score.tolist()
+
+
+@pytest.mark.slow
+def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
+    out, source = tmp_path / "run", tmp_path / "new.txt"
+    out.mkdir()
+    run(compose(*tiny, "loss=listnet", "epochs=0", "threads=1"), out, {})
+    source.write_text(TEXT)
+
+    def predicted(name: str, *more: str) -> Path:
+        path = tmp_path / name
+        args = [f"checkpoint={out}", f"input={source}", f"output={path}", "regroup=true", *more]
+        predict_kept(compose(*args, config="predict"))
+        return path
+
+    plain = pd.read_csv(predicted("a.csv"))
+    assert list(plain) == ["qid", "id", "row", "score", "rank"]
+    assert plain.id.fillna("").tolist() == ["GX-1", "'=sku 7", "", "GX-4"]
+    for name, separator in (("a.csv.gz", ","), ("a.tsv", "\t"), ("a.tsv.gz", "\t")):
+        pd.testing.assert_frame_equal(pd.read_csv(predicted(name), sep=separator), plain)
+    kept = pd.read_parquet(predicted("a.parquet"))
+    assert kept.id.tolist() == ["GX-1", "=sku 7", "", "GX-4"], "no spreadsheet opens it"
+    ranked = predicted("ranked.csv", "order=ranked")
+    assert pd.read_csv(ranked)["rank"].tolist() == [1, 2, 1, 2]
+    values = {
+        evaluate_scores(
+            compose(f"scores={file}", f"data={source}", "regroup=true", config="evaluate")
+        ).partition(" on ")[2]
+        for file in (ranked, tmp_path / "a.csv")
+    }
+    assert len(values) == 1, "its rows are named, so that their order does not matter"
+    said = refused(lambda: predicted("b.csv", "order=best"), ConfigError)
+    assert "order=best" in said
+    assert "input or ranked" in said
+    assert ".tsv.gz" in refused(lambda: predicted("b.txt"), ConfigError)
