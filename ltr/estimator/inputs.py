@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
+from ltr.data.cut import cut, place
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.errors import DataError
 
@@ -116,41 +117,57 @@ def _single(values: NDArray[Any]) -> Floats:
 
 
 def _encoded(frame: Any, known: Columns | None) -> tuple[Floats, Columns]:
-    """The features of a table and its columns, with the categories of ``known`` if it is given."""
-    features = np.empty((len(frame), len(frame.columns)), np.float32)
-    categories: dict[str, tuple[str, ...] | int] = {}
-    for place, (name, dtype) in enumerate(frame.schema.items()):
-        values = frame[name]
-        listed = known.categories.get(str(name)) if known is not None else None
-        if listed is None and (dtype.is_numeric() or dtype == nw.Boolean):
-            features[:, place] = _single(values.cast(nw.Float64).to_numpy())
-            continue
-        if listed is None and known is not None:
+    """The features of a table and its columns, as ``dataset=table`` reads them.
+
+    Columns of text and of categories are categories, encoded with ``known`` if it is given.
+    """
+    try:
+        import pyarrow as pa
+
+        from ltr.data.tabular.cells import kind
+        from ltr.data.tabular.roles import Roles
+        from ltr.data.tabular.rows import lists_of
+    except ImportError as error:
+        raise DataError(
+            "X is a table, which needs pyarrow: pip install 'ltr-torch[parquet]', or give an array"
+        ) from error
+    names = tuple(map(str, frame.columns))
+    try:
+        cells = [series.to_arrow() for series in frame.iter_columns()]
+    except (pa.ArrowException, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise DataError(
+            f"X: a column holds values of several types ({text}): give it one"
+        ) from error
+    coded = []
+    for name, column in zip(names, cells, strict=True):
+        found = kind(column.type)
+        if found in ("date", "other"):
             raise DataError(
-                f"column {name} is {dtype}, it was numbers when the model was fitted: give it so"
+                f"column {name!r} of X holds {column.type}: turn it into numbers or texts, or "
+                "leave it out"
             )
-        text = np.array([_text(value) for value in values.to_list()], dtype=object)
-        if listed is None:
-            listed = tuple(sorted({one for one in text if one is not None}))
-        categories[str(name)] = listed
-        code = {value: float(number) for number, value in enumerate(listed, 1)}
-        features[:, place] = [np.nan if one is None else code.get(one, 0.0) for one in text]
-    return features, known or Columns(tuple(map(str, frame.columns)), categories)
-
-
-def _text(value: Any) -> str | None:
-    """A value of a category or a query id as text; None where it is missing."""
-    if value is None or value != value:
-        return None
-    if isinstance(value, (bool, np.bool_)):
-        return str(value).lower()
-    if isinstance(value, (float, np.floating)) and value == int(value):
-        return str(int(value))
-    return str(value)
+        if found == "text" or pa.types.is_dictionary(column.type):
+            coded.append(name)
+    if known is not None and (wrong := [name for name in coded if name not in known.categories]):
+        raise DataError(
+            f"column {wrong[0]!r} of X holds categories, the model was fitted on numbers: give "
+            "numbers"
+        )
+    table = pa.table([*cells, np.zeros(len(frame), np.int8)], names=[*names, QID])
+    roles = Roles(query=QID, features=names, categories=tuple(coded))
+    lists = lists_of(table, roles, columns=known, labelled=False).lists
+    assert lists.columns is not None
+    return lists.features, lists.columns
 
 
 def _texts(ids: NDArray[Any]) -> NDArray[np.str_]:
-    return ids.astype(str) if ids.dtype.kind in "iu" else np.array([_text(one) for one in ids])
+    """Query ids as ``dataset=table`` writes them."""
+    if ids.dtype.kind == "f" and (ids == np.floor(ids)).all():
+        ids = ids.astype(np.int64)  # whole numbers beside missing ones
+    return np.array(
+        [str(one).lower() if isinstance(one, bool) else str(one) for one in ids.tolist()]
+    )
 
 
 def read_labels(y: Any, rows: int) -> Floats:
@@ -258,23 +275,21 @@ def _weights(weights: Any, numbers: Ints, lists: int) -> Floats:
     return given.astype(np.float32)
 
 
-def cut(lists: Lists, part: float, seed: int) -> Mapping[str, Lists]:
+def cut_off(lists: Lists, part: float, seed: int) -> Mapping[str, Lists]:
     """``part`` of the lists, drawn by ``seed``, as vali and the others as train, both in order.
+
+    ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.
 
     Raises:
         DataError: there is one list only, or ``part`` is not between 0 and 1.
     """
-    if not 0 < part < 1:
+    remedy = "give more queries, or eval_set=[(X, y, qid)]"
+    if not isinstance(part, (int, float)) or not 0 < part < 1:
         raise DataError(f"vali_fraction={part}: give a number between 0 and 1, such as 0.2")
-    if len(lists) < 2:
-        raise DataError(
-            "the rows are of one query (n_samples=1 in queries), so that vali cannot be cut from "
-            "train: give more queries, or eval_set=[(X, y, qid)]"
-        )
-    count = min(max(1, round(part * len(lists))), len(lists) - 1)
-    drawn = np.zeros(len(lists), bool)
-    drawn[np.random.default_rng(seed).permutation(len(lists))[:count]] = True
-    return {"train": _chosen(lists, ~drawn), "vali": _chosen(lists, drawn)}
+    places = [place(qid, seed) for qid in lists.qids.tolist()]
+    train = cut(places, [1 - part, part], seed, title="vali from train", remedy=remedy)[0]
+    kept = np.array([place_ < train.end for place_ in places])
+    return {"train": _chosen(lists, kept), "vali": _chosen(lists, ~kept)}
 
 
 def _chosen(lists: Lists, which: NDArray[np.bool_]) -> Lists:

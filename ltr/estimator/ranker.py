@@ -18,7 +18,7 @@ from ltr.console.keys import Kind, keys
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.inputs import Grouped, cut, grouped, read_labels, read_rows
+from ltr.estimator.inputs import Grouped, cut_off, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
 from ltr.estimator.params import config_of, overrides_of
 from ltr.estimator.trained import OVERRIDES, Trained
@@ -153,7 +153,7 @@ class Ranker(BaseEstimator):
         if eval_set is None and self.one_list and len(train) == 1:
             lists["vali"] = train
         elif eval_set is None:
-            lists |= cut(train, self.vali_fraction, int(cfg.seed))
+            lists |= cut_off(train, self.vali_fraction, int(cfg.seed))
             cfg.dataset.cut = self.vali_fraction
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
         with (
