@@ -1,7 +1,8 @@
 """Learning to rank in PyTorch: configs, losses and results that can be trusted.
 
-``ltr.losses``, ``ltr.metrics``, ``ltr.relaxations`` and ``ltr.models`` are what other code needs;
-each is imported when it is first used:
+``ltr.Ranker`` is the estimator of scikit-learn's kind; ``ltr.losses``, ``ltr.metrics``,
+``ltr.relaxations`` and ``ltr.models`` are what other code needs. Each is imported when it is first
+used:
 
 >>> import torch, ltr
 >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[0.0, 1.0]])
@@ -16,18 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ltr import losses, metrics, models, relaxations
+    from ltr.estimator import Ranker
 
 __version__ = "0.1.0"
 
-__all__ = ["losses", "metrics", "models", "relaxations"]
+__all__ = ["Ranker", "losses", "metrics", "models", "relaxations"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a package of ``__all__`` when it is first asked for (PEP 562)."""
+    """Import what is in ``__all__`` when it is first asked for (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "Ranker":
+        return import_module("ltr.estimator").Ranker
     return import_module(f"ltr.{name}")
 
 

@@ -1,13 +1,10 @@
 """Trees on categories, missing values and weights: what the libraries themselves make of them."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_columns import mixed, mixed_data, train_mixed
+from made_columns import mixed_data, train_mixed
 from made_trees import LIBRARIES, SMALL, needed
 from numpy.typing import NDArray
 

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import hydra
 from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -77,7 +79,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         config, chosen = _with_choices("train", *map(with_quotes, overrides))
         OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, "train")) from error
+        raise ConfigError(explain(error, "train", overrides)) from error
     if "name" not in config.dataset:  # tables and searches name their folders by it
         raise ConfigError(
             f"dataset={chosen['dataset']} has no name: write name: {chosen['dataset']} among the "
@@ -86,8 +88,32 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     return config, chosen
 
 
-def explain(error: BaseException, config_name: str) -> str:
-    """One line that says what is wrong and what to do, for an error of Hydra or of this project."""
+def values_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """The value of each key of ``overrides``.
+
+    Raises:
+        ConfigError: one is not of the form ``KEY=VALUE``.
+
+    >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
+    {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(explain(error, "train", overrides)) from error
+    return {
+        str(one.input_line).partition("=")[0]: one.value() for one in parsed if not one.is_delete()
+    }
+
+
+def explain(error: BaseException, config_name: str, overrides: Sequence[str] | None = None) -> str:
+    """One line that says what is wrong and what to do, for an error of Hydra or of this project.
+
+    Args:
+        error: of the composition.
+        config_name: the command.
+        overrides: what it was given; None: the arguments of this process.
+    """
     if isinstance(error, MissingConfigException):
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
         options = sorted(error.options or choices(group))
@@ -104,7 +130,8 @@ def explain(error: BaseException, config_name: str) -> str:
     if cause is not None and (line := one_line(cause)) is not None:
         return line
     if text.startswith("Could not override '"):
-        return _explain_key(text.split("'")[1], config_name)
+        given = sys.argv[1:] if overrides is None else overrides
+        return _explain_key(text.split("'")[1], config_name, given)
     return text if cause is None else f"{text} {' '.join(str(cause).split())}"
 
 
@@ -116,13 +143,13 @@ def user_error(error: BaseException) -> LTRError | None:
     return below
 
 
-def _explain_key(key: str, config_name: str) -> str:
+def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
     """``key`` is not in the config: name the keys that are, composed with the same choices."""
     parent, _, last = key.rpartition(".")
     groups = groups_of(config_name)
     names = [] if parent else groups
     try:
-        chosen = [arg for arg in sys.argv[1:] if arg.split("=")[0] in groups and "," not in arg]
+        chosen = [arg for arg in given if arg.split("=")[0] in groups and "," not in arg]
         cfg = composed(config_name, *chosen)
         node = OmegaConf.select(cfg, parent) if parent else cfg
         if node is None and parent in groups:

@@ -140,6 +140,12 @@ def read_overrides(path: Path) -> list[str]:
     return [item for item in found or [] if isinstance(item, str)]
 
 
+def write_overrides(path: Path, overrides: Sequence[str]) -> None:
+    """Write what ``read_overrides`` reads."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(list(overrides)))
+
+
 def label_of(words: Sequence[str]) -> str:
     """Settings as part of a file's name; a hash is added where a character was replaced.
 

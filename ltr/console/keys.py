@@ -55,6 +55,7 @@ KEYS = {
     "sweep": (Kind.PLACE, Resumed.FOLDER),
     "show_test": (Kind.PLACE, Resumed.OWN),
     "resume": (Kind.PLACE, Resumed.OWN),
+    "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
     "trust": (Kind.PLACE, Resumed.OWN),
     "suggested": (Kind.PROPOSAL, Resumed.KEPT),
     "dataset": (Kind.METHOD, Resumed.KEPT),

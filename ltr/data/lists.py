@@ -159,3 +159,8 @@ class KnowsColumns(Protocol):
 
     def with_columns(self, columns: Columns) -> Dataset:
         """The same set with the names and categories that a model was trained on."""
+
+
+def splits_of(dataset: Dataset) -> tuple[str, ...]:
+    """The splits that ``dataset`` has: all three, unless it says otherwise by ``splits``."""
+    return tuple(getattr(dataset, "splits", SPLITS))

@@ -10,10 +10,27 @@ class MemoryLists:
     """Lists that a program hands over; a config names such a set, but cannot hold its lists."""
 
     def __init__(
-        self, *, name: str, lists: Mapping[str, Lists] | None = None, fold: int | None = None
+        self,
+        *,
+        name: str,
+        lists: Mapping[str, Lists] | None = None,
+        fold: int | None = None,
+        cut: float | None = None,
     ) -> None:
-        """``lists``: of ``train``, ``vali`` and ``test``; None where only a config is at hand."""
-        self.name, self.fold, self._lists = name, fold, dict(lists or {})
+        """Hold ``lists`` for a run.
+
+        Args:
+            name, fold: as for any data set.
+            lists: of ``train``, ``vali`` and, where there is one, ``test``; None where only a
+                config is at hand.
+            cut: the part of the queries that was cut from train as vali, for the record.
+        """
+        self.name, self.fold, self._lists, self.cut = name, fold, dict(lists or {}), cut
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that were handed over."""
+        return tuple(split for split in SPLITS if split in self._lists)
 
     @property
     def width(self) -> int:
@@ -21,8 +38,8 @@ class MemoryLists:
         return self.split("train").width
 
     def check(self) -> None:
-        """Raise ``DataError`` where a split was not handed over."""
-        for split in SPLITS:
+        """Raise ``DataError`` where train or vali was not handed over."""
+        for split in ("train", "vali"):
             self.split(split)
 
     def split(self, split: str) -> Lists:

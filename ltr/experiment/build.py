@@ -86,6 +86,11 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     if parts["metrics"] and parts["convention"]:
         for metric in parts["metrics"]:  # one may not be defined under this convention
             attempt(metric, *tiny_lists(), parts["convention"])
+    if cfg.get("init_from") is not None and parts["model"] and boosts(parts["model"]):
+        wrong.append(
+            f"init_from={cfg.init_from}: boosted trees begin anew, as a run counts, selects "
+            "and keeps its rounds from the first tree on: leave it out, or train a network"
+        )
     if not wrong:
         attempt(_check_objective, parts["model"], parts["loss"], parts["settings"])
     if wrong:

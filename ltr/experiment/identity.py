@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import CONFIGS
@@ -20,6 +21,7 @@ from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, make_dataset
+from ltr.training.checkpoint import selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
@@ -57,7 +59,7 @@ def identity_without_data(config: DictConfig) -> str:
 def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
-    del plain["monitor"]  # ``_more`` has it
+    del plain["monitor"], plain["init_from"]  # ``_more`` has them
     trees = str(config.model._target_).startswith("ltr.trees.")
     parts = {"config": plain, "data": data, "code": code_digest(trees=trees)}
     parts |= _more(config)
@@ -70,6 +72,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
         "own_code": own_code(config),
         "library": tree_library(config),
+        "init_from": _beginning(config.init_from),
     }
     return {key: value for key, value in more.items() if value}
 
@@ -129,6 +132,22 @@ def tree_library(config: DictConfig) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _beginning(init_from: str | None) -> str | None:
+    """SHA-256 of the weights and the transform that a run begins with; None: it begins anew.
+
+    Raises:
+        CheckpointError: they cannot be read.
+    """
+    if init_from is None:
+        return None
+    _, content = selected_checkpoint(Path(init_from))
+    digest = hashlib.sha256(json.dumps(content["transform"], sort_keys=True).encode())
+    for name, weights in sorted(content["model"].items()):
+        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
+        digest.update(weights.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _targets(value: Any) -> Iterator[str]:

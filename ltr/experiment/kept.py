@@ -22,14 +22,13 @@ from torch import nn
 import ltr.losses
 import ltr.models
 import ltr.trees
-from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.data.lists import Columns
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.identity import own_metrics
 from ltr.experiment.parts import make_convention, make_model, make_settings, model_for
-from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
+from ltr.training.checkpoint import columns_of, fitting, selected_checkpoint, transform_of
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
@@ -43,6 +42,7 @@ _READ: dict[str, Any] = {
     "monitor": (list, str, type(None)),
     "convention": dict,
 }
+_RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
 
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
 TARGETS: dict[str, set[str]] = {
@@ -85,13 +85,8 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
         CheckpointError: nothing readable is there, or it does not fit its own config.
         ConfigError: its config names code that is neither of this project nor in ``trust``.
     """
-    folder = run_folder(path)
-    file = folder / (path.rpartition("/")[2] if path.endswith(".pt") else "last.pt")
-    content = load_checkpoint(file, device)
-    best = folder / "best.pt"
-    if not path.endswith(".pt") and content["config"].get("select") != "last" and best.is_file():
-        file, content = best, load_checkpoint(best, device)
-    config = kept_config(content, folder)
+    file, content = selected_checkpoint(Path(path), device)
+    config = kept_config(content, file.parent)
     checked = trusted(config, ["model"], trust)
     make_settings(checked), make_convention(checked)  # a wrong value is named
     make = make_model(checked.model)
@@ -123,15 +118,16 @@ def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, fi
 def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     """The config of a run as its checkpoints hold it.
 
-    A relative ``data_dir`` is kept as seen from the run folder, so that it holds from any working
+    Relative paths are kept as seen from the run folder, so that they hold from any working
     directory.
     """
     text: Any = OmegaConf.to_container(cfg)
     kept: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
     kept = {key: value for key, value in kept.items() if key not in of_user}
-    if not Path(kept["data_dir"]).is_absolute():
-        kept["data_dir"] = os.path.relpath(kept["data_dir"], folder)
+    for key in _RELATIVE:
+        if kept.get(key) is not None and not Path(kept[key]).is_absolute():
+            kept[key] = os.path.relpath(kept[key], folder)
     return kept
 
 
@@ -148,7 +144,7 @@ def _with_links(text: Any, value: Any, root: Mapping[str, Any]) -> Any:
 
 
 def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The config in a checkpoint of ``folder``, not yet trusted; ``data_dir`` as seen from here.
+    """The config in a checkpoint of ``folder``, not yet trusted; its paths as seen from here.
 
     Raises:
         CheckpointError: it lacks a key that every run has.
@@ -160,8 +156,10 @@ def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                 f"the config in the checkpoint of {folder} has no {key} as train.py writes it: use "
                 "another checkpoint"
             )
-    if not Path(config["data_dir"]).is_absolute():
-        config["data_dir"] = os.path.relpath(folder / config["data_dir"])
+    config.setdefault("init_from", None)  # an older run has none
+    for key in _RELATIVE:
+        if config[key] is not None and not Path(config[key]).is_absolute():
+            config[key] = os.path.relpath(folder / config[key])
     return config
 
 

@@ -14,11 +14,11 @@ from tabulate import tabulate
 from torch import nn
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Dataset, Lists
+from ltr.data.lists import Dataset, Lists, splits_of
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import DataError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import Experiment, build
-from ltr.experiment.kept import check_size, config_to_keep, trusts_trees
+from ltr.experiment.kept import KeptModel, check_size, config_to_keep, load_kept, trusts_trees
 from ltr.experiment.labels import settle
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import commit, place_of, versions
@@ -69,7 +69,11 @@ def fit(
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     last = None if cfg.resume is None else load_checkpoint(folder / "last.pt", device)
-    if last is None:
+    begun = None
+    if last is None and cfg.init_from is not None:
+        begun = _begun(cfg, lists["train"], device)
+        transform = begun.transform
+    elif last is None:
         transform = experiment.fit_transform(lists["train"])
         if boosts(experiment.model):
             transform = transform.keeping_missing()
@@ -83,6 +87,8 @@ def fit(
 
     torch.manual_seed(settings.seed)
     model = model_for(experiment.model, transform).to(device)
+    if begun is not None:
+        _take_weights(model, begun.model, cfg.init_from)
     kept = {
         "config": config_to_keep(cfg, folder),
         "choices": dict(choices),
@@ -124,6 +130,7 @@ def run(
     folder: Path,
     choices: Mapping[str, str],
     dataset: Dataset | None = None,
+    after_epoch: AfterEpoch | None = None,
     *,
     printed: bool = False,
 ) -> dict[str, float]:
@@ -133,7 +140,8 @@ def run(
         cfg: composed from ``configs/train.yaml``.
         folder: the run folder; where ``cfg.resume`` is set, the run in it goes on.
         choices: the choice of each group (``{"loss": "neuralndcg", ...}``), for the record.
-        dataset: instead of that of ``cfg``.
+        dataset: instead of that of ``cfg``; without a test split nothing is tested.
+        after_epoch: as for ``Record``.
         printed: the result goes to standard output; in a sweep it is progress, a line of the log.
 
     Returns:
@@ -148,20 +156,22 @@ def run(
     experiment.dataset.check()
     settings, device = experiment.settings, experiment.device
     # all of them before training, so that a bad test file is not found hours later
-    lists = {split: experiment.dataset.split(split) for split in SPLITS}
+    lists = {split: experiment.dataset.split(split) for split in splits_of(experiment.dataset)}
     cfg, experiment = settle(cfg, experiment, lists)
-    fitted = fit(cfg, experiment, lists, folder, choices)
+    fitted = fit(cfg, experiment, lists, folder, choices, after_epoch)
     model, data, done, convention = (
         fitted.model, fitted.data, fitted.progress, experiment.convention,
     )  # fmt: skip
 
     chosen = "best.pt" if settings.select == "best" else "last.pt"
     model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
-    data["test"] = ItemTensors(lists["test"], fitted.transform, device)
+    if "test" in lists:
+        data["test"] = ItemTensors(lists["test"], fitted.transform, device)
     items = settings.evaluation_items
     scores = {
         split: predict(model, data[split], items=items, precision=settings.precision)
         for split in ("vali", "test")
+        if split in lists
     }
     values = {
         split: metrics_of_scores(
@@ -169,17 +179,19 @@ def run(
         )
         for split in scores
     }
-    table = {split: means(values[split], convention) for split in values}
+    table: dict[str, dict[str, float]] = {
+        split: means(values[split], convention) for split in values
+    }
     tested = done.best_epoch if settings.select == "best" else done.epoch
-    write_queries(folder / "queries.csv", lists["test"], values["test"])
-    write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
+    if "test" in lists:
+        write_queries(folder / "queries.csv", lists["test"], values["test"])
+        write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
     library = {model.library: model.version} if isinstance(model, BoostedTrees) else {}
     write_results(
         folder,
         {
             "choices": dict(choices),
-            "test": table["test"],
-            "vali": table["vali"],
+            **{split: table[split] for split in ("test", "vali") if split in table},
             "untrained_vali": {
                 name[5:]: value
                 for name, value in done.history[0].items()
@@ -257,6 +269,51 @@ def _introduction(
         f"{experiment.dataset.name}{fold}: lists {sizes}; "
         f"{describe_device(experiment.device)}"
     )
+
+
+def _begun(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel:
+    """The network ``cfg.init_from``, which reads features as those of ``train``.
+
+    Raises:
+        CheckpointError, ConfigError: see ``load_kept``.
+        DataError: ``train`` has other features.
+    """
+    kept = load_kept(cfg.init_from, device, cfg.trust)
+    if kept.transform.width != train.width:
+        raise DataError(
+            f"init_from={cfg.init_from} was trained on {kept.transform.width} features, train has "
+            f"{train.width}: give lists with the same features, or leave it out"
+        )
+    if kept.columns is not None or train.columns is not None:
+        theirs, ours = (
+            None if one is None else one.state() for one in (kept.columns, train.columns)
+        )
+        if theirs != ours:
+            raise DataError(
+                f"init_from={cfg.init_from} was trained on other names or categories of the "
+                "features than train has: give a table with the same, or leave it out"
+            )
+    return kept
+
+
+def _take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:
+    """Give ``model`` the weights of ``begun``.
+
+    Raises:
+        ConfigError: they have other names or shapes.
+    """
+    ours, theirs = (
+        {name: tuple(weights.shape) for name, weights in one.state_dict().items()}
+        for one in (model, begun)
+    )
+    for name in {**ours, **theirs}:
+        if ours.get(name) != theirs.get(name):
+            raise ConfigError(
+                f"init_from={path}: {name} is {theirs.get(name, 'not there')} in it, here "
+                f"{ours.get(name, 'not there')}: give the model.* settings of that run, or leave "
+                "it out"
+            )
+    model.load_state_dict(begun.state_dict())
 
 
 def _check_same_data(kept: Mapping[str, Any], lists: Mapping[str, Lists]) -> None:

@@ -36,13 +36,14 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """Finish the run in ``folder``: write ``results.json``, with a digest of it and of ``FILES``.
 
     Args:
-        folder: holds ``FILES``.
+        folder: holds ``FILES``; without a test split only ``history.csv``.
         results: plain values.
 
     Raises:
         OutputError: as ``write_whole``.
     """
-    digests = {name: _sha256((folder / name).read_bytes()) for name in FILES}
+    there = [name for name in FILES if (folder / name).is_file()]
+    digests = {name: _sha256((folder / name).read_bytes()) for name in there}
     content = json.loads(json.dumps({**results, _FILES: digests}))
     content[_DIGEST] = _digest_of(content)
     write_whole(folder / RESULTS, json.dumps(content, indent=2) + "\n")
@@ -111,7 +112,7 @@ class RunFolder:
 
     def checked_results(self) -> dict[str, Any]:
         """``results.json``, after a check of all ``FILES``."""
-        for name in FILES:
+        for name in self.results[_FILES]:
             self.checked(name)
         return self.results
 
@@ -189,6 +190,7 @@ class RunFolder:
     @property
     def digest(self) -> str:
         """SHA-256 of the test lists."""
+        self._need_test()
         return str(self.results["data"]["test"]["digest"])
 
     @property
@@ -208,11 +210,21 @@ class RunFolder:
 
     def checked(self, name: str) -> bytes:
         """The content of one of ``FILES``, as the run left it."""
+        if name != "history.csv":
+            self._need_test()
         expected = self.results[_FILES].get(name)
         content = self._read(name)
         if _sha256(content) != expected:
             raise self._unlike(name)
         return content
+
+    def _need_test(self) -> None:
+        """Raise ``DataError`` where the run had no test lists."""
+        if "test" not in self.results["data"]:
+            raise DataError(
+                f"{self.folder} had no test lists: train again with some, which Ranker.fit takes "
+                "as the second of eval_set"
+            )
 
     def _read(self, name: str) -> bytes:
         path = self.folder / name

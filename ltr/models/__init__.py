@@ -2,7 +2,9 @@
 
 Each takes ``width``, the number of features of an item, and settings by name; a setting that is out
 of range raises ``ConfigError``. Activations are names of ``ltr.models.layers``. Weight matrices
-start from Xavier's uniform distribution. Padded features are never read.
+start from Xavier's uniform distribution. Padded features are never read. ``pointwise`` is True
+where the score of an item depends on that item alone; a model that does not say so may read the
+whole list.
 """
 
 from ltr.models.mlp import MLP, Linear

@@ -32,6 +32,8 @@ class MLP(nn.Module):
         output_activation: of the score.
     """
 
+    pointwise = True
+
     def __init__(
         self,
         width: int,
@@ -61,6 +63,8 @@ class MLP(nn.Module):
 
 class Linear(nn.Module):
     """One weight per feature and a bias, as in RankSVM; the arguments are those of ``MLP``."""
+
+    pointwise = True
 
     def __init__(self, width: int, *, output_activation: str | None = None) -> None:
         super().__init__()

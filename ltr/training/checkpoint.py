@@ -97,6 +97,23 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     return content
 
 
+def selected_checkpoint(
+    path: Path, device: torch.device | str = "cpu"
+) -> tuple[Path, dict[str, Any]]:
+    """The file and the content of ``path``, or of the selected weights in a run folder.
+
+    Raises:
+        CheckpointError: as ``load_checkpoint``.
+    """
+    if path.suffix == ".pt":
+        return path, load_checkpoint(path, device)
+    file, best = path / "last.pt", path / "best.pt"
+    content = load_checkpoint(file, device)
+    if content["config"].get("select") != "last" and best.is_file():
+        file, content = best, load_checkpoint(best, device)
+    return file, content
+
+
 def _unpickled(path: Path, file: io.BytesIO, device: torch.device | str) -> Any:
     most = file.getbuffer().nbytes
     try:

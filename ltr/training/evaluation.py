@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ltr.data.batches import Batch, ItemTensors, batches_by_length
 from ltr.data.lists import Lists
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
+from ltr.training.bars import bar as progress_bar
 from ltr.training.device import check_memory
 from ltr.typing import Labels, Mask, Scores
 
@@ -46,7 +46,7 @@ def predict(
     count = len(data.labels)
     out = torch.empty(count + 1, device=data.device)  # padding is written to the last place
     model.eval()
-    with tqdm(total=len(data), desc="predict", unit="list", leave=False, disable=None) as bar:
+    with progress_bar(total=len(data), desc="predict", unit="list") as bar:
         for lists in batches_by_length(data.lengths, items=items):
             batch = data.batch(lists)
             out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ltr.data.batches import Batch, ItemTensors, steps_in_epoch, train_batches
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, mean_over_batch
+from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
 from ltr.training.evaluation import predict, score
 from ltr.training.interruption import Interrupted, Interruption
@@ -174,7 +174,7 @@ class Trainer:
         self.model.train()
         saved = started = time.perf_counter()
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
-        with tqdm(total=steps, initial=done.step, desc=title, leave=False, disable=None) as bar:
+        with progress_bar(total=steps, initial=done.step, desc=title) as bar:
             for batch in train_batches(
                 data,
                 batch_size=settings.batch_size,

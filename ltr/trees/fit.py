@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
+from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
 from ltr.training.interruption import Interrupted, Interruption
@@ -95,7 +95,7 @@ class TreeTrainer:
     ) -> None:  # fmt: skip
         record, done, settings = self.record, self.record.progress, self.record.settings
         saved = written = 0.0  # long ago
-        with tqdm(total=settings.epochs, desc="rounds", leave=False, disable=None) as bar:
+        with progress_bar(total=settings.epochs, desc="rounds") as bar:
             while True:
                 try:
                     if done.history:  # round 0 is the start

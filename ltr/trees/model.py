@@ -122,6 +122,7 @@ class BoostedTrees(nn.Module, ABC):
     reserved: ClassVar[Mapping[str, str]]
     per_feature: ClassVar[tuple[str, ...]]  # options that are lists, a value for each feature
     takes_losses: ClassVar[bool] = True  # whether it boosts with a loss of ltr.losses
+    pointwise = True
 
     def __init__(
         self, width: int, objective: str | None, options: Mapping[str, Any] | None, **knobs: Any

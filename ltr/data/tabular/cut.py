@@ -1,28 +1,13 @@
 """Cut a table into parts by query, the same whatever the order of its rows and shards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import pairwise
 
+from ltr.data.cut import Part, cut, place
 from ltr.data.tabular.cells import distinct, query_text
 from ltr.data.tabular.rows import Source
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 
 _ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class Part:
-    """The queries whose place, a number drawn for each query id, is in ``[start, end)``."""
-
-    seed: int
-    start: int
-    end: int
-
-    def __contains__(self, qid: object) -> bool:
-        """Whether the query is one of them."""
-        return self.start <= _place(str(qid), self.seed) < self.end
 
 
 def parts(source: Source, query: str, fractions: Sequence[float], seed: int) -> list[Part]:
@@ -40,17 +25,9 @@ def parts(source: Source, query: str, fractions: Sequence[float], seed: int) -> 
     places: set[int] = set()
     for block in source.blocks([query], [], _ROWS):
         values, _ = distinct(block.cells.column(query))
-        places.update(_place(query_text(value), seed) for value in values)
-    ranked = sorted(places)
-    ends = [round(len(ranked) * sum(fractions[: i + 1])) for i in range(len(fractions))]
-    starts = [0, *ends[:-1]]
-    if any(start >= end for start, end in zip(starts, ends, strict=True)):
-        raise DataError(
-            f"{source.title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
-            "set dataset.fractions to larger parts, or give a file for each split"
-        )
-    bounds = [0, *(ranked[end] for end in ends[:-1]), 1 << 128]
-    return [Part(seed, start, end) for start, end in pairwise(bounds)]
+        places.update(place(query_text(value), seed) for value in values)
+    remedy = "set dataset.fractions to larger parts, or give a file for each split"
+    return cut(places, fractions, seed, title=source.title, remedy=remedy)
 
 
 def check_fractions(fractions: Sequence[float], names: Sequence[str]) -> tuple[float, ...]:
@@ -70,8 +47,3 @@ def check_fractions(fractions: Sequence[float], names: Sequence[str]) -> tuple[f
             "1 in sum"
         )
     return tuple(map(float, fractions))
-
-
-def _place(qid: str, seed: int) -> int:
-    """A number below 2**128 that is drawn for a query."""
-    return int.from_bytes(blake2b(f"{seed} {qid}".encode(), digest_size=16).digest())

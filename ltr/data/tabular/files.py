@@ -13,9 +13,10 @@ from tqdm import tqdm
 
 from ltr.data.cache import ListsWriter, cached_lists
 from ltr.data.checksums import file_digest
+from ltr.data.cut import Part
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
-from ltr.data.tabular.cut import Part, check_fractions, parts
+from ltr.data.tabular.cut import check_fractions, parts
 from ltr.data.tabular.roles import CATEGORY_VALUES, Roles
 from ltr.data.tabular.rows import READER_VERSION, find_columns, parse_table
 from ltr.data.tabular.sources import Form, TableSource, check_form, table_files

@@ -1,0 +1,341 @@
+"""``Ranker``: fit, predict, rank, score, evaluate, save and load, as scikit-learn has them."""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ltr.console.compose import values_of
+from ltr.console.folders import run_folder, write_overrides
+from ltr.console.keys import Kind, keys
+from ltr.data.lists import Columns, Floats, Ints, Lists
+from ltr.data.memory import MemoryLists
+from ltr.errors import ConfigError, DataError
+from ltr.estimator.inputs import Grouped, cut_off, grouped, read_labels, read_rows
+from ltr.estimator.live import as_it_was, shown
+from ltr.estimator.params import config_of, overrides_of
+from ltr.estimator.trained import OVERRIDES, Trained
+from ltr.experiment.identity import own_metrics
+from ltr.experiment.kept import load_kept
+from ltr.experiment.parts import as_list
+from ltr.experiment.run import run
+from ltr.training.device import pick_device
+from ltr.training.evaluation import means
+from ltr.training.interruption import Interrupted
+
+# Parameters that are no keys of the config, or have another name there.
+_OWN = ("vali_fraction", "one_list", "random_state", "verbose")
+_SPLITS = ("vali", "test")  # of eval_set, in order
+_UNLABELLED = object()
+
+
+class Ranker(BaseEstimator):
+    """A ranker of this project that is fitted on arrays and tables, as scikit-learn's estimators.
+
+    It trains as ``train.py`` does, to the same numbers, and leaves no file unless ``save`` is
+    called. Each row of ``X`` is an item; ``qid`` says which query it is of. The rows of a query may
+    be apart.
+
+    Args:
+        model: a choice of ``model=``, such as ``"mlp"`` or ``"lightgbm"``.
+        loss: a choice of ``loss=``; None: ``"neuralndcg"``, and for boosted trees the library's own
+            objective.
+        epochs: of training, of trees rounds; None: as the config has it.
+        vali_fraction: the part of the queries that ``fit`` cuts from train to choose the epoch,
+            where it is given no ``eval_set``. ``results_["protocol"]["dataset"]["cut"]`` keeps it.
+        one_list: whether rows without ``qid`` are all of one query. Fitted on such rows the epoch
+            is chosen on train itself.
+        random_state: the seed, a whole number or a ``RandomState`` that draws it; None: 1.
+        verbose: 0: nothing is shown; 1: progress bars and, in a notebook, a table of the epochs;
+            2: a line for each epoch outside a notebook too.
+        config: any other key of ``configs/train.yaml``, as on the command line
+            (``**{"optimizer.lr": 0.01}``, ``patience=5``) or nested (``optimizer={"lr": 0.01}``).
+
+    Attributes:
+        results_: what ``results.json`` of a run holds: metrics, convention, every choice.
+        history_: a row for each epoch.
+        n_features_in_, feature_names_in_: the features; names only of tables.
+
+    A parameter is checked by ``fit``, which says the same of a wrong one as the command line does.
+
+    >>> Ranker("mlp", "listnet", epochs=2, **{"optimizer.lr": 0.01})
+    Ranker(epochs=2, loss='listnet', model='mlp', optimizer.lr=0.01)
+    """
+
+    __metadata_request__fit: ClassVar = {"qid": True}
+    __metadata_request__predict: ClassVar = {"qid": True}
+    __metadata_request__score: ClassVar = {"qid": True}
+
+    def __init__(
+        self,
+        model: str = "transformer",
+        loss: str | None = None,
+        *,
+        epochs: int | None = None,
+        vali_fraction: float = 0.2,
+        one_list: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 1,
+        **config: Any,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.epochs = epochs
+        self.vali_fraction = vali_fraction
+        self.one_list = one_list
+        self.random_state = random_state
+        self.verbose = verbose
+        self._config = config
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters, those of ``config`` too."""
+        return super().get_params(deep) | self._config
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``fit`` checks them."""
+        named = self._get_param_names()
+        for name, value in params.items():
+            if name in named:
+                setattr(self, name, value)
+            else:
+                self._config = self._config | {name: value}
+        return self
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        eval_set: Sequence[Sequence[Any]] | None = None,
+        sample_weight: Any = None,
+        position: Any = None,
+    ) -> Self:
+        """Train on ``X`` and select the epoch on vali.
+
+        Args:
+            X: ``[rows, features]``: NumPy, a sparse matrix, pandas, polars, Arrow. NaN and null are
+                missing values; columns of text and categories of a table are categories.
+            y: ``[rows]``, graded relevance, 0 = not relevant.
+            qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
+            eval_set: ``(X, y, qid)`` or ``(X, y, qid, position)`` of vali, and perhaps of test. The
+                test metrics are then in ``results_``. None: vali is cut from train by query.
+            sample_weight: > 0, how much each query counts: one for each row, equal within a query,
+                or one for each query in the order of appearance.
+            position: the rank at which each item was shown, ``[rows]``; ``model.position`` reads
+                it. None: the items of a query were shown in the order of the rows.
+
+        Raises:
+            ValueError, TypeError: the input, or a parameter, in one line.
+        """
+        overrides = self._overrides(eval_set)
+        cfg, choices = config_of(overrides)
+        if position is not None and cfg.model.get("position", "its own") is None:
+            raise ConfigError(
+                "position: the model does not read it: set model='transformer' and "
+                "**{'model.position': 'fixed'} or 'learned', or leave it out"
+            )
+        begun = None
+        if cfg.init_from is not None:  # whose categories have these codes
+            begun = load_kept(cfg.init_from, pick_device("cpu"), _trust(cfg)).columns
+        train = self._lists(
+            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position
+        ).lists
+        lists = {"train": train}
+        for split, given in zip(_SPLITS, eval_set or (), strict=False):
+            lists[split] = self._evaluated(given, train.columns)
+        if eval_set is None and self.one_list and len(train) == 1:
+            lists["vali"] = train
+        elif eval_set is None:
+            lists |= cut_off(train, self.vali_fraction, int(cfg.seed))
+            cfg.dataset.cut = self.vali_fraction
+        dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
+        with (
+            tempfile.TemporaryDirectory(prefix="ltr-") as name,
+            as_it_was(self.verbose),
+        ):
+            folder = Path(name)
+            try:
+                run(cfg, folder, choices, dataset, shown(self.verbose, int(cfg.epochs)))
+            except Interrupted as stop:
+                raise KeyboardInterrupt from stop
+            write_overrides(folder / OVERRIDES, overrides)
+            self._take(Trained(folder, cfg.device, _trust(cfg)))
+        return self
+
+    def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
+        """The score of each row, higher first, ``[rows]`` in the order of ``X``.
+
+        Args:
+            X, qid, position: as for ``fit``. A model that scores each item alone needs no ``qid``.
+
+        Raises:
+            ValueError: ``X`` has other features, or ``qid`` is missing.
+        """
+        check_is_fitted(self)
+        made = self._lists(X, qid, self._trained.columns, position=position, alone=True)
+        return made.in_rows(self._trained.scores(made.lists, self.verbose))
+
+    def rank(self, X: Any, qid: Any = None, position: Any = None) -> Ints:
+        """The rank of each row in its list, 1 = best, ``[rows]``; ties in the order of the rows."""
+        check_is_fitted(self)
+        made = self._lists(X, qid, self._trained.columns, position=position)
+        scores, lists = self._trained.scores(made.lists, self.verbose), made.lists
+        best = np.lexsort((-scores, np.repeat(np.arange(len(lists)), lists.lengths)))
+        ranks = np.empty(lists.items, np.int64)
+        ranks[best] = np.arange(lists.items) - np.repeat(lists.offsets[:-1], lists.lengths) + 1
+        return made.in_rows(ranks)
+
+    def score(self, X: Any, y: Any, qid: Any = None, metrics_as: str | None = None) -> float:
+        """The mean of ``select_on`` over the lists.
+
+        Args:
+            X, y, qid: as for ``fit``.
+            metrics_as: the convention, such as ``"trec"``; None: that of the fit.
+        """
+        check_is_fitted(self)
+        name = self._trained.select_on
+        convention = self._trained.convention(metrics_as)
+        lists = self._lists(X, qid, self._trained.columns, y=y).lists
+        values = self._trained.measured(lists, [name], convention, self.verbose)
+        return means(values, convention)[name]
+
+    def evaluate(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        metrics: Sequence[str] | None = None,
+        metrics_as: str | None = None,
+    ) -> pd.DataFrame:
+        """Every metric of each query, with its number of items and whether none is relevant.
+
+        Args:
+            X, y, qid, metrics_as: as for ``score``.
+            metrics: such as ``["ndcg@10", "mrr"]``; None: those of the fit.
+
+        Returns:
+            A row for each query in the order of appearance; a list that the convention leaves out
+            is NaN.
+        """
+        check_is_fitted(self)
+        lists = self._lists(X, qid, self._trained.columns, y=y).lists
+        convention = self._trained.convention(metrics_as)
+        names = self._trained.metrics if metrics is None else metrics
+        values = self._trained.measured(lists, names, convention, self.verbose)
+        counts = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty}
+        return pd.DataFrame({**counts, **values})
+
+    def save(self, path: str | Path) -> None:
+        """Write the run folder ``path``, as ``train.py`` leaves one; all commands take it.
+
+        Raises:
+            OutputError: something is there already, or it cannot be written.
+        """
+        check_is_fitted(self)
+        self._trained.save(Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto", trust: Sequence[str] = ()) -> Self:
+        """The fitted ranker in a run folder, of ``save`` or of ``train.py``.
+
+        Args:
+            path: the folder.
+            device: of the model.
+            trust: your own modules whose models and metrics the folder may name.
+
+        Raises:
+            CheckpointError, ConfigError, DataError: it holds no model that can be read.
+        """
+        trained = Trained(run_folder(str(path)), device, trust)
+        ranker = cls(**_params(trained))
+        ranker._take(trained)
+        ranker.n_features_in_ = trained.width
+        if trained.columns is not None:
+            ranker.feature_names_in_ = np.array(trained.columns.names, dtype=object)
+        return ranker
+
+    def _take(self, trained: Trained) -> None:
+        self._trained = trained
+        self.results_, self.history_ = trained.results, trained.history
+
+    def _overrides(self, eval_set: Sequence[Any] | None) -> list[str]:
+        """What the command line would be given for the parameters."""
+        if eval_set is not None and not 1 <= len(eval_set) <= len(_SPLITS):
+            raise DataError(
+                f"eval_set has {len(eval_set)} entries: give [(X, y, qid)] of vali, or one of vali "
+                "and one of test"
+            )
+        given = self.get_params(deep=False)
+        own = {name: given.pop(name) for name in _OWN}
+        for name in ("loss", "epochs"):
+            if given[name] is None:
+                del given[name]
+        if own["random_state"] is not None:
+            if "seed" in given:
+                raise ConfigError("seed and random_state: give one of them")
+            seed = own["random_state"]
+            if not isinstance(seed, (int, np.integer)):
+                seed = check_random_state(seed).randint(2**31 - 1)
+            given["seed"] = seed
+        return ["dataset=memory", *overrides_of(given)]
+
+    def _lists(
+        self, X: Any, qid: Any, columns: Columns | None, *, y: Any = _UNLABELLED,
+        reset: bool = False, weights: Any = None, position: Any = None, alone: bool = False,
+    ) -> Grouped:  # fmt: skip
+        """The lists of ``X``; with ``alone`` a pointwise model needs no query ids."""
+        rows = read_rows(self, X, qid, columns, reset=reset)
+        count = len(rows.features)
+        labels = None if y is _UNLABELLED else read_labels(y, count)
+        ids = rows.qid
+        if ids is None and alone and self._trained.pointwise:
+            ids = np.arange(count)
+        elif ids is None and self.one_list:
+            ids = np.zeros(count, np.int64)
+        elif ids is None:
+            raise DataError(
+                "qid is missing: give qid=, the query id of each row, or a table with a column "
+                "qid; where all rows are of one query, set one_list=True"
+            )
+        return grouped(rows, ids, labels, weights=weights, position=position)
+
+    def _evaluated(self, given: Sequence[Any], columns: Columns | None) -> Lists:
+        """The lists of an entry of ``eval_set``."""
+        if not isinstance(given, (tuple, list)) or not 2 <= len(given) <= 4:
+            raise DataError("eval_set: give (X, y, qid) or (X, y, qid, position) of each split")
+        X, y, qid, position = (*given, None, None)[:4]
+        return self._lists(X, qid, columns, y=y, position=position).lists
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_trained")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = tags.target_tags.positive_only = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        return tags
+
+
+def _trust(cfg: Any) -> list[str]:
+    """The modules of what the user has just trained with, for its model to be read again."""
+    own = [str(cfg.model["_target_"]), *own_metrics(cfg)]
+    return [*as_list(cfg.trust), "ltr.trees", *{name.partition(".")[0] for name in own} - {"ltr"}]
+
+
+def _params(trained: Trained) -> dict[str, Any]:
+    """The parameters with which the run of a folder can be fitted again."""
+    choices = trained.results.get("choices", {})
+    params = {group: choices[group] for group in ("model", "loss") if group in choices}
+    left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
+    for key, value in values_of(trained.overrides).items():
+        if re.split(r"[./@]", key.lstrip("+"))[0] not in left_out and "_target_" not in key:
+            params["random_state" if key == "seed" else key] = value
+    cut = trained.kept.config["dataset"].get("cut")
+    return params if cut is None else params | {"vali_fraction": cut}

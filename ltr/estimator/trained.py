@@ -1,0 +1,149 @@
+"""What a fitted ``Ranker`` holds: the files of a run, and the model that they keep."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Columns, Floats, Lists
+from ltr.errors import OutputError
+from ltr.estimator.params import config_of
+from ltr.experiment.kept import KeptModel, load_kept, trusted
+from ltr.experiment.labels import check_metrics
+from ltr.experiment.parts import as_list, make_convention
+from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
+from ltr.metrics import Convention, parse_metric
+from ltr.training.bars import quiet
+from ltr.training.device import pick_device
+from ltr.training.evaluation import PerQuery, metrics_of_scores, predict
+from ltr.whole import make_folder, write_whole
+
+OVERRIDES = ".hydra/overrides.yaml"
+# results.json is the last: it says that all others are there.
+_FILES = ("best.pt", "last.pt", *FILES, OVERRIDES, "events.out.tfevents.*", RESULTS)
+
+
+class Trained:
+    """A model of a run folder, which itself may be gone.
+
+    A copy and a pickle hold the files as bytes, and load the model again.
+    """
+
+    def __init__(self, folder: Path, device: str, trust: Sequence[str] = ()) -> None:
+        """Read ``folder``.
+
+        Args:
+            folder: of a run of ``train.py``.
+            device: of the model.
+            trust: as for ``load_kept``.
+
+        Raises:
+            CheckpointError, ConfigError: as ``load_kept``.
+            DataError: a file of a finished run is damaged.
+        """
+        found = [path for name in _FILES for path in sorted(folder.glob(name))]
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+        self._take(folder, files, device, tuple(trust))
+
+    def _take(
+        self, folder: Path, files: Mapping[str, bytes], device: str, trust: tuple[str, ...]
+    ) -> None:
+        self.files, self.trust, self.device = dict(files), trust, pick_device(device)
+        self.kept: KeptModel = load_kept(str(folder), self.device, trust)
+        run = RunFolder(folder)
+        self.results: dict[str, Any] = run.results if run.finished else {}
+        self.history = run.history if run.finished else pd.DataFrame()
+        self.overrides = run.overrides
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"files": self.files, "device": self.device.type, "trust": self.trust}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with tempfile.TemporaryDirectory(prefix="ltr-") as name:
+            folder = Path(name)
+            _write(folder, state["files"])
+            device = state["device"] if torch.cuda.is_available() else "cpu"
+            self._take(folder, state["files"], device, state["trust"])
+
+    @property
+    def columns(self) -> Columns | None:
+        """Names and categories of the features."""
+        return self.kept.columns
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return self.kept.transform.width
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the score of an item depends on that item alone."""
+        return bool(getattr(self.kept.model, "pointwise", False))
+
+    def save(self, folder: Path) -> None:
+        """Write the run folder.
+
+        Raises:
+            OutputError: something is there already, or it cannot be written.
+        """
+        make_folder("path", folder)
+        if any(folder.iterdir()):
+            raise OutputError(f"{folder} is not empty: give the name of a new folder")
+        _write(folder, self.files)
+
+    def scores(self, lists: Lists, verbose: int) -> Floats:
+        """The score of every item, ``[items]``."""
+        data = ItemTensors(lists, self.kept.transform, self.device)
+        config = self.kept.config
+        with quiet(not verbose):
+            scores = predict(
+                self.kept.model, data,
+                items=config["evaluation_items"], precision=config["precision"],
+            )  # fmt: skip
+        return scores.cpu().numpy()
+
+    @cached_property
+    def _own(self) -> Any:
+        return trusted(self.kept.config, ["metrics"], self.trust)
+
+    @property
+    def select_on(self) -> str:
+        """The metric that chose the epoch."""
+        return str(self._own.select_on)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of the run."""
+        return as_list(self._own.metrics)
+
+    def convention(self, metrics_as: str | None) -> Convention:
+        """The convention of the run, or the one of that name with its number of grades."""
+        own = make_convention(self._own)
+        if metrics_as is None:
+            return own
+        named = config_of([f"metrics_as={metrics_as}"])[0].convention
+        return replace(own, **{key: named[key] for key in named if key != "levels"})
+
+    def measured(
+        self, lists: Lists, metrics: Sequence[str], convention: Convention, verbose: int
+    ) -> PerQuery:
+        """Every metric of every list.
+
+        Raises:
+            ConfigError: a metric is unknown, or means nothing on these labels.
+        """
+        asked = [parse_metric(name) for name in dict.fromkeys(metrics)]
+        check_metrics("X", lists, asked, convention)
+        return metrics_of_scores(lists, self.scores(lists, verbose), asked, convention)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_whole(folder / name, content)
