@@ -110,6 +110,21 @@ def run(
     return subprocess.CompletedProcess([str(script), *arguments], process.wait(), out, err)
 
 
+def executable(folder: Path) -> dict[str, str]:
+    """Write the command ``ltr`` into ``folder``; the environment in which a program finds it."""
+    path = folder / "ltr"
+    program = "from ltr.__main__ import main\nmain()\n"
+    path.write_text(
+        f"#!{sys.executable} -S\nimport sys\nfrom pathlib import Path\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\nimport processes\n"
+        f"done = processes.run({program!r}, *sys.argv[1:], cwd=Path.cwd())\n"
+        "sys.stdout.write(done.stdout)\nsys.stderr.write(done.stderr)\n"
+        "sys.exit(done.returncode)\n"
+    )
+    path.chmod(0o755)
+    return {_OF_PARENT: _server(), "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
 def wait_for(condition: Callable[[], object], process: Process) -> None:
     """Until ``condition`` holds, however busy the machine is; ``process`` lives meanwhile."""
     while not condition():
@@ -119,11 +134,14 @@ def wait_for(condition: Callable[[], object], process: Process) -> None:
 
 _running: "subprocess.Popen[bytes] | None" = None
 _place = ""
+_OF_PARENT = "LTR_TESTS_SERVER"  # in a process of ``executable``: the address of its parent's
 
 
 def _server() -> str:
     """The address of the process that is forked, started at the first call."""
     global _running, _place
+    if _OF_PARENT in os.environ:
+        return os.environ[_OF_PARENT]
     if _running is None or _running.poll() is not None:
         _place = str(Path(tempfile.mkdtemp(), "socket"))
         _running = subprocess.Popen(

@@ -1,0 +1,47 @@
+"""Every example runs, in small."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import processes
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+SMALL = {
+    "own_table.py": (["--queries", "60", "epochs=2", "threads=1"], "Ranker:"),
+    "served.py": (["--queries", "60", "--epochs", "1"], "POST http://127.0.0.1"),
+    "new_loss/run.sh": (["epochs=1", "dataset.queries=30"], "UNDECIDED"),
+    "paper_table.sh": (["rows=RMSE,XGBoost", "dataset.queries=30", "workers=1"], "RMSE"),
+    "trees_with_neuralndcg.sh": (["epochs=2", "dataset.queries=30"], "loss=neuralndcg"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_it_runs(name, tmp_path) -> None:
+    given, expected = SMALL[name]
+    copy = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, copy)
+    env = processes.executable(tmp_path) | {"PYTHONPATH": str(EXAMPLES.parent)}
+    if name.endswith(".py"):
+        done = processes.run(copy / name, *given, cwd=tmp_path, env=env)
+    else:
+        done = subprocess.run(
+            ["sh", str(copy / name), *given], cwd=tmp_path, env=env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+
+
+def test_every_example_is_run_and_listed() -> None:
+    runnable = {
+        str(path.relative_to(EXAMPLES))
+        for path in EXAMPLES.rglob("*")
+        if path.suffix == ".sh" or (path.suffix == ".py" and "main()" in path.read_text())
+    }
+    assert runnable - {"shop.py"} == {*SMALL}
+    text = (EXAMPLES / "README.md").read_text()
+    assert all(name in text for name in runnable)
