@@ -158,7 +158,9 @@ def test_the_best_is_bold_and_what_differs_from_the_baseline_is_marked() -> None
 
 
 def test_values_equal_as_printed_are_all_the_best() -> None:
-    rows = tuple((Cell(name), Cell(text)) for name, text in zip("abc", ("0.5", "0.5", "0.4"), strict=True))
+    rows = tuple(
+        (Cell(name), Cell(text)) for name, text in zip("abc", ("0.5", "0.5", "0.4"), strict=True)
+    )
     theirs = (Cell("them (published)"), Cell("0.9"))
     block = mark_best(Block("", "", ("", "map"), (*rows, theirs)), "abc", ("map",))
     assert [row[1].best for row in block.rows] == [True, True, False, False]
