@@ -200,11 +200,14 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     for word in (
         "loss",
         "seed",
-        "test ndcg@5",
+        "vali ndcg@5",
+        "show_test=true",
         "mean ± standard deviation over seed",
         "empty list",
     ):
         assert word in out
+    assert "test ndcg@5" not in out
+    assert "test ndcg@5" in summary
     assert out.count("failed") == 4
     assert len(re.findall(r"^\S+ failed: DataError: .*Fold7", err, re.M)) == 4
     runs = sorted(path for path in folder.iterdir() if path.is_dir())

@@ -1,5 +1,6 @@
 """``scripts/compare.py``: runs become systems, and every mistake has its line."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ def keep(
     )
     pd.DataFrame(
         {"qid": [f"{i:03}" for i in range(len(BASE))], "items": 9, "empty": False,
-         "ndcg@5": values, "ndcg@10": 1 - values}
+         select_on: values, "ndcg@10": 1 - values}
     ).to_csv(folder / "queries.csv", index=False)  # fmt: skip
     results = {
         "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
@@ -204,13 +205,23 @@ def test_unfinished_runs_are_named(tmp_path) -> None:
 def test_what_is_written(tmp_path) -> None:
     folder = tmp_path / "verdicts"
     text = said(sweep(tmp_path / "s"), f"write={folder}", "published=0.5")
-    assert f"kept in {folder} (compare.md, compare.png, compare.svg, compare.csv)" in text
+    assert (
+        f"kept in {folder} (compare.md, compare.tex, compare.png, compare.svg, compare.csv)" in text
+    )
     table = pd.read_csv(folder / "compare.csv")
     assert table["word"].tolist() == ["better"]
     assert table.notna().sum(axis=1)[0] == len(table.columns) - 1  # no note
     kept = (folder / "compare.md").read_text()
     for part in ("| **better** |", "p random.", "p t", "p training", "wins/ties/losses"):
         assert part in kept, part
+    paper = (folder / "compare.tex").read_text()
+    assert paper.count(r"\begin{tabular}") == paper.count(r"\end{table}") == 2
+    assert paper.count(r"\textbf{") == 1
+    assert re.search(r"^loss=listnet minus loss=rmse & \+0\.\d{4} & .* & better", paper, re.M)
+    alone = tmp_path / "one/verdicts.tex"
+    assert f"kept in {alone}" in said(tmp_path / "s", f"write={alone}", "published=0.5")
+    assert alone.read_text() == paper
+    assert list(alone.parent.iterdir()) == [alone]
     assert (folder / "compare.png").read_bytes()[:4] == b"\x89PNG"
     before = (folder / "compare.svg").read_bytes()
     said(tmp_path / "s", f"write={folder}", "published=0.5")
@@ -268,7 +279,7 @@ def test_damage_is_named(tmp_path) -> None:
     ("arguments", "line"),
     [
         ([], "give run folders"),
-        (["x", "margn=1"], "margn: no such key; the keys are alpha, baseline, margin"),
+        (["x", "margn=1"], "margn: no such key; the keys are alpha, baseline, cache_dir"),
         (["x", "margin=a"], "margin=a: give a number"),
         (["x", "samples=-1"], "samples=-1: give a whole number >= 0"),
         (["nowhere"], "nowhere: no results.json there or below"),
@@ -287,6 +298,51 @@ def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
     assert message.startswith("baseline=bce is no system: choose of loss=listnet | loss=rmse")
     message = refused(lambda: said(tmp_path, "baseline=loss"), ConfigError)
     assert message.startswith("baseline=loss is 2 systems")
+
+
+@pytest.mark.slow
+def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) -> None:
+    run(compose(*tiny, "loss=listnet", "epochs=0"), tmp_path, {"loss": "listnet"})
+    scores = pd.read_csv(tmp_path / "scores.csv")["score"]
+    same, turned = tmp_path / "same.txt", tmp_path / "turned.txt"
+    same.write_text("".join(f"{score}\n" for score in scores))
+    turned.write_text("".join(f"{-score}\n" for score in scores))
+    places = [f"cache_dir={letor_folder}/cache", "samples=200"]
+    findings = found(tmp_path, f"scores=[{same},{turned}]", *places)
+    assert findings.systems["same"].mean == findings.systems["loss=listnet"].mean
+    assert findings.systems["turned"].mean != findings.systems["same"].mean
+    assert f"turned: the scores of {turned}" in findings.made
+
+    data = letor_folder / "mine" / "test.txt"
+    given = [f"scores={{theirs: {same}}}", f"data={data}", "baseline=theirs", *places]
+    (pair,) = found(tmp_path, *given).pairs
+    assert (pair.difference, pair.second) == (0, "theirs")
+
+    lines = data.read_text().splitlines(keepends=True)
+    other = tmp_path / "other.txt"
+    other.write_text("".join(line.replace("qid:", "qid:x") for line in lines))
+    message = refused(lambda: said(tmp_path, f"scores=[{same}]", f"data={other}"), DataError)
+    assert "other.txt: query 1 has qid x" in message
+    assert "give the file that the run was tested on" in message
+    same.write_text("1\n")
+    assert "ends after 1 scores" in refused(lambda: said(tmp_path, f"scores={same}", *places))
+
+
+def test_scores_are_named_and_there_is_a_file_for_each_fold(tmp_path) -> None:
+    sweep(tmp_path, seeds=(1,), folds=(1, 2))
+    assert "such as scores={theirs:[FILE,FILE]}" in refused(
+        lambda: said(tmp_path, "scores=[a/theirs.txt]"), ConfigError
+    )
+    assert "two files of the name theirs" in refused(
+        lambda: said(tmp_path, "scores=[a/theirs.txt,b/theirs.txt]"), ConfigError
+    )
+    assert "loss=rmse is a system of the runs" in refused(
+        lambda: said(tmp_path, "scores=['loss=rmse.txt']"), ConfigError
+    )
+    keep(tmp_path / "own" / "a", select_on="evil.hits@5")
+    assert "give metric=evil.hits@5" in refused(  # a run may be anyone's
+        lambda: said(tmp_path / "own", "scores=[a.txt]"), ConfigError
+    )
 
 
 @pytest.mark.slow

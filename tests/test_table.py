@@ -78,6 +78,7 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
     said = r"^1 of 1  BCE, seed 1  ndcg@\d+ 0\.\d{4} on vali  took \d+ s$"
     assert re.search(said, first.stderr, re.MULTILINE)
     assert re.search(r"^data +letor, test$", first.stdout, re.MULTILINE)
+    assert re.search(r"^lists +train \d+, vali \d+, test \d+$", first.stdout, re.MULTILINE)
     assert "paper: empty list = 1" in first.stdout
     assert "letor4: empty list = 0" in first.stdout
     assert "1 of 1 runs" in first.stdout

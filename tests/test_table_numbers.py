@@ -1,5 +1,6 @@
 """What a table says of its rows: published numbers, verdicts, and why a row is missing."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,16 @@ import pytest
 from folders import finish
 from omegaconf import OmegaConf
 
+from ltr.data.published.archives import SETS
 from ltr.errors import ConfigError
 from ltr.experiment.job import take_up
 from ltr.metrics import Convention
 from ltr.tables import runs as runs_module
 from ltr.tables.measure import Measured, stacked, whole_rows
-from ltr.tables.render import blocks, facts, unfinished
-from ltr.tables.report import Block
+from ltr.tables.render import MARK, blocks, facts, unfinished
+from ltr.tables.report import Block, Cell, Report, latex, mark_best, markdown, terminal
 from ltr.tables.runs import Run, missing_libraries
+from ltr.tables.sizes import unlike_published
 from ltr.tables.spec import Published, Table, parse_table, read_table
 from ltr.tables.verdicts import Verdicts, judge, numbers, over_repeats
 
@@ -135,6 +138,74 @@ def test_every_row_stands_in_the_table_also_one_that_cannot_run() -> None:
     assert "the baseline" in [cell.text for cell in verdicts.rows[1]]
     (not_run,) = [row[1].text for row in blocks_of()[0].rows if row[0].text == "gone"]
     assert not_run == "not run"
+
+
+def test_the_best_is_bold_and_what_differs_from_the_baseline_is_marked() -> None:
+    table, verdicts = blocks_of()
+    cells = {row[0].text: row[1] for row in table.rows}
+    assert {label for label, cell in cells.items() if cell.best} == {"good"}
+    assert {label for label, cell in cells.items() if cell.text.endswith(f" {MARK}")} == {"good"}
+    assert verdicts.head[3] == "minus bad"
+    for said in (table.note, table.foot):
+        assert f"{MARK}: differs from bad, p < 0.05 after Holm" in said
+    assert table.foot.startswith("paper: empty list = 1, gain 2^y-1, ")
+    assert "grades" not in table.foot  # on which no metric of the table depends
+    report = Report("mine", "Mine", "make", (("data", "letor"),), (table, verdicts))
+    assert re.search(r"\*\*0\.\d{4} ± 0\.\d{4} †\*\*", markdown(report))
+    assert re.search(r"\\textbf{0\.\d{4} \$\\pm\$ 0\.\d{4} \$\^\\dagger\$}", latex(report))
+    assert latex(report).count("grades") == 1  # in a comment
+    assert "**" not in terminal(report)
+
+
+def test_values_equal_as_printed_are_all_the_best() -> None:
+    rows = tuple(
+        (Cell(name), Cell(text)) for name, text in zip("abc", ("0.5", "0.5", "0.4"), strict=True)
+    )
+    theirs = (Cell("them (published)"), Cell("0.9"))
+    block = mark_best(Block("", "", ("", "map"), (*rows, theirs)), "abc", ("map",))
+    assert [row[1].best for row in block.rows] == [True, True, False, False]
+
+
+def test_in_percent_the_metrics_their_intervals_and_differences_are_times_100() -> None:
+    frame = frame_of(ROWS)
+    found = numbers(TABLE, frame, VERDICTS, None, "bad")
+    made = blocks(
+        TABLE, found, frame, VERDICTS, None, {"paper": Convention()}, {}, "bad", percent=True
+    )
+    line = found.set_index(["row", "metric"]).loc[("good", "ndcg@5")]
+    assert made[0].rows[0][1].text.startswith(f"{100 * line['ours']:.2f} ± ")
+    assert [cell.text for cell in made[1].rows[0][1:6]] == [
+        f"{100 * line['ours']:.2f}",
+        f"{100 * line['low']:.2f} to {100 * line['high']:.2f}",
+        f"{100 * line['less_baseline']:+.2f}",
+        f"{100 * line['less_low']:.2f} to {100 * line['less_high']:.2f}",
+        f"{line['p']:.4f}",
+    ]
+    assert "in percent" in made[0].foot
+    judged = judge(
+        ROWS, "paper", "ndcg@5", folds=[None], baseline="bad", margin=0.005, percent=True
+    )
+    assert "±0.5;" in judged.rule
+
+
+def test_published_numbers_of_other_data_are_named() -> None:
+    known = {one.splits: one for one in SETS["web30k"].known if one.fold == 1}
+    sizes = {
+        split: (known[(split,)].lists or 0, known[(split,)].rows or 0)
+        for split in ("train", "vali", "test")
+    }
+    assert unlike_published("web30k", {1: sizes}) is None
+    assert unlike_published("mine", {None: {"test": (42, 1)}}) is None
+    said = unlike_published("web30k", {1: sizes | {"test": (42, 4974)}})
+    assert said is not None
+    assert said.endswith("test of web30k Fold1 has 42 lists here, 6,306 as published")
+    frame, values = frame_of(ROWS), {"good": {"paper": {"ndcg@5": 0.5}}}
+    found = numbers(TABLE, frame, VERDICTS, Published("there", values), "bad")
+    made = blocks(
+        TABLE, found, frame, VERDICTS, Published("there", values), {"paper": Convention()}, {},
+        "bad", unlike=said,
+    )  # fmt: skip
+    assert all(block.note.endswith(said) and said in block.foot for block in made)
 
 
 def test_published_numbers_of_a_row_stand_beside_it_others_below() -> None:
@@ -260,6 +331,16 @@ def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.Mo
     }
     monkeypatch.setattr(runs_module, "find_spec", lambda name: object())
     assert missing_libraries(table, []) == {}
+
+
+def test_a_table_without_published_numbers(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "title: x\nsettings: []\nfolds: all\nmetrics: [ndcg@5]\nconventions: [paper]\n"
+        "rows: {A: [loss=bce]}\n"
+    )
+    table = parse_table(tmp_path / "mine.yaml")
+    assert isinstance(table, Table)
+    assert table.published == {}
 
 
 @pytest.mark.parametrize(

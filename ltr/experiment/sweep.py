@@ -23,7 +23,7 @@ from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
 from ltr.console.keys import Kind, keys
 from ltr.console.values import flag
-from ltr.errors import DataError, OutputError
+from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.whole import write_csv, write_whole
 
@@ -40,6 +40,10 @@ class SweepSummary(Callback):
 
         A launcher's processes compose each job from its own overrides, which do not say it.
         """
+        try:
+            flag(config, "show_test")
+        except ConfigError as error:
+            raise Stop(error) from error
         try:
             folder = quoted(str(config.hydra.sweep.dir))
         except OmegaConfBaseException:

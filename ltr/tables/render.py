@@ -45,10 +45,15 @@ def blocks(
     """
     units = Units(percent)
     made = [
-        _numbers(table, found, frame, published, name, convention, missing, units)
+        _with_notes(
+            _numbers(table, found, frame, published, name, convention, missing, units),
+            frame,
+            published,
+            baseline,
+            units,
+        )
         for name, convention in conventions.items()
     ]
-    made = [_with_notes(block, frame, published, baseline, units) for block in made]
     trained = set(frame.loc[frame["epoch"] > 0, "row"]) if len(frame) else set()
     made = [mark_best(block, trained, table.metrics) for block in made]
     first = table.conventions[0]
