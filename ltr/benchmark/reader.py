@@ -1,4 +1,4 @@
-"""Time reading LETOR text: the first parse, and opening the lists that an earlier run cached."""
+"""Time reading: LETOR text, opening the lists that an earlier run cached, a folder of Parquet."""
 
 import hashlib
 import os
@@ -26,6 +26,7 @@ SKLEARN, LIGHTGBM, ALLRANK = "scikit-learn", "lightgbm", "allrank"
 TO_CACHE, FROM_CACHE = "ours, into the cache", "ours, from the cache"
 FIRST_USE, FROM_DISK = "ours, first use in a process", "ours, first use, from the disk"
 _ROWS = 2048  # rows turned dense at once for the check
+_TABLE_WIDTH, _SHARD_ROWS = 136, 1 << 16
 
 
 def cases(sizes: DictConfig, cache_dir: str, data: str | None) -> list[Case]:
@@ -37,16 +38,20 @@ def cases(sizes: DictConfig, cache_dir: str, data: str | None) -> list[Case]:
     size, queries = path.stat().st_size / 1e6, int(sizes.kept_queries)
     readers = (OURS, TO_CACHE, FROM_CACHE, SKLEARN, LIGHTGBM, ALLRANK)
     openers = (OURS, FIRST_USE, FROM_DISK)
+    table = float(sizes.table_megabytes)
     return [
         Case(f"read {size:,.0f} MB", {"path": str(path)}, readers),
         Case(f"open {queries:,} kept lists", {"queries": queries}, openers),
+        Case(f"table of {table:g} MB", {"megabytes": table}, (OURS,)),
     ]
 
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """One parse of a file, or one opening of a cached set, for one side."""
+    """One parse of a file or a table, or one opening of a cached set, for one side."""
     if "queries" in settings:
         return _open_kept(side, int(settings["queries"]), cache_dir)
+    if "megabytes" in settings:
+        return _read_table(float(settings["megabytes"]), Path(cache_dir))
     path = Path(settings["path"])
     place = Path(tempfile.mkdtemp(dir=cache_dir))
     read, answer, note = _reader(side, path, place)
@@ -155,6 +160,54 @@ def _open_kept(side: str, queries: int, cache_dir: str) -> Work:
     done = "mapped" if side == OURS else "checked and mapped"
     note = f"{size / 1e6:,.0f} MB {done}, one list read"
     return Work(opened, lambda: {"first": opened()}, unit="opens", note=note)
+
+
+def _read_table(megabytes: float, cache_dir: Path) -> Work:
+    """Read a folder of Parquet shards into the cache; the rows of every query stand apart."""
+    from ltr.data.tabular.files import TableFiles  # pyarrow is loaded for this case alone
+
+    shards = _made_shards(megabytes, cache_dir)
+    place = Path(tempfile.mkdtemp(dir=cache_dir))
+    size = sum(path.stat().st_size for path in shards.iterdir()) / 1e6
+
+    def read() -> Lists:
+        shutil.rmtree(place, ignore_errors=True)
+        table = TableFiles(
+            name="table", data_dir=shards.parent, cache_dir=place, query="query", label="label",
+            split={"train": shards.name, "vali": "none", "test": "none"},
+        )  # fmt: skip
+        return table.split("train")
+
+    return Work(
+        call=read,
+        answer=lambda: {"rows": read().items},
+        amount=size,
+        unit="MB",
+        note="hashed, read, regrouped, written, mapped",
+        close=partial(shutil.rmtree, place, ignore_errors=True),
+    )
+
+
+def _made_shards(megabytes: float, cache_dir: Path) -> Path:
+    """A folder of Parquet shards of about that size together, made once."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    folder = cache_dir / "benchmark" / f"shards-{megabytes:g}MB"
+    rows = max(100, round(megabytes * 1e6 / (4 * _TABLE_WIDTH)))
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, first in enumerate(range(0, rows, _SHARD_ROWS)):
+        path = folder / f"part-{number:05}.parquet"
+        if path.is_file():
+            continue
+        rng, count = np.random.default_rng(number), min(_SHARD_ROWS, rows - first)
+        columns = {
+            "query": rng.integers(0, max(1, rows // 120), count),
+            "label": rng.integers(0, 5, count),
+            **{f"f{i}": rng.random(count, np.float32) for i in range(_TABLE_WIDTH)},
+        }
+        write_whole(path, partial(parquet.write_table, pa.table(columns)))
+    return folder
 
 
 def _made(megabytes: float, cache_dir: Path) -> Path:

@@ -86,9 +86,8 @@ class TableFiles:
         check_form(self.form)
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ConfigError(f"dataset.seed={seed}: give a whole number")
-        self._paths = _paths(split, path)
-        self._cut = [one for one in self._paths if self._paths[one] == self._paths.get("train")]
-        if len(self._cut) > 1:
+        self._paths, self._cut = _paths(split, path)
+        if self._cut:
             usual = (0.8, 0.1, 0.1) if len(self._cut) == 3 else (0.8, 0.2)
             self._fractions = check_fractions(fractions or usual, self._cut)
         elif fractions is not None:
@@ -143,7 +142,7 @@ class TableFiles:
         files = table_files(path)
         columns = None if split == "train" and self._columns is None else self.columns
         cut = ""
-        if split in self._cut and len(self._cut) > 1:
+        if split in self._cut:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content = self._digest(files)
         known = "" if columns is None else json.dumps(columns.state())
@@ -190,8 +189,8 @@ class TableFiles:
         return self._parts[split]
 
 
-def _paths(split: Any, path: str | None) -> dict[str, str]:
-    """The path of each split; where vali has none, that of train."""
+def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The path of each split, and the splits that are cut from one table."""
     given = {} if split is None else split
     if not isinstance(given, Mapping) or not given.keys() <= set(SPLITS):
         raise ConfigError(f"dataset.split={split}: give {{train: PATH, vali: PATH, test: PATH}}")
@@ -202,7 +201,7 @@ def _paths(split: Any, path: str | None) -> dict[str, str]:
             "table that is cut into them"
         )
     if path is not None:
-        return dict.fromkeys(SPLITS, str(path))
-    if "train" in paths:
-        paths.setdefault("vali", paths["train"])
-    return {name: paths[name] for name in SPLITS if name in paths}
+        return dict.fromkeys(SPLITS, str(path)), SPLITS
+    if "vali" in paths or "train" not in paths:
+        return paths, ()
+    return paths | {"vali": paths["train"]}, ("train", "vali")

@@ -172,8 +172,12 @@ def _open_text(path: Path, form: Form, convert: Any = None, *, threads: bool = T
 
 def _text_schema(path: Path, form: Form) -> Any:
     """Names, and the types of the first block."""
-    with _reading(path), _open_text(path, form) as reader:
-        schema = reader.schema
+    with _reading(path):
+        try:
+            with _open_text(path, form) as reader:
+                schema = reader.schema
+        except pa.ArrowInvalid as error:
+            raise DataError(_explain(path, form, None, None, error)) from None
     if form.header or form.names is not None:
         return schema
     return pa.schema([field.with_name(str(i)) for i, field in enumerate(schema, 1)])
@@ -209,7 +213,7 @@ def _explain(path: Path, form: Form, convert: Any, schema: Any, error: pa.ArrowI
         text = str(found)
     row = _ROW.search(text)
     where = f"{path}, row {int(row[1]) - form.header}" if row else str(path)
-    if cell := _CELL.search(text):
+    if schema is not None and (cell := _CELL.search(text)):
         return (
             f"{where}: {cell[2][:40]!r} in column {schema.names[int(cell[1])]!r}; expected a "
             "number, or an empty cell where it is missing (dataset.categories for texts)"

@@ -1,0 +1,232 @@
+"""``dataset=table``: every form of file gives the same lists; cuts, shards, faults in files."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from conftest import compose
+from folders import refused
+
+from ltr.data import lists_writer
+from ltr.data.lists import Lists
+from ltr.data.tabular import sources
+from ltr.data.tabular.files import TableFiles
+from ltr.errors import ConfigError
+from ltr.experiment.prepare_data import prepared
+
+Write = Callable[[pa.Table, Path], None]
+
+
+def tsv(table: pa.Table, path: Path) -> None:
+    options = pa.csv.WriteOptions(delimiter="\t")
+    with pa.CompressedOutputStream(str(path), "gzip") as file:
+        pa.csv.write_csv(table, file, options)
+
+
+def shards(table: pa.Table, path: Path) -> None:
+    path.mkdir()
+    (path / "_SUCCESS").touch()
+    for number, start in enumerate(range(0, len(table), 100)):
+        pa.parquet.write_table(table.slice(start, 100), path / f"part-{number:03}.parquet")
+
+
+def stream(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=30)
+
+
+FORMS: dict[str, Write] = {
+    "a.parquet": pa.parquet.write_table,
+    "a.csv": pa.csv.write_csv,
+    "a.tsv.gz": tsv,
+    "a.feather": pa.feather.write_feather,
+    "a.arrows": stream,
+    "a": shards,
+}
+
+
+def table(rows: int = 360, seed: int = 0) -> pa.Table:
+    """Rows of 40 queries that stand apart, with missing values and every type of feature."""
+    rng = np.random.default_rng(seed)
+    gone = rng.random(rows) < 0.1
+    return pa.table(
+        {
+            "query": rng.integers(2**60, 2**60 + 40, rows),
+            "grade": rng.integers(0, 4, rows),
+            "price": pa.array(rng.normal(size=rows), mask=gone),
+            "stock": pa.array(rng.integers(0, 9, rows), mask=gone),
+            "new": pa.array(rng.random(rows) < 0.5, mask=gone),
+            "brand": pa.array(rng.choice(["ä,b", 'c"d', "NA"], rows), mask=gone),
+            "size": pa.array(rng.integers(0, 5, rows), mask=gone),
+            "sku": [f"00{i}" for i in range(rows)],
+        }
+    )
+
+
+def files(folder: Path, **knobs: Any) -> TableFiles:
+    roles = {
+        "query": "query", "label": "grade", "id": ["sku"], "categories": ["brand"],
+        "hashed": {"size": 7},
+    }  # fmt: skip
+    places = {"data_dir": folder, "cache_dir": folder / "cache"}
+    return TableFiles(name="table", **(places | roles | knobs))
+
+
+def same(a: Lists, b: Lists) -> None:
+    for one, other in ((a.features, b.features), (a.labels, b.labels), (a.offsets, b.offsets)):
+        np.testing.assert_array_equal(one, other)
+    assert a.qids.tolist() == b.qids.tolist()
+    assert (a.columns, a.missing) == (b.columns, b.missing)
+
+
+def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", 1000)  # many blocks of text
+    monkeypatch.setattr(lists_writer, "_BUCKET_BYTES", 600)  # and many buckets of rows
+    every = {}
+    for name, write in FORMS.items():
+        write(table(), tmp_path / name)
+        split = {"train": name, "vali": name, "test": "none"}
+        every[name] = files(tmp_path, split=split | {"vali": "none"}).split("train")
+    first = every["a.parquet"]
+    assert first.columns.names == ("price", "stock", "new", "brand", "size")
+    assert len(first.columns.categories["brand"]) == 3, "the text NA is a value"
+    assert len(first) == 40
+    for lists in every.values():
+        same(lists, first)
+    # stably: the items of a query in the order of the rows
+    rows = table().to_pydict()
+    wanted = [
+        g for q, g in zip(rows["query"], rows["grade"], strict=True) if str(q) == first.qids[3]
+    ]
+    assert next(labels for qid, _, labels in first if qid == first.qids[3]).tolist() == wanted
+
+
+def test_a_cut_is_by_query_whatever_the_order_and_the_shards(tmp_path: Path) -> None:
+    shuffled = table().take(np.random.default_rng(1).permutation(360))
+    pa.parquet.write_table(table(), tmp_path / "a.parquet")
+    shards(shuffled, tmp_path / "b")
+
+    def parts(path: str, **knobs: Any) -> list[set[str]]:
+        cut = files(tmp_path, path=path, fractions=[0.5, 0.3, 0.2], **knobs)
+        return [set(cut.split(split).qids.tolist()) for split in ("train", "vali", "test")]
+
+    train, vali, test = parts("a.parquet")
+    assert [len(train), len(vali), len(test)] == [20, 12, 8]
+    assert len(train | vali | test) == 40
+    assert parts("b") == [train, vali, test]
+    assert parts("a.parquet", seed=1)[0] != train
+    own = files(tmp_path, split={"train": "a.parquet", "test": "b"})
+    assert [len(own.split(split)) for split in ("train", "vali", "test")] == [32, 8, 40]
+    tiny = files(tmp_path, path="a.parquet", fractions=[0.98, 0.01, 0.01])
+    assert "dataset.fractions" in refused(lambda: tiny.split("train"))
+
+
+def test_other_splits_have_the_columns_of_train(tmp_path: Path) -> None:
+    pa.parquet.write_table(table(), tmp_path / "a.parquet")
+    later = table(seed=1).set_column(5, "brand", [["unseen"] * 360])
+    pa.csv.write_csv(later.select(later.column_names[::-1]), tmp_path / "b.csv")
+    split = {"train": "a.parquet", "vali": "b.csv", "test": "b.csv"}
+    data = files(tmp_path, split=split)
+    vali = data.split("vali")
+    assert vali.columns == data.split("train").columns
+    assert (vali.features[:, 3] == 0).all(), "other"
+    trained = files(tmp_path, split=split | {"train": "gone"}).with_columns(data.columns)
+    same(trained.split("test"), vali)
+    fewer = files(tmp_path, split=split, category_values=1)
+    assert len(fewer.split("vali").columns.categories["brand"]) == 1
+
+
+def test_text_without_a_line_of_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("7,0.5,x,1\n8,0.25,y,2\n7,0,z,\n")
+    knobs = {"query": 1, "label": 2, "categories": [], "hashed": None, "header": False}
+    knobs |= {"labels": "real", "split": {"train": "a.csv", "vali": "a", "test": "a"}}
+    lists = files(tmp_path, **knobs, id=[3]).split("train")
+    assert lists.columns.names == ("4",)
+    assert lists.labels.tolist() == [0.5, 0, 0.25]
+    named = knobs | {"query": "q", "label": "y", "names": ["q", "y", "id", "x"]}
+    assert files(tmp_path, **named, id="id").split("train").columns.names == ("x",)
+    said = refused(lambda: files(tmp_path, **(named | {"header": True})), ConfigError)
+    assert "header=false" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("q,y,x\n1,0,1\n" + "2,1,2\n" * 300 + "3,1,abc\n", ["row 302", "'abc'", "'x'"]),
+        ("q,y,x\n1,0,1\n1,0\n", ["row 2", "Expected 3 columns"]),
+        ("q,y,x\n1,0,1\n1,,1\n", ["row 2", "no label"]),
+        ("q,y,y\n1,0,1\n", ["two columns", "'y'"]),
+        ("q,y,x\n", ["no rows"]),
+        ("", ["Empty"]),
+        ("q,y,x\n1,0,\xff\n", ["a.csv"]),
+    ],
+    ids=["type changes", "ragged", "no label", "one name twice", "no rows", "empty", "latin-1"],
+)
+def test_a_faulty_text_file_is_one_line(tmp_path, monkeypatch, content, words) -> None:
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", 500)
+    (tmp_path / "a.csv").write_bytes(content.encode("latin-1"))
+    knobs = {"query": "q", "label": "y", "id": None, "categories": None, "hashed": None}
+    data = files(tmp_path, **knobs, split={"train": "a.csv", "vali": "a.csv", "test": "a.csv"})
+    said = refused(lambda: data.split("train"))
+    assert "a.csv" in said
+    assert all(word in said for word in words), said
+
+
+def test_whole_numbers_may_turn_into_fractions_and_shards_must_agree(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", 100)
+    rows = ["1,0,1"] * 50 + ["1,0,0.5"]
+    (tmp_path / "a.csv").write_text("\n".join(["query,grade,x", *rows]) + "\n")
+    knobs = {"id": None, "categories": None, "hashed": None}
+    split = {"train": "a.csv", "vali": "b", "test": "c"}
+    data = files(tmp_path, **knobs, split=split)
+    assert data.split("train").features[-1] == 0.5
+    for name, x in (("b", "text"), ("c", None)):
+        (tmp_path / name).mkdir()
+        pa.parquet.write_table(
+            pa.table({"query": [1], "grade": [0], "x": [1]}), tmp_path / name / "1.parquet"
+        )
+        other = {"query": [1], "grade": [0]} | ({"x": [x]} if x else {})
+        pa.parquet.write_table(pa.table(other), tmp_path / name / "2.parquet")
+        said = refused(lambda name=name: data.split({"b": "vali", "c": "test"}[name]))
+        assert "2.parquet" in said
+        assert "'x'" in said
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    split = {"train": "a.parquet", "vali": "a.parquet", "test": "a.parquet"}
+    data = files(tmp_path, split=split)
+    assert "no such file" in refused(data.check)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
+    assert "a.parquet" in refused(lambda: data.split("train"))
+    (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(b"query\tgrade\n1\t0\n" * 9999)[:-20])
+    cut_off = files(tmp_path, split=split | {"train": "b.tsv.gz"}, id=None, categories=None)
+    assert "b.tsv.gz" in refused(lambda: cut_off.split("train"))
+    assert "not a table" in refused(lambda: files(tmp_path, path=__file__).check())
+    for knobs, word in (
+        ({}, "dataset.split="),
+        ({"path": "a", "split": {"train": "b"}}, "dataset.path"),
+        ({"path": "a", "fractions": [0.5, 0.5]}, "train, vali, test"),
+        ({"split": split | {"vali": "v"}, "fractions": [0.5, 0.5]}, "dataset.fractions"),
+        ({"path": "a", "label": None}, "dataset.label"),
+        ({"split": {"train": "a", "dev": "b"}}, "dataset.split"),
+        ({"path": "a", "seed": 0.5}, "dataset.seed"),
+    ):
+        assert word in refused(lambda knobs=knobs: files(tmp_path, **knobs), ConfigError)
+
+
+def test_prepare_data_counts_tables(tmp_path: Path) -> None:
+    pa.parquet.write_table(table(), tmp_path / "a.parquet")
+    given = ["dataset=table", "dataset.query=query", "dataset.label=grade", "dataset.id=[sku]"]
+    given += ["dataset.path=a.parquet", "dataset.categories=[brand]", "dataset.hashed={size: 7}"]
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
+    report = prepared(compose(*given, *places, config="prepare_data"))
+    report.check()
+    assert "brand (3), size (hashed to 7)" in report.table
+    assert "train" in report.table

@@ -1,0 +1,167 @@
+"""Lists of a table in memory: what each type becomes, queries, weights, categories, refusals."""
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from folders import refused
+
+from ltr.data.lists import Columns
+from ltr.data.tabular.roles import Roles
+from ltr.data.tabular.rows import TableLists, lists_of
+from ltr.errors import ConfigError, DataError
+
+DAY = dt.date(2026, 1, 2)
+CELLS: dict[str, Any] = {
+    "q": ["b", "a", "b", "c"],
+    "y": [1, 0, 2, 0],
+    "w": [2.0, 0.5, 2.0, 1.0],
+    "x": [0.5, None, 1e39, -3.0],
+    "c": ["red", "blue", None, "red"],
+    "id": ["p1", "p2", "p3", "p4"],
+}
+ROLES = {"query": "q", "label": "y", "weight": "w", "categories": ("c",), "id": ("id",)}
+
+
+def made(cells: dict[str, Any] | None = None, read: dict[str, Any] | None = None, **roles: Any):
+    return lists_of(pa.table(CELLS | (cells or {})), Roles(**(ROLES | roles)), **(read or {}))
+
+
+def features_of(values: Any) -> list[float]:
+    count = len(values)
+    cells = {"q": range(count), "x": values}
+    read = lists_of(pa.table(cells), Roles("q", features=("x",)), labelled=False)
+    return read.lists.features[:, 0].tolist()
+
+
+def test_rows_of_a_query_come_together_and_say_where_they_were() -> None:
+    read: TableLists = made()
+    assert read.lists.qids.tolist() == ["b", "a", "c"]
+    assert read.order.tolist() == [0, 2, 1, 3]
+    assert read.lists.labels.tolist() == [1, 2, 0, 0]
+    assert read.lists.weights.tolist() == [2, 0.5, 1]
+    assert read.ids.to_pydict() == {"id": ["p1", "p2", "p3", "p4"]}, "in the table's order"
+    nan = float("nan")
+    np.testing.assert_equal(read.lists.features.tolist(), [[0.5, 1], [nan, nan], [nan, 2], [-3, 1]])
+    assert read.lists.missing == 3
+    assert made({"x": [0.5, None, 1e39, -4.0]}).lists.digest != read.lists.digest
+    assert made().lists.digest == read.lists.digest
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([True, False, None]), [1, 0, np.nan]),
+        (pa.array([Decimal("1.25"), None]), [1.25, np.nan]),
+        (pa.array([2**63 - 1, 1]), [2.0**63, 1]),
+        (pa.array([1.5, np.nan], pa.float16()), [1.5, np.nan]),
+        (pa.array([7, None, 7]).dictionary_encode(), [7, np.nan, 7]),
+        (pa.array([0.1, -1e39]), [np.float32(0.1), np.nan]),
+        (pa.nulls(2), [np.nan, np.nan]),
+    ],
+    ids=["flags", "decimals", "whole", "halves", "dictionary", "beyond float32", "nothing"],
+)
+def test_numbers(values: Any, expected: list[float]) -> None:
+    np.testing.assert_equal(features_of(values), [float(value) for value in expected])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2**60 + 1, 2**60], [str(2**60 + 1), str(2**60)]),
+        ([DAY, DAY], ["2026-01-02"]),
+        ([1.0, 1.5], ["1", "1.5"]),
+        (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+        ([b"\xff", b"a"], ["\\xff", "a"]),
+    ],
+    ids=["whole", "dates", "floats", "dictionary", "bytes"],
+)
+def test_query_ids_of_any_type(values: Any, expected: list[str]) -> None:
+    read = lists_of(pa.table({"q": values, "x": [1, 2]}), Roles("q"), labelled=False)
+    assert read.lists.qids.tolist() == expected
+
+
+def test_categories_are_those_of_train_the_most_frequent_first() -> None:
+    texts = ["d", "a", "b", "b", "c", "c", "", None]
+    cells = {"q": range(8), "c": texts, "h": texts}
+    roles = Roles("q", categories=("c",), hashed={"h": 5}, category_values=3)
+    read = lists_of(pa.table(cells), roles, labelled=False)
+    columns = read.lists.columns
+    assert columns == Columns(("c", "h"), {"c": ("b", "c", "a"), "h": 5})
+    nan = np.nan
+    np.testing.assert_equal(read.lists.features[:, 0].tolist(), [0, 3, 1, 1, 2, 2, nan, nan])
+    hashed = read.lists.features[:6, 1]
+    assert ((hashed >= 1) & (hashed <= 5)).all()
+    assert hashed[2] == hashed[3]
+
+    later = pa.table({"h": ["b"], "c": ["new"], "q": [1], "another": ["text"]})
+    codes = lists_of(later, roles, columns=columns, labelled=False).lists.features
+    assert codes.tolist() == [[0, hashed[2]]], "by name; an unseen value is 0"
+
+
+def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
+    def codes(values: Any) -> list[float]:
+        cells = pa.table({"q": range(len(values)), "c": values})
+        known = Columns(("c",), {"c": ("1", "2", "true")})
+        return (
+            lists_of(cells, Roles("q"), columns=known, labelled=False).lists.features[:, 0].tolist()
+        )
+
+    assert (
+        codes([1, 2]) == codes([1.0, 2.0]) == codes(["1", "2"]) == codes(["1.0", "2.0"]) == [1, 2]
+    )
+    assert codes([True]) == codes(["True"]) == codes(["true"]) == [3]
+
+
+@pytest.mark.parametrize(
+    ("cells", "roles", "words"),
+    [
+        ({"q": ["a", None, "b", "c"]}, {}, ["row 2", "no query id", "'q'"]),
+        ({"q": ["a", "b", "", "c"]}, {}, ["row 3", "no query id"]),
+        ({"q": ["a" * 1001] * 4}, {}, ["row 1", "1,001 characters"]),
+        ({"y": [0, 1, None, 0]}, {}, ["row 3", "no label"]),
+        ({"y": [0, 1, 1.5, 0]}, {}, ["row 3", "label 1.5", "dataset.labels=real"]),
+        ({"y": ["0", "1", "2", "3"]}, {}, ["label 'y'", "string"]),
+        ({"x": [0, 1, float("-inf"), 0]}, {}, ["row 3", "infinite", "'x'"]),
+        ({"w": [1.0, 2.0, 3.0, 4.0]}, {}, ["row 3", "weight 3", "query 'b'"]),
+        ({"w": [1.0, 0.0, 1.0, 4.0]}, {}, ["row 2", "weight 0", "> 0"]),
+        ({"t": ["a"] * 4, "u": [DAY] * 4}, {}, ["t (string)", "u (date32[day])", "dataset.id"]),
+        ({"x": [DAY] * 4}, {"features": ("x",)}, ["'x'", "date32", "number"]),
+        ({"x": ["a"] * 4}, {"features": ("x",)}, ["'x'", "dataset.categories=[x]"]),
+        ({"x": [[1.0]] * 4}, {"features": ("x",)}, ["'x'", "list", "dataset.id"]),
+        ({}, {"label": "Y"}, ["'Y'", "dataset.label", "did you mean 'y'?"]),
+        ({}, {"hashed": {"colour": 9}}, ["'colour'", "dataset.hashed"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_one_line(cells, roles, words) -> None:
+    said = refused(lambda: made(cells, **roles), DataError)
+    assert all(word in said for word in words), said
+
+
+def test_a_feature_that_is_not_there_is_named() -> None:
+    known = Columns(("x", "price"), {})
+    assert "'price'" in refused(lambda: made(read={"columns": known}))
+    assert "no rows" in refused(lambda: lists_of(pa.table(CELLS).slice(0, 0), Roles(**ROLES)))
+    assert "two columns" in refused(
+        lambda: lists_of(pa.table([[1], [2]], names=["q", "q"]), Roles("q"), labelled=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("roles", "word"),
+    [
+        ({"label": "q"}, "one role"),
+        ({"features": ("x", "y")}, "one role"),
+        ({"hashed": {"c": 5}}, "keep it in one"),
+        ({"hashed": {"h": 0}}, "whole number"),
+        ({"category_values": True}, "whole number"),
+        ({"features": ("x", "x")}, "twice"),
+        ({"features": (), "categories": ()}, "no feature"),
+    ],
+)
+def test_roles_that_do_not_go_together(roles, word) -> None:
+    assert word in refused(lambda: Roles(**(ROLES | roles)), ConfigError)
+    assert "dataset.query" in refused(lambda: Roles.of({}), ConfigError)
