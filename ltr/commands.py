@@ -96,12 +96,17 @@ def importances(cfg: DictConfig) -> None:
 
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
-    """Print all losses, or one in full."""
+    """Print all losses, one in full, or what each does with labels."""
     from ltr.console.values import flag
     from ltr.experiment.loss_commands import all_losses, details
 
     markdown = flag(cfg, "markdown")
-    print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
+    if flag(cfg, "labels"):
+        from ltr.experiment.label_table import label_table
+
+        print(label_table(markdown=markdown))
+    else:
+        print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
 
 
 @command("check_loss")
