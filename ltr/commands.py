@@ -97,13 +97,18 @@ def importances(cfg: DictConfig) -> None:
 
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
-    """Print all losses, or one in full."""
+    """Print all losses, one in full, or what each does with labels."""
     from ltr.checks.losses import all_losses, details
     from ltr.console.values import flag
 
     sys.path.insert(0, str(Path.cwd()))  # of a loss of one's own
     markdown = flag(cfg, "markdown")
-    print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
+    if flag(cfg, "labels"):
+        from ltr.checks.labels import label_table
+
+        print(label_table(markdown=markdown))
+    else:
+        print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
 
 
 @command("check_loss")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import compose
 from folders import refused
 
@@ -16,7 +17,8 @@ from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
 from ltr.experiment.labels import check_metrics, settle
 from ltr.experiment.run import run
-from ltr.metrics import Convention, parse_metric
+from ltr.losses import bce_loss, neural_err_loss
+from ltr.metrics import Convention, err, mrr, parse_metric
 
 
 def text(labels: list[list[float]]) -> str:
@@ -196,12 +198,77 @@ def test_a_gain_too_large_is_blamed_before_training(tmp_path: Path) -> None:
     said = no(*real, "loss=neuralndcg")
     assert "the gain of label 1000 (query id q0, " in said
     assert "train.txt:3" in said
-    assert "loss=listnet convention.gain=linear" in said
+    assert "loss=ranknet convention.gain=linear" in said
     assert "2^1000" in no(*real, "loss=neuralerr")
     settled(*real, "loss=listnet")
     huge = [*folder(tmp_path, vali=[[0, 2000]]), "dataset.labels=real", "loss=listnet"]
     assert "set convention.gain=linear" in no(*huge)
     settled(*huge, "convention.gain=linear")
+
+
+HUNDRED = [[0, 100, 50], [1, 99]]
+CLICKS = [[0, 5000, 3], [1, 0]]
+
+
+@pytest.mark.slow
+def test_labels_that_others_hide_are_told(tmp_path: Path, caplog) -> None:
+    given = folder(tmp_path, train=HUNDRED, vali=HUNDRED)
+    settled(*given, "loss=neuralndcg", "metrics=[ndcg@5,err,map]")
+    loss, metrics = (one for one in caplog.messages if "beside label 100" in one)
+    if loss.startswith("ndcg"):
+        loss, metrics = metrics, loss
+    assert f"label 100 (query id q0, {tmp_path}/mine/train.txt:3)" in loss
+    assert "loss=ranknet" in loss
+    assert metrics.startswith("ndcg@5 err of vali: ")
+    assert "convention.gain=linear" in metrics
+    caplog.clear()
+    settled(*given, "loss=listmle", "convention.gain=linear")
+    settled(*folder(tmp_path, train=TEN, vali=TEN), "loss=listnet")
+    assert not [one for one in caplog.messages if "beside" in one]
+
+
+@pytest.mark.slow
+def test_clicks_count_by_their_order_or_their_size(tmp_path: Path) -> None:
+    given = [*folder(tmp_path, train=CLICKS, vali=CLICKS), "convention.gain=linear"]
+    for loss in ("ranknet", "rmse", "mse", "bce"):
+        settled(*given, f"loss={loss}")
+    assert "label 5000 (query id q0, " in no(*given, "loss=neuralndcg")
+    said = no(*given, "loss=ordinal")
+    assert "levels=5001" in said
+    assert "loss=rmse" in said
+    assert "leave err out of metrics" in no(*given, "loss=ranknet", "metrics=[err]")
+
+
+@pytest.mark.slow
+def test_a_number_of_grades_beyond_all_sense_costs_no_memory(tmp_path: Path) -> None:
+    huge = [[0, 1e12]]
+    given = [*folder(tmp_path, train=huge, vali=huge, test=huge), "dataset.labels=real"]
+    given += ["convention.gain=linear"]
+    assert "leave err out" in no(*given, "loss=ranknet", "metrics=[err]")
+    assert "levels=1e+12" in no(*given, "loss=ordinal")
+    assert "is not finite" in no(*given, "loss=neuralerr")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["bce", "neuralmap", "neuralmrr", "neuralprecision"])
+def test_a_loss_that_finds_nothing_relevant_stops(loss: str, tmp_path: Path) -> None:
+    real = [[0.2, 0.7], [0.1, 0.3]]
+    given = [*folder(tmp_path, train=real, vali=real, test=real), "dataset.labels=real"]
+    given += [f"loss={loss}", "metrics=[map]", "convention.relevant=0.7"]
+    assert "set loss.relevant=0.7 or lower" in no(*given)
+    settled(*given, "loss.relevant=0.7")  # 0.699999988 in float32
+    assert "set loss.relevant=0.7 or lower" in no(*given, "loss.relevant=0.70001")
+
+
+@pytest.mark.slow
+def test_a_label_without_a_gain_of_the_table_stops_with_its_line(tmp_path: Path) -> None:
+    given = folder(tmp_path, test=[[0, 1, 2], [1, 0.5]])
+    real = [*given, "dataset.labels=real", "loss=ranknet"]
+    said = no(*real, "convention.gain=[0,1,3]")
+    assert said.startswith(f"test has label 0.5 (query id q1, {tmp_path}/mine/test.txt:6), ")
+    assert "convention.gain=linear" in said
+    assert "label 2 " in no(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1]")
+    settled(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1,3]")
 
 
 def test_an_item_of_lists_without_a_file_is_named() -> None:
@@ -211,3 +278,24 @@ def test_an_item_of_lists_without_a_file_is_named() -> None:
     said = refused(lambda: check_metrics("test", lists, metrics, Convention()), ConfigError)
     assert said.startswith("test has label 6 (query id b), but convention.levels=5")
     check_metrics("test", lists, metrics, Convention(levels=7))
+
+
+@pytest.mark.parametrize("written", [0.7, 0.1, 0.61, 3.0])
+def test_a_threshold_means_the_label_that_a_file_writes(written: float) -> None:
+    scores, mask = torch.tensor([[2.0, 1.0]]), torch.tensor([[True, True]])
+    kept = torch.tensor([[written, 0.0]])  # float32, as the reader keeps it
+    for labels in (kept, kept.double(), torch.tensor([[written, 0.0]], dtype=torch.float64)):
+        assert mrr(scores, labels, mask, relevant=written, empty=0).item() == 1
+        assert mrr(scores, labels, mask, relevant=written * 1.000001, empty=0).item() == 0
+        found = bce_loss(scores, labels, mask, relevant=written)
+        assert found.item() == pytest.approx(bce_loss(scores, labels > 0, mask).item())
+
+
+def test_a_hundred_grades_are_finite() -> None:
+    scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[100.0, 0.0]])
+    mask = torch.tensor([[True, True]])
+    for dtype in (torch.float32, torch.float64):
+        assert err(scores, labels.to(dtype), mask, levels=101).item() == pytest.approx(1 / 2)
+    assert neural_err_loss(scores, labels, mask, levels=101, temperature=0.01).item() == (
+        pytest.approx(-1 / 2, abs=1e-4)
+    )

@@ -18,7 +18,7 @@ from ltr.data.letor import parse_letor, read_letor
 from ltr.data.letor_rows import Rules
 from ltr.errors import ConfigError, DataError
 
-GRADE = "a grade, a whole number from 0 to 31 (or set dataset.labels=real)"
+GRADE = "a grade, a whole number from 0 to 16777216 (or set dataset.labels=real)"
 PAIR = "index:value (write 1:0 for an item whose features are all 0)"
 VALUE = "a finite number (or nan, which is missing)"
 ROWS = "rows of label qid:ID index:value ..."
@@ -29,7 +29,7 @@ MALFORMED = {
     "a word for a label": (b"good qid:1 1:0", f"label 'good'; expected {GRADE}"),
     "a negative grade": (b"-1 qid:1 1:0", f"label '-1'; expected {GRADE}"),
     "a fractional grade": (b"1.5 qid:1 1:0", f"label '1.5'; expected {GRADE}"),
-    "a large grade": (b"32 qid:1 1:0", f"label '32'; expected {GRADE}"),
+    "a large grade": (b"16777217 qid:1 1:0", f"label '16777217'; expected {GRADE}"),
     "a grade beyond float64": (b"1e999 qid:1 1:0", f"label '1e999'; expected {GRADE}"),
     "a label nan": (b"nan qid:1 1:0", f"label 'nan'; expected {GRADE}"),
     "no label": (b"qid:1 1:0", f"label 'qid:1'; expected {GRADE}"),
@@ -160,6 +160,11 @@ def test_labels_beyond_the_settings(tmp_path) -> None:
         assert message(path, labels="real") == (
             f"{path}:1: label '{label}'; expected a finite number >= 0"
         )
+
+
+def test_clicks_are_grades(tmp_path) -> None:
+    lists = read_letor(write(tmp_path, "0 qid:1 1:1\n5000 qid:1 1:1\n16777216 qid:1 1:1"))
+    assert lists.labels.tolist() == [0, 5000, 2**24]
 
 
 def test_query_id_that_comes_back(tmp_path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ltr.checks.functions import imported
+from ltr.checks.labels import label_table
 from ltr.checks.losses import all_losses, details, loss_config, loss_names
 from ltr.console.configs import CONFIGS
 
@@ -89,6 +90,19 @@ def test_the_table_needs_no_torch(tmp_path: Path) -> None:
     code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_page_of_labels_is_what_losses_metrics_and_trees_do() -> None:
+    for library in ("lightgbm", "xgboost", "catboost"):
+        pytest.importorskip(library)
+    table = label_table(markdown=True)
+    assert (CONFIGS.parent / "docs" / "labels.md").read_text().endswith(f"\n{table}\n")
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")]
+    assert [row[0].strip() for row in rows[1 : 1 + len(loss_names())]] == [
+        f"loss={name}" for name in loss_names()
+    ]
+    assert all(cell.strip() not in ("", "not finite") for row in rows[1:] for cell in row)
 
 
 def test_the_page_of_losses_is_that_table() -> None:

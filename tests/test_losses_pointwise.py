@@ -53,6 +53,22 @@ def test_ordinal_by_hand(levels: int) -> None:
     assert found.item() == pytest.approx(expected, abs=1e-13)
 
 
+def test_ordinal_counts_a_label_between_two_grades_as_both() -> None:
+    scores, labels, mask = one_list()
+
+    def found(*more: float) -> torch.Tensor:
+        return ordinal_loss(scores, labels + torch.tensor(more), mask, levels=5, sigma=1.5)
+
+    nothing, up, third = ([x, 0.0, x, 0.0] for x in (0.0, 1.0, 0.25))
+    expected = 0.75 * found(*nothing) + 0.25 * found(*up)
+    torch.testing.assert_close(found(*third), expected, rtol=1e-14, atol=0)
+    share = torch.tensor([[0.61]])  # a label below the first grade is not 0
+    _, gradient = value_and_gradient(
+        lambda *data: ordinal_loss(*data, levels=2), torch.tensor([[0.5]]), share, share > 0
+    )
+    assert gradient.item() == pytest.approx(0.5 - 0.61, abs=1e-6)  # sigmoid(s - 1/2) - y
+
+
 @pytest.mark.parametrize("grade", range(5))
 def test_ordinal_is_least_near_the_label(grade: int) -> None:
     scores = torch.arange(-2, 7, 0.1, dtype=torch.float64)[:, None]
@@ -70,5 +86,7 @@ def test_bad_knobs_end_with_the_remedy() -> None:
         bce_loss(*data, relevant=0)
     with pytest.raises(ConfigError, match=r"^levels=1 leaves no threshold: write the number of"):
         ordinal_loss(*data, levels=1)
+    with pytest.raises(ConfigError, match=r"^levels=1001 .*loss=rmse"):
+        ordinal_loss(*data, levels=1001)
     with pytest.raises(ConfigError, match=r"^sigma=0.0 is out of range: write a finite number"):
         ordinal_loss(*data, sigma=0.0)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # imports torch
 
 _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")
 
+_LABELS = "Labels: "  # so begins the comment that says what counts of them
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -41,6 +43,7 @@ class LossConfig:
     target: str  # the function, ``ltr.losses.neural_ndcg_loss``
     title: str  # the first comment, which names the paper
     knobs: tuple[Knob, ...]  # in the order of the file
+    labels: str = ""  # what counts of a label y, as its comment says
 
     def values(self) -> dict[str, Any]:
         """The knobs' values; the number of grades is that of the public web data sets."""
@@ -79,6 +82,7 @@ def loss_config(name: str) -> LossConfig:
         target=str(node["_target_"]),
         title=comments[0] if comments else "",
         knobs=tuple(knobs),
+        labels=next((c[len(_LABELS) : -1] for c in comments if c.startswith(_LABELS)), ""),
     )
 
 
@@ -142,6 +146,7 @@ def details(name: str) -> str:
         f"{name}: {config.title}",
         f"{config.target}{plain}",
         inspect.getdoc(function) or "It has no docstring.",
+        f"Labels\n{config.labels or 'not said'} (labels=true: a table of all losses)",
         f"Knobs and their defaults\n{knobs}",
         f"For example\n  {example}",
     ]

@@ -16,7 +16,7 @@ from ltr.data.lists import Doubles, Floats, Ints
 from ltr.errors import ConfigError, DataError
 
 LARGEST_INDEX = 1_000_000  # the arrays are dense: a larger index is a slip, not a feature
-LARGEST_GRADE = 31  # the gain 2**grade - 1 of a larger one no longer fits 32 bits
+LARGEST_GRADE = 2**24  # float32 has no whole number beyond that for certain
 
 _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _LABEL = re.compile(_NUMBER)
@@ -32,7 +32,7 @@ class Rules:
     Attributes:
         width: number of features, the largest index allowed; None: the largest in the file.
         labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
-        max_grade: the largest label allowed; None: 31 for grades, float32's largest for real.
+        max_grade: the largest label allowed; None: 2^24 for grades, float32's largest for real.
         labelled: False: every label counts as 0; a row may begin with ``qid:``.
 
     Raises:

@@ -4,24 +4,27 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from ltr.data.lists import Dataset, Lists
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment
+from ltr.experiment.named_items import Source, as_written, best_list, largest_item, named_item
 from ltr.experiment.parts import bind, make_convention
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
+from ltr.metrics.relevance import threshold
 from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
 _LARGE = 32.0  # from here on a gain of 2^label can be too large for float32, squared
+_SPREAD = 16.0  # labels up to here count beside each other under 2^label and softmax
+_NOTHING = 1e-6  # what counts less than this share of the largest label counts nothing
 
 
 def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
@@ -77,7 +80,8 @@ def settle(
             levels_key=key("convention.levels", experiment.convention.levels),
         )  # fmt: skip
     if loss is not None:
-        _check_loss(loss, lists["train"], experiment)
+        check_loss(loss, lists["train"], experiment.dataset, experiment.settings.list_size)
+        _tell_of_loss(loss, lists["train"], experiment.dataset)
     return settled, experiment
 
 
@@ -90,7 +94,7 @@ def check_metrics(
     lists: Lists,
     metrics: Sequence[Metric],
     convention: Convention,
-    source: Dataset | Path | None = None,
+    source: Source = None,
     *,
     measured: bool = True,
     levels_key: str = "convention.levels",
@@ -110,11 +114,37 @@ def check_metrics(
         ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
             metric, or a gain is too large to count with.
     """
+    refuse_metrics(
+        split, lists, metrics, convention, source, measured=measured, levels_key=levels_key
+    )
+    largest = float(lists.labels.max())
+    tried = metrics if measured else ()
+    if drowned := [str(metric) for metric in tried if metric_drowns(metric, convention, largest)]:
+        log.warning(
+            "%s of %s: beside %s one of %g counts no more than one of 0, as 2^label counts; set "
+            "convention.gain=linear (err does not take it), or choose other metrics",
+            " ".join(drowned), split, largest_item(split, lists, source), largest / 2,
+        )  # fmt: skip
+
+
+def refuse_metrics(
+    split: str,
+    lists: Lists,
+    metrics: Sequence[Metric],
+    convention: Convention,
+    source: Source = None,
+    *,
+    measured: bool = True,
+    levels_key: str = "convention.levels",
+) -> None:
+    """As ``check_metrics``, without its warning."""
     if any("levels" in metric.parts for metric in metrics):
         _check_levels({split: lists}, levels_key, convention.levels, source)
+    if any("gain" in metric.parts for metric in metrics) and not isinstance(convention.gain, str):
+        _check_gains({split: lists}, convention.gain, source)
     if not measured:
         return
-    largest, labels = _best_list(lists)
+    largest, labels = best_list(lists)
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
         try:  # the best order of the best list: where that is empty, every list is
@@ -137,8 +167,8 @@ def check_metrics(
             if "relevant" in metric.parts and largest > 0:
                 threshold = f" and convention.relevant={convention.relevant:.9g}"
                 remedy = (
-                    f"set convention.relevant={largest:g} or lower, or leave {metric} out of "
-                    "metrics"
+                    f"set convention.relevant={as_written(largest)} or lower, or leave {metric} "
+                    "out of metrics"
                 )
             raise ConfigError(
                 f"{metric} of {split}: no list has a relevant item, the largest label is "
@@ -146,9 +176,7 @@ def check_metrics(
             )
 
 
-def _check_levels(
-    splits: Mapping[str, Lists], key: str, levels: float, source: Dataset | Path | None
-) -> None:
+def _check_levels(splits: Mapping[str, Lists], key: str, levels: float, source: Source) -> None:
     """Raise ``ConfigError`` where a label is above ``levels`` - 1; ``key`` sets it."""
     largest = max(float(lists.labels.max()) for lists in splits.values())
     for split, lists in splits.items():
@@ -156,77 +184,123 @@ def _check_levels(
         label = float(lists.labels[place])
         if label > levels - 1:
             raise ConfigError(
-                f"{split} has {_named(place, split, lists, source)}, but {key}={levels:g} means "
-                f"labels up to {levels - 1:g}: set {key}={levels_for(largest)}, or look at that "
-                "line"
+                f"{split} has {named_item(place, split, lists, source)}, but {key}={levels:g} "
+                f"means labels up to {levels - 1:g}: set {key}={levels_for(largest)}, or look "
+                "at that line"
             )
 
 
-def _check_loss(loss: Callable[..., torch.Tensor], train: Lists, experiment: Experiment) -> None:
-    """See that the largest label, where it is large, leaves ``loss`` finite."""
-    largest, labels = _best_list(train)
-    if largest < _LARGE:
-        return
-    labels = labels.float()[:, : experiment.settings.list_size]
-    if not _finite(loss, labels):
+def _check_gains(splits: Mapping[str, Lists], table: Sequence[float | int], source: Source) -> None:
+    """Raise ``ConfigError`` where a label is no grade of the ``table`` of gains."""
+    for split, lists in splits.items():
+        labels = lists.labels
+        wrong = (labels >= len(table)) | (labels != np.floor(labels))
+        if wrong.any():
+            raise ConfigError(
+                f"{split} has {named_item(int(wrong.argmax()), split, lists, source)}, but "
+                f"convention.gain has the gains of the grades 0 to {len(table) - 1}: write one for "
+                "each label of the data, or set convention.gain=linear"
+            )
+
+
+def check_loss(
+    loss: Callable[..., torch.Tensor],
+    train: Lists,
+    source: Source = None,
+    list_size: int | None = None,
+) -> None:
+    """See that ``loss`` can learn from the labels of ``train``, by the list with the largest.
+
+    Args:
+        loss: with its knobs bound.
+        train: at least one list.
+        source: as for ``check_metrics``.
+        list_size: the longest list of a batch; None: whole lists.
+
+    Raises:
+        ConfigError: no item is relevant for it, or it is not finite.
+    """
+    largest, labels = best_list(train)
+    relevant = _knob(loss, "relevant")
+    if relevant is not None and largest < threshold(relevant):
+        least = f"set loss.relevant={as_written(largest)} or lower"
+        remedy = least if largest > 0 else "give labels above 0"
         raise ConfigError(
-            "the loss is not finite on train: "
-            f"{_gain_of(largest, 'train', train, experiment.dataset)}: look at that line "
-            "(dataset.max_grade=N refuses labels above N), or choose a loss that does not raise 2 "
-            "to the label, such as loss=listnet convention.gain=linear"
+            f"the loss finds no relevant item in train, the largest label is {largest:g} and "
+            f"loss.relevant={relevant:.9g}: {remedy}, or choose a loss that compares labels, such "
+            "as loss=ranknet"
+        )
+    if largest >= _LARGE and not _finite(loss, labels.float()[:, :list_size]):
+        raise ConfigError(
+            f"the loss is not finite on train: {_gain_of(largest, 'train', train, source)}: look "
+            "at that line (dataset.max_grade=N refuses labels above N), or choose a loss that does "
+            "not raise 2 to the label, such as loss=ranknet convention.gain=linear"
         )
 
 
+def _knob(loss: Callable[..., torch.Tensor], name: str) -> float | None:
+    """The value of a knob of ``loss``; None where it has none of that name."""
+    return loss.keywords.get(name) if isinstance(loss, partial) else None
+
+
+def _tell_of_loss(loss: Loss, train: Lists, source: Source) -> None:
+    """Warn where ``loss`` sees the largest labels alone."""
+    largest = float(train.labels.max())
+    if loss_drowns(loss, largest):
+        log.warning(
+            "the loss: beside %s of train one of %g counts no more than one of 0; a loss of the "
+            "order of labels, such as loss=ranknet, or of their size, such as loss=rmse, sees both",
+            largest_item("train", train, source), largest / 2,
+        )  # fmt: skip
+
+
+def loss_drowns(loss: Callable[..., torch.Tensor], largest: float) -> bool:
+    """Whether beside a label ``largest`` half of it counts no more for ``loss`` than 0.
+
+    So it is with 2^label and with the softmax of labels. A threshold, ``relevant``, is meant so.
+    """
+    if largest < _SPREAD or _knob(loss, "relevant") is not None:
+        return False
+    with torch.random.fork_rng():
+        one, other = (  # without ties, which some losses draw
+            _slope(loss, torch.tensor([[*labels, largest]]))
+            for labels in ((0.0, largest / 2), (largest / 2, 0.0))
+        )
+    return bool((one - other).abs().max() < _NOTHING * other.abs().max())
+
+
+def metric_drowns(metric: Metric, convention: Convention, largest: float) -> bool:
+    """Whether ``metric`` of the whole list does not see which of 0 and half of it comes first."""
+    powers = "levels" in metric.parts or ("gain" in metric.parts and convention.gain == "exp2")
+    if largest < _SPREAD or not powers:
+        return False
+    whole, scores = replace(metric, k=None), torch.tensor([[3.0, 2.0, 1.0]])
+    lower, higher = (
+        float(whole(scores, labels, torch.ones_like(labels, dtype=torch.bool), convention))
+        for middle in ((0.0, largest / 2), (largest / 2, 0.0))
+        for labels in [torch.tensor([[*middle, largest]], dtype=torch.float64)]
+    )
+    return not higher > lower * (1 + _NOTHING)
+
+
 def _finite(loss: Callable[..., torch.Tensor], labels: torch.Tensor) -> bool:
-    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
     try:
-        value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+        return bool(_slope(loss, labels).isfinite().all())
     except ArithmeticError:
         return False
+
+
+def _slope(loss: Callable[..., torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
+    """Gradient of ``loss`` for some scores, ``[1, items]``; NaN where its value is not finite."""
+    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
+    value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+    if not value.isfinite():
+        return torch.full_like(labels, torch.nan)
     if not value.requires_grad:
-        return bool(value.isfinite())
-    (slope,) = torch.autograd.grad(value, scores)
-    return bool(value.isfinite() and slope.isfinite().all())
+        return torch.zeros_like(labels)
+    return torch.autograd.grad(value, scores)[0]
 
 
-def _best_list(lists: Lists) -> tuple[float, torch.Tensor]:
-    """The largest label, and the labels of the list that holds it, descending, ``[1, items]``."""
-    place = int(lists.labels.argmax())
-    number = _list_of(lists, place)
-    labels = lists.labels[lists.offsets[number] : lists.offsets[number + 1]]
-    ordered = np.sort(labels)[::-1].astype(np.float64)
-    return float(lists.labels[place]), torch.from_numpy(ordered)[None]
-
-
-def _list_of(lists: Lists, place: int) -> int:
-    """The number of the list that holds the item ``place``."""
-    return int(np.searchsorted(lists.offsets, place, side="right")) - 1
-
-
-def _gain_of(largest: float, split: str, lists: Lists, source: Dataset | Path | None) -> str:
-    named = _named(int(lists.labels.argmax()), split, lists, source)
+def _gain_of(largest: float, split: str, lists: Lists, source: Source) -> str:
+    named = largest_item(split, lists, source)
     return f"2^{largest:g} - 1, the gain of {named}, is too large a number"
-
-
-def _named(place: int, split: str, lists: Lists, source: Dataset | Path | None) -> str:
-    """The label of an item, its query id and, where it is from a file, the line."""
-    label, qid = float(lists.labels[place]), str(lists.qids[_list_of(lists, place)])
-    of_split = getattr(source, "path", None)  # of a data set in files
-    path = source if isinstance(source, Path) else Path(of_split(split)) if of_split else None
-    line = _line(path, label, qid) if path is not None else None
-    where = f", {path}:{line}" if line else ""
-    return f"label {label:g} (query id {qid}{where})"
-
-
-def _line(path: Path, label: float, qid: str) -> int | None:
-    """The first line of a LETOR file with this label and query id."""
-    wanted = f"qid:{qid}".encode()
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                tokens = line.split(None, 2)
-                if len(tokens) > 1 and tokens[1] == wanted and np.float32(tokens[0]) == label:
-                    return number
-    except (OSError, ValueError):  # the error that asks for it stands without
-        return None
-    return None

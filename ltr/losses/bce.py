@@ -4,6 +4,7 @@ from torch.nn.functional import logsigmoid
 
 from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_positive
+from ltr.metrics.relevance import threshold
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -28,6 +29,6 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
     """
     check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    signed = scores.where(labels >= relevant, -scores)
+    signed = scores.where(labels >= threshold(relevant), -scores)
     costs = -logsigmoid(signed).masked_fill(~mask, 0)
     return costs.sum(-1) / mask.sum(-1).clamp(min=1)

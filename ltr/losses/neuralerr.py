@@ -42,7 +42,7 @@ def neural_err_loss(
     """
     check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
-    satisfied = (labels.exp2() - 1) / 2 ** (levels - 1)
+    satisfied = (labels.exp2() - 1) / 2.0 ** (levels - 1)
     chances = softly_sorted(
         scores, satisfied, mask, temperature=temperature, max_iter=max_iter, tol=tol
     )

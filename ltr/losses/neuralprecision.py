@@ -4,6 +4,7 @@ from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
+from ltr.metrics.relevance import threshold
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -40,7 +41,7 @@ def neural_precision_loss(
     """
     check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    is_relevant = mask & (labels >= relevant)
+    is_relevant = mask & (labels >= threshold(relevant))
     chances = softly_sorted(
         scores, is_relevant.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,

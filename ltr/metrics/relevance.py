@@ -1,5 +1,6 @@
 """Metrics of the ranks of relevant items: precision, recall, MAP, MRR and ERR."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +16,21 @@ from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
     """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding."""
     check_positive("relevant", relevant)
-    at_least = labels.double() >= relevant  # in float32, 0.50000001 would be 0.5
+    at_least = labels.double() >= threshold(relevant)  # in float32, 0.50000001 would be 0.5
     return (at_least & mask).to(float_type(scores, labels))
+
+
+@torch.compiler.assume_constant_result
+def threshold(relevant: float | int) -> float:
+    """The number from which on labels count as ``relevant``, a little below it where need be.
+
+    A label that a file writes as 0.7 is kept in float32, as 0.699999988.
+
+    >>> threshold(0.7) == float(np.float32(0.7)), threshold(0.1), threshold(0.50000001)
+    (True, 0.1, 0.50000001)
+    """
+    kept = np.float32(relevant)
+    return min(float(relevant), float(kept)) if float(str(kept)) == relevant else float(relevant)
 
 
 def precision(
@@ -205,7 +219,7 @@ def err(
             f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
             "levels (convention.levels) to the number of grades of the data"
         )
-    satisfied = at_ranks((grades.exp2() - 1) / 2 ** (levels - 1), scores, mask, ties=ties)
+    satisfied = at_ranks((grades.exp2() - 1) / 2.0 ** (levels - 1), scores, mask, ties=ties)
     goes_on = (1 - satisfied).cumprod(-1).roll(1, -1)
     goes_on[:, :1] = 1
     value = cut(satisfied * goes_on / ranks_like(grades), k).sum(-1)

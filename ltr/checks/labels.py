@@ -1,0 +1,132 @@
+"""What each loss, metric and objective of a tree library does with labels of many kinds: tried."""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+from tabulate import tabulate
+
+from ltr.checks.functions import imported
+from ltr.checks.losses import loss_config, loss_names
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.labels import check_loss, loss_drowns, metric_drowns, refuse_metrics
+from ltr.metrics import Convention, Metric
+from ltr.metrics.checks import levels_for
+from ltr.metrics.spec import METRICS
+from ltr.trees import BoostedTrees, CatBoost, LightGBM, XGBoost
+from ltr.trees.model import Order
+
+KINDS = {
+    "0 to 9": np.arange(10),
+    "0 to 31": np.arange(32),
+    "0 to 100": np.arange(101),
+    "clicks, 0 to 5000": np.array([0, 0, 1, 2, 3, 10, 50, 400, 4999, 5000]),
+    "real, 0 to 0.9": np.linspace(0, 0.9, 10),
+}
+YES, TOP, NO = "yes", "top", "no"
+MEANING = f"""`{YES}` counts as said, with nothing to set. `KEY=VALUE` stops before training and
+asks for this. `{TOP}` warns: beside the largest label one of half its size counts no more than 0.
+`{NO}` stops before training with a line that names the label and says what to choose. Objectives
+of the tree libraries do not warn; those that count 2^y are as blind as ndcg."""
+_KEY = re.compile(r"\bset ([a-z_.]+=[a-z0-9_.:]*[a-z0-9])")  # a remedy
+_TREES: dict[tuple[type[BoostedTrees], str], str] = {
+    (LightGBM, "lambdarank"): "the gain 2^y - 1",
+    (LightGBM, "rank_xendcg"): "2^y, less a draw",
+    (XGBoost, "rank:ndcg"): "the gain 2^y - 1",
+    (XGBoost, "rank:pairwise"): "their order",
+    (CatBoost, "YetiRank"): "their differences",
+    (CatBoost, "YetiRankPairwise"): "their differences",
+    (CatBoost, "PairLogit"): "their order",
+    (CatBoost, "QueryRMSE"): "y, less the mean of its list",
+}
+
+
+def label_table(*, markdown: bool = False) -> str:
+    """A row for each loss, metric and objective, a column for each of ``KINDS``, and a legend."""
+    rows = [[name, what, *map(tried, KINDS.values())] for name, what, tried in _subjects()]
+    headers = ["", "what counts of a label y", *KINDS]
+    style = "github" if markdown else "simple"
+    return f"{tabulate(rows, headers, tablefmt=style, disable_numparse=True)}\n\n{MEANING}"
+
+
+def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
+    """The name of each row, what counts of a label, and what becomes of some labels."""
+    for name in loss_names():
+        yield f"loss={name}", loss_config(name).labels, partial(of_loss, name)
+    for name in METRICS:
+        metric = Metric(name)
+        yield name, _counted(metric), partial(of_metric, metric)
+    for (trees, objective), what in _TREES.items():
+        name = f"model={trees.library} model.objective={objective}"
+        yield name, what, partial(of_trees, trees, objective)
+
+
+def of_loss(name: str, labels: np.ndarray) -> str:
+    """What becomes of ``labels`` under ``loss=name``."""
+    config = loss_config(name)
+    values, largest = config.values(), float(labels.max())
+    if "levels" in values:
+        values["levels"] = levels_for(largest)
+    loss = partial(imported(config.target), **values)
+    try:
+        check_loss(loss, _lists(labels))
+    except ConfigError as error:
+        return _remedy(error)
+    return TOP if loss_drowns(loss, largest) else YES
+
+
+def of_metric(metric: Metric, labels: np.ndarray) -> str:
+    """What becomes of ``labels`` under ``metric``."""
+    largest = float(labels.max())
+    convention = Convention(levels=levels_for(largest))
+    try:
+        refuse_metrics("data", _lists(labels), [metric], convention)
+    except ConfigError as error:
+        return _remedy(error)
+    return TOP if metric_drowns(metric, convention, largest) else YES
+
+
+def of_trees(trees: type[BoostedTrees], objective: str, labels: np.ndarray) -> str:
+    """What becomes of ``labels`` under an objective of a tree library."""
+    lists = _lists(labels)
+    order = Order(
+        data={"train": ItemTensors(lists, no_transform(lists))}, derivatives=None, rounds=1,
+        seed=0, threads=1, device="cpu", stop=lambda: False,
+    )  # fmt: skip
+    try:
+        boosting = trees(lists.width, objective=objective, options=None).boost(order)
+    except DataError as error:
+        return _remedy(error)
+    boosting.round()
+    return YES if np.isfinite(boosting.scores("train")).all() else "not finite"
+
+
+def _counted(metric: Metric) -> str:
+    parts = {
+        "gain": "convention.gain: 2^y - 1, y, or a table",
+        "relevant": "relevant from y = convention.relevant on, or not",
+        "levels": "(2^y - 1) / 2^(convention.levels - 1)",
+    }
+    return next((text for key, text in parts.items() if key in metric.parts), "y")
+
+
+def _remedy(error: Exception) -> str:
+    """The key that an error asks for, or ``NO``."""
+    found = _KEY.search(str(error))
+    return found[1] if found else NO
+
+
+def _lists(labels: np.ndarray) -> Lists:
+    """Ten lists of ``labels`` with a feature that goes with them and one that does not."""
+    order = np.argsort(np.sin(np.arange(1, len(labels) + 1) * 12.9898))
+    features = np.stack([np.arange(len(labels)), order], 1).astype(np.float32)
+    return Lists(
+        features=np.tile(features, (10, 1)),
+        labels=np.tile(labels.astype(np.float32), 10),
+        offsets=np.arange(11) * len(labels),
+        qids=np.arange(10).astype(str),
+    )
