@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.configs import CONFIGS, choices, groups_of, hint, own_configs
+from ltr.console.configs import CONFIGS, choices, composed_with, groups_of, hint
 from ltr.console.ending import one_line
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError, LTRError
@@ -29,7 +29,7 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 def _with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
     register_resolvers()
     GlobalHydra.instance().clear()
-    own = own_configs()
+    own = composed_with(config_name)
     also = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own}')}]"]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = hydra.compose(config_name, [*overrides, *also], return_hydra_config=True)
@@ -77,7 +77,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         config, chosen = _with_choices("train", *map(with_quotes, overrides))
         OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, "train")) from error
+        raise ConfigError(explain(error, "train", overrides)) from error
     if "name" not in config.dataset:  # tables and searches name their folders by it
         raise ConfigError(
             f"dataset={chosen['dataset']} has no name: write name: {chosen['dataset']} among the "
@@ -86,8 +86,13 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     return config, chosen
 
 
-def explain(error: BaseException, config_name: str) -> str:
-    """One line that says what is wrong and what to do, for an error of Hydra or of this project."""
+def explain(
+    error: BaseException, config_name: str, overrides: Sequence[str] | None = None
+) -> str:
+    """One line that says what is wrong and what to do, for an error of Hydra or of this project.
+
+    ``overrides`` led to it; None: those of the command line.
+    """
     if isinstance(error, MissingConfigException):
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
         options = sorted(error.options or choices(group))
@@ -104,7 +109,7 @@ def explain(error: BaseException, config_name: str) -> str:
     if cause is not None and (line := one_line(cause)) is not None:
         return line
     if text.startswith("Could not override '"):
-        return _explain_key(text.split("'")[1], config_name)
+        return _explain_key(text.split("'")[1], config_name, overrides or sys.argv[1:])
     return text if cause is None else f"{text} {' '.join(str(cause).split())}"
 
 
@@ -116,13 +121,13 @@ def user_error(error: BaseException) -> LTRError | None:
     return below
 
 
-def _explain_key(key: str, config_name: str) -> str:
+def _explain_key(key: str, config_name: str, overrides: Sequence[str]) -> str:
     """``key`` is not in the config: name the keys that are, composed with the same choices."""
     parent, _, last = key.rpartition(".")
     groups = groups_of(config_name)
     names = [] if parent else groups
     try:
-        chosen = [arg for arg in sys.argv[1:] if arg.split("=")[0] in groups and "," not in arg]
+        chosen = [arg for arg in overrides if arg.split("=")[0] in groups and "," not in arg]
         cfg = composed(config_name, *chosen)
         node = OmegaConf.select(cfg, parent) if parent else cfg
         if node is None and parent in groups:
