@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -18,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra
 from ltr.console.compose import explain
-from ltr.console.configs import CONFIGS, own_configs
+from ltr.console.configs import CONFIGS, composed_with, own_configs
 from ltr.console.ending import ending, one_line
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
@@ -80,6 +81,7 @@ def through_hydra(
     @functools.wraps(function)
     def task(cfg: DictConfig) -> Any:
         nonlocal done
+        sys.argv = [argv[0], *arguments, *_config_dir(own)]
         try:
             done = function(cfg)
             return done
@@ -90,14 +92,14 @@ def through_hydra(
 
     given, argv = os.environ.get("HYDRA_FULL_ERROR"), sys.argv
     own = own_configs()
-    also = [] if own is None else ["--config-dir", str(own)]
     if {"-m", "--multirun"} & {*arguments}:  # of a stopped launcher
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
     GlobalHydra.instance().clear()  # a command may start another
     entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
-    sys.argv = [argv[0], *arguments, *also]
+    seen = own and (composed_with(config_name) or CONFIGS)  # in place of one that was typed
+    sys.argv = [argv[0], *arguments, *_config_dir(seen)]
     try:
         entry(task)()
     except Stop as stop:
@@ -110,6 +112,10 @@ def through_hydra(
         os.environ["HYDRA_FULL_ERROR"] = given or "0"
         sys.argv = argv
     return done
+
+
+def _config_dir(folder: Path | None) -> list[str]:
+    return [] if folder is None else ["--config-dir", str(folder)]
 
 
 class Stop(BaseException):

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.configs import CONFIGS, choices, groups_of, hint, own_configs
+from ltr.console.configs import CONFIGS, choices, composed_with, groups_of, hint
 from ltr.console.ending import one_line
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError, LTRError
@@ -31,7 +31,7 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 def _with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
     register_resolvers()
     GlobalHydra.instance().clear()
-    own = own_configs()
+    own = composed_with(config_name)
     also = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own}')}]"]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = hydra.compose(config_name, [*overrides, *also], return_hydra_config=True)

@@ -83,6 +83,14 @@ def own_configs() -> Path | None:
     return own if own.is_dir() and own != CONFIGS.resolve() else None
 
 
+def composed_with(config_name: str) -> Path | None:
+    """The folder of own configs that the command itself is composed from, if it has groups.
+
+    Another would take its key ``metric`` for the group of the folder ``metric``.
+    """
+    return own_configs() if groups_of(config_name) else None
+
+
 def hint(word: str, known: Iterable[str]) -> str:
     """`` (did you mean X?)`` where a known word is close, else nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)
