@@ -14,7 +14,7 @@ from ltr.data.letor import MemorySink, parse_letor
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import load_kept
+from ltr.experiment.kept import check_columns, load_kept
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict
 from ltr.whole import write_frame, write_whole
@@ -37,6 +37,7 @@ def predict_kept(cfg: DictConfig) -> str:
     lists, rows = read_file(
         Path(cfg.input), flag(cfg, "regroup"), width=kept.transform.width, labelled=False
     )
+    check_columns(lists, kept.columns)
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(
         kept.model, data, items=cfg.evaluation_items, precision=kept.config["precision"]
