@@ -33,7 +33,7 @@ def mixed(
     price, stars = rng.normal(size=(2, n))
     brand, shop = rng.integers(1, 13, n), rng.integers(1, 4, n)
     no_price = rng.random(n) < 0.3
-    worth = np.sin(3.0 * np.arange(13))[brand] + 0.5 * stars - 1.0 * no_price
+    worth = np.sin(3.0 * np.arange(13))[brand] + 0.5 * stars - 1.5 * no_price
     labels = np.digitize(worth + 0.3 * rng.normal(size=n), [0.3, 1.2])
     features = np.stack([price, brand, stars, shop], 1).astype(np.float32)
     features[no_price, 0] = np.nan

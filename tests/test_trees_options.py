@@ -112,8 +112,8 @@ def test_no_loss_is_named_where_there_is_none(monkeypatch) -> None:
     [
         ("catboost", "grow_policy=Lossguide", "only symmetric trees can be cut at the best round"),
         ("catboost", "early_stopping_rounds=5", "set patience instead"),
-        ("catboost", "cat_features=[0]", "a feature is a number here"),
-        ("lightgbm", "categorical_feature=[0]", "features are transformed and missing ones filled"),
+        ("catboost", "cat_features=[0]", "the lists say which features are categories"),
+        ("lightgbm", "categorical_feature=[0]", "the lists say which features are categories"),
         ("lightgbm", "deterministic=false", "it is true, so that a run can be repeated"),
         ("lightgbm", "feature_pre_filter=true", "it is false: leave it out"),
         ("lightgbm", "force_row_wise=false", "it is true, so"),

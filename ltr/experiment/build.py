@@ -93,9 +93,20 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
         )
     if not wrong:
         attempt(_check_objective, parts["model"], parts["loss"], parts["settings"])
+        attempt(_check_missing, parts["model"], parts["fit_transform"])
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
     return Experiment(**parts)
+
+
+def _check_missing(model: Any, fit_transform: Any) -> None:
+    """A network of this project reads no missing value; one of the user may."""
+    home = f"{getattr(model, 'func', model).__module__}."
+    if home.startswith("ltr.models.") and fit_transform.keywords.get("missing") == "keep":
+        raise ConfigError(
+            "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
+            "or indicator, or model=lightgbm, xgboost or catboost"
+        )
 
 
 def _check_objective(

@@ -16,7 +16,7 @@ from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import load_kept, trusted
+from ltr.experiment.kept import check_columns, load_kept, trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_dataset, named_metrics
 from ltr.experiment.predict import check_output, read_file, set_threads
@@ -74,6 +74,7 @@ def evaluate_kept(cfg: DictConfig) -> str:
     if kept.columns is not None and isinstance(dataset, KnowsColumns):
         dataset = dataset.with_columns(kept.columns)
     lists = dataset.split(cfg.split)
+    check_columns(lists, kept.columns)
     for convention in conventions.values():
         check_metrics(cfg.split, lists, metrics, convention, dataset)
     data = ItemTensors(lists, kept.transform, device)

@@ -10,6 +10,7 @@ from tabulate import tabulate
 
 from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
+from ltr.data.lists import Columns
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.kept import load_kept
 from ltr.trees import BoostedTrees
@@ -28,7 +29,8 @@ def importances(cfg: DictConfig) -> str:
     if write is not None and not (cfg.write and (write.is_dir() or not write.exists())):
         raise ConfigError(f"write={cfg.write}: not a folder; give write=FOLDER")
     register_resolvers()  # the run's config needs them
-    model = load_kept(run, torch.device("cpu")).model
+    kept = load_kept(run, torch.device("cpu"))
+    model = kept.model
     if not isinstance(model, BoostedTrees):
         raise CheckpointError(
             f"{run} is a {type(model).__name__}, which has no importances of features: give a run "
@@ -38,13 +40,16 @@ def importances(cfg: DictConfig) -> str:
         raise CheckpointError(
             f"{run} has no tree (it was kept before the first round): resume it, or give another"
         )
-    table = _all_features(model)
+    table = _all_features(model, kept.columns)
     if write is not None:
         make_folder("write", write)
         write_frame(write / "importances.csv", table)
         write_whole(write / model.native, model.content)
     used = int((table.gain > 0).sum())
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
+    if "name" in shown:
+        marks = shown.pop("category").map({True: " (category)", False: ""})
+        shown["name"] += marks
     lines = [
         f"{run}: trees of {model.title} {model.version}, {used} of {model.width} features used",
         tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=","),
@@ -54,10 +59,11 @@ def importances(cfg: DictConfig) -> str:
     return "\n".join(lines)
 
 
-def _all_features(model: BoostedTrees) -> pd.DataFrame:
+def _all_features(model: BoostedTrees, columns: Columns | None) -> pd.DataFrame:
     """``feature`` (from 1), ``gain``, ``share`` of all gain, ``splits``; the largest gain first.
 
-    ``splits`` is empty where the library does not say.
+    ``splits`` is empty where the library does not say. Where the features have names, ``name`` and
+    ``category`` (whether it is one) follow the number.
     """
     gain, splits = model.importances()
     known = not np.isnan(splits).any()
@@ -69,4 +75,7 @@ def _all_features(model: BoostedTrees) -> pd.DataFrame:
             "splits": splits.astype(int) if known else splits,
         }
     )
+    if columns is not None:
+        table.insert(1, "name", columns.names)
+        table.insert(2, "category", columns.codes > 0)
     return table.sort_values("gain", ascending=False, kind="stable")

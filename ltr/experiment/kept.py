@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ import ltr.losses
 import ltr.models
 import ltr.trees
 from ltr.console.keys import Resumed, keys
-from ltr.data.lists import Columns
+from ltr.data.lists import Columns, Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import CheckpointError, ConfigError
+from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.identity import own_metrics
 from ltr.experiment.parts import make_convention, make_model, make_settings, model_for
 from ltr.training.checkpoint import columns_of, fitting, selected_checkpoint, transform_of
@@ -112,6 +113,27 @@ def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, fi
         raise CheckpointError(
             f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "
             "train.py did not write it; use another"
+        )
+
+
+def check_columns(lists: Lists, columns: Columns | None) -> None:
+    """Raise ``DataError`` where ``lists`` have other names or categories than ``columns``.
+
+    Lists without names, and a model that was trained on such, go by the order of the features.
+    """
+    ours, theirs = columns or Columns(()), lists.columns or Columns(())
+    pairs = zip_longest(ours.names, theirs.names, fillvalue="nothing")
+    if ours.names and theirs.names and (wrong := [pair for pair in pairs if pair[0] != pair[1]]):
+        raise DataError(
+            f"the model was trained on the feature {wrong[0][0]}, where the lists have "
+            f"{wrong[0][1]}: give lists with the same features in the same order"
+        )
+    names = dict.fromkeys([*ours.categories, *theirs.categories])
+    changed = [name for name in names if ours.categories.get(name) != theirs.categories.get(name)]
+    if changed:
+        raise DataError(
+            f"the categories of {', '.join(changed[:5])} are not those the model was trained on: "
+            "give lists whose categories are read with those of the run, or train anew"
         )
 
 

@@ -18,12 +18,19 @@ from ltr.data.lists import Dataset, Lists, splits_of
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.build import Experiment, build
-from ltr.experiment.kept import KeptModel, check_size, config_to_keep, load_kept, trusts_trees
+from ltr.experiment.kept import (
+    KeptModel,
+    check_columns,
+    check_size,
+    config_to_keep,
+    load_kept,
+    trusts_trees,
+)
 from ltr.experiment.labels import settle
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import commit, place_of, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
-from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
+from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.training.record import AfterEpoch, Progress, Record
@@ -77,11 +84,14 @@ def fit(
         transform = experiment.fit_transform(lists["train"])
         if boosts(experiment.model):
             transform = transform.keeping_missing()
+        columns = lists["train"].columns
     else:
         _check_same_data(last["data"], lists)
         with fitting(folder / "last.pt"):
-            transform = transform_of(last)
+            transform, columns = transform_of(last), columns_of(last)
         check_size(experiment.model, transform, folder / "last.pt")
+    for part in lists.values():
+        check_columns(part, columns)
     here = place_of(device.type, torch.get_num_threads())
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
 
@@ -94,7 +104,7 @@ def fit(
         "choices": dict(choices),
         "transform": transform.state(),
         "width": transform.width,
-        "columns": None if (columns := lists["train"].columns) is None else columns.state(),
+        "columns": None if columns is None else columns.state(),
         "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
     }

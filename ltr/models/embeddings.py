@@ -52,6 +52,9 @@ class WithEmbeddings(nn.Module):
         numbers: further numbers behind these features (indicators of missing values).
     """
 
+    categories: Tensor
+    numbers: Tensor
+
     def __init__(
         self, make: Callable[[int], nn.Module], codes: Sequence[int], *, numbers: int = 0
     ) -> None:

@@ -23,7 +23,7 @@ CPU_SECONDS = 20  # for the first megabyte; a sound booster of that size takes a
 _WALL_SECONDS = 1800  # however busy the machine is
 # Optional imports of the libraries; CatBoost needs its own.
 _NOT_NEEDED = ("dask", "distributed", "matplotlib", "pandas", "pyarrow", "sklearn", "torch")
-_SPARE = 1 << 30  # bytes of memory beside the library itself
+_SPARE = 2 << 30  # bytes of memory beside the library itself; CatBoost's allocator reserves half
 _TIMES = 40  # and so many times the size of the booster
 _TRIES, _SECONDS_OF_TRIES = 40, 0.3
 
@@ -133,7 +133,7 @@ def _use_catboost(module: Any, content: bytes, items: Any) -> None:
                 items[column] = items[column].clip(-1, 1e6).astype(int)
         booster.predict(items, prediction_type="RawFormulaVal", thread_count=1)
         booster.get_tree_leaf_counts()
-        booster.get_feature_importance(type="PredictionValuesChange")
+        booster.get_feature_importance(type="PredictionValuesChange", thread_count=1)
 
 
 if __name__ == "__main__":

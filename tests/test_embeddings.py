@@ -1,0 +1,160 @@
+"""Categories and missing values in networks: learned, kept, resumed, and known where unseen."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import compose
+from made_columns import COLUMNS, mixed, mixed_data, train_mixed
+
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Columns
+from ltr.data.memory import MemoryLists
+from ltr.data.transforms import fit_transform
+from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.experiment.build import build
+from ltr.experiment.kept import check_columns, load_kept
+from ltr.experiment.parts import make_model, model_for
+from ltr.models.embeddings import WithEmbeddings
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.evaluation import predict
+from ltr.training.interruption import Interrupted
+
+MLP = ["model=mlp", "model.hidden_sizes=[8]", "loss=listnet", "transform.missing=indicator"]
+TRANSFORMER = [
+    "loss=listnet", "suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1",
+    "transform.missing=indicator",
+]  # fmt: skip
+FAST = ["epochs=4", "batch_size=8", "optimizer.lr=0.02", "threads=1"]
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp", "transformer"])
+def test_padding_is_never_read(model: str) -> None:
+    lists = mixed(6)
+    transform = fit_transform(lists, missing="indicator")
+    torch.manual_seed(0)
+    network = model_for(make_model(compose(f"model={model}").model), transform).eval()
+    assert isinstance(network, WithEmbeddings)
+    with torch.no_grad():
+        for parameter in network.embeddings.parameters():
+            parameter += torch.randn_like(parameter)
+    batch = ItemTensors(lists, transform).batch(np.arange(6))
+    assert not batch.mask.all()
+    expected = network(batch.features, batch.mask, batch.ranks)
+    poisoned = batch.features.masked_fill(~batch.mask[..., None], torch.nan)
+    assert torch.equal(network(poisoned, batch.mask, batch.ranks), expected)
+    assert (expected[~batch.mask] == 0).all()
+
+
+def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() -> None:
+    lists = mixed(40)
+    network = WithEmbeddings(torch.nn.Identity, fit_transform(lists).codes.tolist())
+    embed = network.embeddings[0]
+    assert embed.size == 7  # 1.6 * 13^0.56 = 6.7
+    codes = torch.arange(14)  # other, 12 brands, missing
+    optimizer = torch.optim.Adam(embed.parameters(), lr=0.1, weight_decay=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (embed(codes[1:12]) * torch.arange(1, 12.0)[:, None]).sum().backward()
+        optimizer.step()
+    vectors = embed(codes)
+    assert vectors[0].abs().min() > 0, "the vector of unseen values is trained by those seen"
+    assert torch.equal(vectors[12], vectors[0]), "a brand that train lacks is as any other"
+    assert torch.equal(vectors[13], vectors[0])
+    assert not torch.isclose(vectors[1:12], vectors[0]).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [MLP, TRANSFORMER], ids=["mlp", "transformer"])
+def test_categories_and_missing_values_are_learned_kept_and_resumed(
+    model, tmp_path, monkeypatch
+) -> None:
+    out, data = tmp_path / "run", mixed_data()
+    args = (*model, *FAST)
+    got = train_mixed(out, data, *args)
+    assert got["test_ndcg@5"] > 0.85
+    kept = load_kept(str(out), torch.device("cpu"))
+    assert kept.columns == COLUMNS
+    assert (kept.transform.width, kept.transform.outputs) == (4, 5)
+    test = ItemTensors(data.split("test"), kept.transform)
+    scores = predict(kept.model, test).numpy()
+    np.testing.assert_array_equal(
+        scores, pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)
+    )
+
+    calls = iter(range(99))
+
+    def stop(*args, **kwargs):
+        if next(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return predict(*args, **kwargs)
+
+    cut = tmp_path / "cut"
+    with monkeypatch.context() as patch:
+        patch.setattr("ltr.training.trainer.predict", stop)
+        with pytest.raises(Interrupted):
+            train_mixed(cut, data, *args)
+    train_mixed(cut, data, *args, f"resume={cut}")
+    assert (cut / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
+
+    others = {s: mixed(seed=i, columns=renamed()) for i, s in enumerate(("train", "vali", "test"))}
+    with pytest.raises(DataError, match="the categories of brand are not those the model was"):
+        train_mixed(cut, MemoryLists(name="m", lists=others), *args, f"resume={cut}")
+
+
+def renamed() -> Columns:
+    return Columns(COLUMNS.names, {**COLUMNS.categories, "brand": ("x",) * 12})
+
+
+def test_lists_of_other_columns_are_refused() -> None:
+    lists = mixed(3)
+    check_columns(lists, COLUMNS)
+    plain = Columns(COLUMNS.names)
+    check_columns(mixed(3, columns=None), plain)
+    check_columns(mixed(3, columns=plain), None)
+    for columns, message in (
+        (renamed(), "the categories of brand are not those the model was trained on: give"),
+        (None, "the categories of brand, shop are not those"),
+        (plain, "the categories of brand, shop are not those"),
+        (Columns(("cost", *COLUMNS.names[1:])), "on the feature cost, where the lists have price"),
+        (Columns(COLUMNS.names[:3]), "on the feature nothing, where the lists have shop: give"),
+    ):
+        with pytest.raises(DataError, match=message):
+            check_columns(lists, columns)
+
+
+def test_a_network_that_would_read_missing_values_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"missing=keep: this model .* set transform\.missing="):
+        build(compose("transform.missing=keep"))
+    build(compose("model=lightgbm", "transform.missing=keep"))
+
+
+@pytest.mark.slow
+def test_checkpoints_of_before_and_crafted_ones(tmp_path: Path) -> None:
+    data = MemoryLists(
+        name="plain",
+        lists={s: mixed(9, seed=1, columns=None) for s in ("train", "vali", "test")},
+    )
+    train_mixed(tmp_path / "run", data, "model=linear", "epochs=1", "select=last")
+    path = tmp_path / "run" / "last.pt"
+    content = load_checkpoint(path)
+    older = {key: value for key, value in content.items() if key != "columns"}
+    older["transform"] = {
+        key: value
+        for key, value in content["transform"].items()
+        if key not in ("codes", "indicated", "keep_missing")
+    }
+    older["config"] = {**content["config"], "transform": {"_target_": "gone"}}
+    save_checkpoint(path, older)
+    kept = load_kept(str(path), torch.device("cpu"))
+    assert kept.columns is None
+    assert np.isfinite(predict(kept.model, ItemTensors(mixed(5), kept.transform)).numpy()).all()
+    for codes in ([0, 10**12, 0, 4], [0, 10**18, 0, 4], [0, -5, 0, 0]):
+        crafted = {**content, "transform": {**content["transform"], "codes": codes}}
+        save_checkpoint(path, crafted)
+        with pytest.raises(CheckpointError):
+            load_kept(str(path), torch.device("cpu"))
