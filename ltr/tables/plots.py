@@ -89,7 +89,7 @@ def pictures(
         ),
         (
             "Every pair",
-            f"The row less the column, in points (0.01 of {metric}), and the verdict, "
+            f"The row minus the column, in points (0.01 of {metric}), and the verdict, "
             "corrected for all pairs: stricter than the verdicts above, which are corrected "
             "for the pairs with the baseline.",
             lambda: matrix(judged),
