@@ -16,7 +16,7 @@ from ltr.experiment.loss_commands import imported, loss_config, loss_names
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
-from ltr.trees import BoostedTrees, CatBoost, LightGBM, XGBoost
+from ltr.trees import CatBoost, LightGBM, XGBoost
 from ltr.trees.model import Order
 
 KINDS = {
@@ -32,7 +32,8 @@ asks for this. `{TOP}` warns: beside the largest label one of half its size coun
 `{NO}` stops before training with a line that names the label and says what to choose. Objectives
 of the tree libraries do not warn; those that count 2^y are as blind as ndcg."""
 _KEY = re.compile(r"\bset ([a-z_.]+=[a-z0-9_.:]*[a-z0-9])")  # a remedy
-_TREES = {
+_Trees = type[LightGBM] | type[XGBoost] | type[CatBoost]
+_TREES: dict[tuple[_Trees, str], str] = {
     (LightGBM, "lambdarank"): "the gain 2^y - 1",
     (LightGBM, "rank_xendcg"): "2^y, less a draw",
     (XGBoost, "rank:ndcg"): "the gain 2^y - 1",
@@ -89,7 +90,7 @@ def of_metric(metric: Metric, labels: np.ndarray) -> str:
     return TOP if metric_drowns(metric, convention, largest) else YES
 
 
-def of_trees(trees: type[BoostedTrees], objective: str, labels: np.ndarray) -> str:
+def of_trees(trees: _Trees, objective: str, labels: np.ndarray) -> str:
     """What becomes of ``labels`` under an objective of a tree library."""
     lists = _lists(labels)
     order = Order(
