@@ -288,7 +288,7 @@ def test_a_threshold_means_the_label_that_a_file_writes(written: float) -> None:
         assert mrr(scores, labels, mask, relevant=written, empty=0).item() == 1
         assert mrr(scores, labels, mask, relevant=written * 1.000001, empty=0).item() == 0
         found = bce_loss(scores, labels, mask, relevant=written)
-        assert found.item() == pytest.approx(bce_loss(scores, labels > 0, mask).item())
+        assert found.item() == pytest.approx(bce_loss(scores, (labels > 0).float(), mask).item())
 
 
 def test_a_hundred_grades_are_finite() -> None:
