@@ -50,6 +50,15 @@ MAY_IMPORT = {
         "trees",
         "console",
     },
+    "estimator": {
+        "errors",
+        "whole",
+        "metrics",
+        "data",
+        "training",
+        "console",
+        "experiment",
+    },
     "figures": {"errors", "whole", "metrics", "relaxations", "losses", "statistics"},
     "compare": {"errors", "whole", "statistics", "console", "experiment", "figures"},
     "tables": {
@@ -90,6 +99,7 @@ COMPUTE_NO_RUN = {
     "benchmark",
     "compare",
     "console",
+    "estimator",
     "experiment",
     "figures",
     "search",
