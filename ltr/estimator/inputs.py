@@ -69,12 +69,12 @@ def read_rows(estimator: Any, X: Any, qid: Any, columns: Columns | None, *, rese
     """
     frame = _frame(X)
     if frame is None:
-        X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
         if columns is not None and columns.categories:
             raise DataError(
                 f"X is an array, but {', '.join(columns.categories)} of the model are categories: "
                 "give a table (pandas, polars, Arrow) with the columns of fit"
             )
+        X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
         features, found = _single(X.toarray() if issparse(X) else X), None
     else:
         if QID in frame.columns:

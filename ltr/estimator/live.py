@@ -43,9 +43,10 @@ def _display() -> Any:
 
 @contextmanager
 def as_it_was(verbose: int) -> Iterator[None]:
-    """Within, a run may draw and set threads; afterwards both are as before."""
+    """Within, torch may draw and threads be set; afterwards both are as before."""
     threads = torch.get_num_threads()
-    with torch.random.fork_rng(), quiet(not verbose):
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(gpus), quiet(not verbose):
         try:
             yield
         finally:

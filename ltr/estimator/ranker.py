@@ -136,7 +136,8 @@ class Ranker(BaseEstimator):
         """
         overrides = self._overrides(eval_set)
         cfg, choices = config_of(overrides)
-        if position is not None and cfg.model.get("position", "its own") is None:
+        ours = str(cfg.model["_target_"]).startswith("ltr.")  # another's may read it
+        if position is not None and ours and cfg.model.get("position") is None:
             raise ConfigError(
                 "position: the model does not read it: set model='transformer' and "
                 "**{'model.position': 'fixed'} or 'learned', or leave it out"
@@ -192,19 +193,29 @@ class Ranker(BaseEstimator):
         ranks[best] = np.arange(lists.items) - np.repeat(lists.offsets[:-1], lists.lengths) + 1
         return made.in_rows(ranks)
 
-    def score(self, X: Any, y: Any, qid: Any = None, metrics_as: str | None = None) -> float:
-        """The mean of ``select_on`` over the lists.
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any = None,
+        sample_weight: Any = None,
+        metrics_as: str | None = None,
+    ) -> float:
+        """The mean of ``select_on`` over the lists, by their weights where there are any.
 
         Args:
-            X, y, qid: as for ``fit``.
+            X, y, qid, sample_weight: as for ``fit``.
             metrics_as: the convention, such as ``"trec"``; None: that of the fit.
         """
         check_is_fitted(self)
         name = self._trained.select_on
         convention = self._trained.convention(metrics_as)
-        lists = self._lists(X, qid, self._trained.columns, y=y).lists
+        lists = self._lists(X, qid, self._trained.columns, y=y, weights=sample_weight).lists
         values = self._trained.measured(lists, [name], convention, self.verbose)
-        return means(values, convention)[name]
+        if lists.weights is None:
+            return means(values, convention)[name]
+        counted = ~np.isnan(values[name])
+        return float(np.average(values[name][counted], weights=lists.weights[counted]))
 
     def evaluate(
         self,

@@ -13,13 +13,13 @@ import torch
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Floats, Lists
 from ltr.errors import OutputError
+from ltr.estimator.live import as_it_was
 from ltr.estimator.params import config_of
 from ltr.experiment.kept import KeptModel, load_kept, trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_convention
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
 from ltr.metrics import Convention, parse_metric
-from ltr.training.bars import quiet
 from ltr.training.device import pick_device
 from ltr.training.evaluation import PerQuery, metrics_of_scores, predict
 from ltr.whole import make_folder, write_whole
@@ -101,7 +101,9 @@ class Trained:
         """The score of every item, ``[items]``."""
         data = ItemTensors(lists, self.kept.transform, self.device)
         config = self.kept.config
-        with quiet(not verbose):
+        with as_it_was(verbose):
+            if config["threads"] is not None:
+                torch.set_num_threads(config["threads"])
             scores = predict(
                 self.kept.model, data,
                 items=config["evaluation_items"], precision=config["precision"],

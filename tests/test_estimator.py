@@ -1,0 +1,330 @@
+"""``Ranker``: the numbers of the command line, on the arrays and tables of a program."""
+
+import pickle
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import sklearn
+import torch
+from conftest import compose
+from folders import refused
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ltr import Ranker
+from ltr.compare.compare import compare, compare_order
+from ltr.console.compose import typed
+from ltr.errors import ConfigError, DataError, OutputError
+from ltr.experiment.evaluate import evaluate_kept
+from ltr.experiment.identity import identity
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
+from ltr.training.trainer import Trainer
+
+SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}
+
+
+def rows(lists: int = 30, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``X``, ``y`` and ``qid`` of lists whose rows are apart; the first column tells the label."""
+    rng = np.random.default_rng(seed)
+    qid = rng.permutation(np.repeat(np.arange(lists), 5))
+    X = rng.normal(size=(len(qid), 3))
+    return X, (X[:, 0] + 0.3 * rng.normal(size=len(qid)) > 0.5).astype(int), qid
+
+
+def read_letor(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows of a LETOR file, numbers in float64."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    X = np.array([[float(part.split(":")[1]) for part in line[2:]] for line in lines])
+    qid = np.array([line[1].removeprefix("qid:") for line in lines])
+    return X, np.array([float(line[0]) for line in lines]), qid
+
+
+@pytest.fixture
+def fitted() -> Ranker:
+    """A small network."""
+    return Ranker("mlp", "listnet", **SMALL).fit(*rows())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["transformer", "lightgbm"])
+def test_the_numbers_are_those_of_the_command_line(model, letor_folder, tmp_path) -> None:
+    keys = {"epochs": 3, "random_state": 4, "verbose": 0}
+    keys |= {} if model == "lightgbm" else {"batch_size": 5, "list_size": 6, "model.blocks": 1}
+    given = {
+        "seed" if key == "random_state" else key: keys[key] for key in keys if key != "verbose"
+    }
+    cfg = compose(
+        "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
+        f"cache_dir={letor_folder}/cache", f"model={model}",
+        *(f"{key}={value}" for key, value in given.items()),
+    )  # fmt: skip
+    (folder := tmp_path / "run").mkdir()
+    run(cfg, folder, {"model": model})
+    train, *others = (
+        read_letor(letor_folder / "mine" / f"{split}.txt") for split in ("train", "vali", "test")
+    )
+    ranker = Ranker(model, **keys).fit(*train, eval_set=others)
+    X, y, qid = others[1]
+    kept = RunFolder(folder)
+    for split in ("vali", "test"):
+        assert ranker.results_[split] == kept.results[split]
+    assert ranker.predict(X, qid).tolist() == kept.scores.astype(np.float32).tolist()
+    assert ranker.score(X, y, qid) == kept.results["test"]["ndcg@5"]
+    queries = ranker.evaluate(X, y, qid)
+    pd.testing.assert_frame_equal(queries, kept.queries, check_dtype=False)
+    assert (
+        Ranker.load(folder, device="cpu").predict(X, qid).tolist()
+        == ranker.predict(X, qid).tolist()
+    )
+
+
+@pytest.mark.slow
+def test_a_table_gives_the_numbers_of_dataset_table(tmp_path) -> None:
+    X, y, qid = rows(40)
+    X[::7, 1] = np.nan
+    table = pd.DataFrame(X, columns=["text match", "price", "age"])
+    table["city"] = np.random.default_rng(0).choice(["rome", "oslo", None], len(table))
+    table.assign(query=qid, grade=y).to_parquet(tmp_path / "train.parquet")
+    table.assign(query=qid, grade=y).to_parquet(tmp_path / "test.parquet")
+    model = ["model=lightgbm", "epochs=3", "model.min_data_in_leaf=2", f"data_dir={tmp_path}"]
+    split = "dataset.split={train: train.parquet, test: test.parquet}"
+    roles = ["dataset.query=query", "dataset.label=grade", "dataset.categories=[city]"]
+    cfg = compose("dataset=table", *roles, split, *model, f"cache_dir={tmp_path}", "dataset.seed=1")
+    (folder := tmp_path / "run").mkdir()
+    run(cfg, folder, {})
+    ranker = Ranker("lightgbm", epochs=3, verbose=0, **{"model.min_data_in_leaf": 2})
+    ranker.fit(table.assign(qid=qid), y)
+    assert ranker.results_["vali"] == RunFolder(folder).results["vali"]
+    assert ranker.results_["protocol"]["dataset"]["cut"] == 0.2
+    assert ranker.feature_names_in_.tolist() == table.columns.tolist()
+    table["city"] = table["city"].astype("category")
+    assert ranker.predict(table).tolist() == Ranker.load(folder).predict(table).tolist()
+    with pytest.raises(DataError, match="categories"):
+        ranker.predict(table.drop(columns="city").assign(city=1.0).to_numpy())
+
+
+@pytest.mark.slow
+def test_tables_and_arrays_are_the_same(fitted) -> None:
+    X, y, qid = rows()
+    expected = fitted.predict(X).tolist()
+    table = pd.DataFrame(X, columns=list("abc"))
+    objects = table.astype(object)
+    for given in (
+        csr_matrix(X),
+        X.tolist(),
+        table,
+        pa.table(table),
+        table.assign(qid=qid),
+        objects,
+    ):
+        own = None if isinstance(given, pd.DataFrame) and "qid" in given else pd.Series(qid)
+        ranker = clone(fitted).fit(given, pd.Series(y), own)
+        assert ranker.predict(given).tolist() == expected
+        assert ranker.n_features_in_ == 3
+    polars = pytest.importorskip("polars")
+    given = polars.DataFrame(X, list("abc"))
+    assert clone(fitted).fit(given.lazy(), y, qid).predict(given).tolist() == expected
+
+
+@pytest.mark.slow
+def test_rows_apart_are_scored_and_ranked_in_their_order(fitted) -> None:
+    X, y, qid = rows()
+    order = np.argsort(qid, kind="stable")
+    together = clone(fitted).fit(X[order], y[order], qid[order])
+    scores, ranks = together.predict(X, qid), together.rank(X, qid)
+    assert scores[order].tolist() == together.predict(X[order], qid[order]).tolist()
+    for one in np.unique(qid):
+        best_first = scores[qid == one][np.argsort(ranks[qid == one])]
+        assert sorted(ranks[qid == one]) == [1, 2, 3, 4, 5]
+        assert (np.diff(best_first) <= 0).all()
+    assert fitted.rank(np.zeros((3, 3)), [7, 7, 7]).tolist() == [1, 2, 3]  # ties in their order
+
+
+@pytest.mark.slow
+def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
+    X, y, qid = rows()
+    keys = {"verbose": 0, "epochs": 1, "model.blocks": 1, "model.feed_forward": 8}
+    ranker = Ranker("transformer", "listnet", **keys, **{"model.position": "fixed"})
+    shown = np.random.default_rng(1).permutation(len(X))
+    ranker.fit(X, y, qid, position=shown, eval_set=[(X, y, qid, shown)])
+    for ask in (ranker.predict, ranker.rank):
+        assert "one_list=True" in refused(lambda ask=ask: ask(X))
+    order = np.argsort(shown)
+    assert np.allclose(
+        ranker.predict(X, qid, position=shown)[order], ranker.predict(X[order], qid[order])
+    )
+    assert not np.allclose(ranker.predict(X, qid, position=shown), ranker.predict(X, qid))
+    alone = X[qid == 3]
+    one = ranker.set_params(one_list=True).predict(alone)
+    assert one.tolist() == ranker.predict(alone, np.zeros(5)).tolist()
+    said = refused(lambda: Ranker("mlp").fit(X, y, qid, position=shown), ConfigError)
+    assert "model.position" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ({"model": "mpl"}, "model=mpl: no such choice; model is one of"),
+        ({"model": "mlp", "model.hiden_sizes": [3]}, "(did you mean hidden_sizes?)"),
+        ({"epoch": 3}, "(did you mean epochs?)"),
+        ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
+        ({"epochs": -1}, "epochs=-1: give a whole number >= 0"),
+        ({"dataset": "letor"}, "dataset: a Ranker takes its lists from fit"),
+        ({"seed": 1, "random_state": 2}, "seed and random_state: give one"),
+        ({"vali_fraction": 1.5}, "vali_fraction=1.5"),
+    ],
+)
+def test_a_wrong_parameter_is_one_line_at_fit(keys, found) -> None:
+    ranker = clone(Ranker(**keys))  # stores it
+    assert found in refused(lambda: ranker.fit(*rows()), ValueError)
+
+
+def test_wrong_input_is_one_line() -> None:
+    X, y, qid = rows(4)
+    table, ranker = pd.DataFrame(X, columns=list("abc")), Ranker("mlp")
+    wrong = {
+        "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
+        "one_list=True": lambda: ranker.fit(table, y),
+        "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
+        "qid[2] is missing": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
+        "y[1] is -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
+        "differs from that of another row": lambda: ranker.fit(
+            X, y, qid, sample_weight=np.arange(1, len(X) + 1)
+        ),
+        "zero or less": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
+        "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
+        "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
+        "eval_set has 3 entries": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
+        "(X, y, qid, position)": lambda: ranker.fit(X, y, qid, eval_set=[X]),
+    }
+    for found, action in wrong.items():
+        assert found in refused(action, ValueError)
+
+
+@pytest.mark.slow
+def test_vali_is_whole_queries_and_weights_count_queries(monkeypatch) -> None:
+    X, y, qid = rows()
+    seen = {}
+    monkeypatch.setattr(Trainer, "fit", lambda self, data: seen.update(data) or _stop())
+    ids, first = np.unique(qid, return_index=True)
+    of_query = {one: 1.0 + one for one in ids}
+    by_row = [of_query[one] for one in qid]
+    by_query = [of_query[one] for one in qid[np.sort(first)]]
+    for weights in (by_row, by_query):
+        with pytest.raises(KeyboardInterrupt):
+            Ranker("mlp").fit(X, y, qid, sample_weight=weights)
+        train, vali = seen["train"], seen["vali"]
+        assert (len(train), len(vali)) == (24, 6)
+        assert not {*train.qids} & {*vali.qids}
+        assert train.weights.tolist() == [of_query[int(one)] for one in train.qids]
+
+
+def _stop() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
+    read = {s: read_letor(letor_folder / "mine" / f"{s}.txt") for s in ("train", "vali", "test")}
+    for seed in (1, 2):
+        ranker = Ranker("mlp", "listnet", **SMALL, random_state=seed)
+        ranker.fit(*read["train"], eval_set=[read["vali"], read["test"]])
+        ranker.save(tmp_path / f"kept{seed}")
+    X, y, qid = read["test"]
+    again = Ranker.load(tmp_path / "kept2")
+    copies = (again, pickle.loads(pickle.dumps(ranker)), clone(again).set_params(verbose=0))
+    copies[2].fit(*read["train"], eval_set=[read["vali"]])  # with the parameters that were kept
+    for copy in copies:
+        assert copy.predict(X).tolist() == ranker.predict(X).tolist()
+        assert copy.get_params() | {"verbose": 0} == ranker.get_params()
+    assert again.results_ == ranker.results_
+    assert again.history_["vali_ndcg@5"].tolist() == ranker.history_["vali_ndcg@5"].tolist()
+    own = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
+    asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
+    said = evaluate_kept(typed("evaluate", [*asked, "split=test"]))
+    assert f"{ranker.score(X, y, qid):.4f}" in said
+    assert "seeds 1 2" in compare(
+        compare_order(typed("compare", [f"{tmp_path}/kept{i}" for i in (1, 2)]))
+    )
+    assert "not empty" in refused(lambda: ranker.save(tmp_path / "kept1"), OutputError)
+    copies[2].save(tmp_path / "untested")
+    said = refused(lambda: RunFolder(tmp_path / "untested").queries)
+    assert "had no test lists" in said
+    assert RunFolder(tmp_path / "untested").damage() is None
+
+
+@pytest.mark.slow
+def test_searches_and_pipelines_of_scikit_learn() -> None:
+    X, y, qid = rows()
+    table = pd.DataFrame(X, columns=list("abc")).assign(qid=qid)
+    grid = {"optimizer.lr": [1e-3, 0.1]}
+    search = GridSearchCV(Ranker("mlp", "listnet", **SMALL), grid, cv=GroupKFold(3))
+    search.fit(table, y, groups=qid)  # the column travels with X
+    assert search.best_params_ == {"optimizer.lr": 0.1}
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), Ranker("mlp", "listnet", **SMALL))
+        routed = GridSearchCV(pipe, {"ranker__optimizer.lr": [1e-3, 0.1]}, cv=GroupKFold(3))
+        routed.fit(X, y, groups=qid, qid=qid)
+        assert np.isfinite(routed.cv_results_["mean_test_score"]).all()
+        assert routed.best_estimator_.score(X, y, qid=qid) > 0.8
+    named = clone(fitted_on := Ranker("mlp", **SMALL)).fit(table, y)
+    assert named.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert "optimizer.lr" not in fitted_on.get_params()
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
+    X, y, qid = rows()
+    first = Ranker("mlp", "listnet", **SMALL).fit(X, y, qid)
+    first.save(tmp_path / "first")
+    keys = {**SMALL, "init_from": tmp_path / "first"}
+    later = Ranker("mlp", "listnet", **keys).fit(10 * X, y, qid, eval_set=[(X, y, qid)])
+    expected = first.evaluate(X, y, qid)["ndcg@5"].mean()
+    assert later.history_["vali_ndcg@5"][0] == pytest.approx(expected, abs=1e-12)
+    other = Ranker("mlp", "listnet", **{**keys, "model.hidden_sizes": [8]})
+    assert "is (4, 3) in it, here (8, 3)" in refused(lambda: other.fit(X, y, qid), ConfigError)
+    narrow = Ranker("mlp", "listnet", **keys)
+    assert "3 features, train has 2" in refused(lambda: narrow.fit(X[:, :2], y, qid))
+    trees = Ranker("lightgbm", init_from=tmp_path / "first")
+    assert "boosted trees begin anew" in refused(lambda: trees.fit(X, y, qid), ConfigError)
+
+    def asked(folder: str) -> str:
+        return identity(compose(*tiny, f"init_from={tmp_path}/{folder}"))
+
+    first.save(tmp_path / "copy")  # known by content
+    later.save(tmp_path / "later")
+    assert asked("first") == asked("copy")
+    assert len({asked("first"), asked("later"), identity(compose(*tiny))}) == 3
+
+
+@pytest.mark.slow
+def test_it_leaves_no_trace_and_shows_what_is_asked_for(tmp_path, monkeypatch, capfd) -> None:
+    monkeypatch.chdir(tmp_path)
+    X, y, qid = rows()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    Ranker("mlp", "listnet", threads=2, **SMALL).fit(X, y, qid)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.get_num_threads() == 1
+    assert capfd.readouterr() == ("", "")
+    Ranker("mlp", "listnet", **{**SMALL, "verbose": 2}).fit(X, y, qid)
+    assert capfd.readouterr().out.count("vali ndcg@5") == 3
+    assert not list(tmp_path.iterdir())
+    shown: list[pd.DataFrame] = []
+    handle = types.SimpleNamespace(update=shown.append)
+    display = types.SimpleNamespace(display=lambda table, display_id: handle)
+    notebook = types.SimpleNamespace(
+        get_ipython=lambda: types.SimpleNamespace(kernel=object()), display=display
+    )
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    Ranker("mlp", "listnet", **{**SMALL, "verbose": 1}).fit(X, y, qid)
+    assert [len(table) for table in shown] == [1, 2, 3]
