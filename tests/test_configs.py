@@ -65,8 +65,11 @@ def test_the_default_data_trains(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", choices("dataset"))
 def test_every_dataset_is_built(dataset) -> None:
-    extra = ["dataset.folder=mine"] if dataset == "letor" else []
-    cfg = compose(f"dataset={dataset}", *extra)
+    own = {
+        "letor": ["dataset.folder=mine"],
+        "table": ["dataset.query=q", "dataset.label=y", "dataset.path=a.csv"],
+    }
+    cfg = compose(f"dataset={dataset}", *own.get(dataset, []))
     assert make_dataset(cfg.dataset).name == dataset
     assert cfg.transform._target_.startswith("ltr.data.transforms.")
     build(cfg)

@@ -139,12 +139,15 @@ def lists_of(
     source: Source = _InMemory(table) if isinstance(table, pa.Table) else table
     rules = Rules(labels=labels, max_grade=max_grade, labelled=labelled)
     found = find_columns(source, roles) if columns is None else columns
-    sink, ids = MemorySink(), []
-    parse_table(source, sink, roles, found, rules=rules, see=lambda cells: ids.append(cells))
+    sink, ids = MemorySink(), list[Any]()
+
+    def see(cells: Any) -> None:
+        ids.append(pa.Table.from_batches([cells.select(list(roles.id))]))
+
+    parse_table(source, sink, roles, found, rules=rules, see=see)
     lists = replace(sink.lists, digest=_digest(sink.lists))
     order = np.arange(lists.items) if sink.order is None else sink.order
-    kept = [pa.Table.from_batches([cells]).select(list(roles.id)) for cells in ids]
-    return TableLists(lists, order, _joined(kept))
+    return TableLists(lists, order, _joined(ids))
 
 
 def _joined(tables: Sequence[Any]) -> Any:
