@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 from torch import nn
 
+from ltr.console.keys import Kind, Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.data.transforms import FeatureTransform
@@ -20,8 +21,10 @@ from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.kept import check_size, config_to_keep, trusts_trees
 from ltr.experiment.labels import settle
+from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, place_of, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.tracking import Tracking, flat, tracked
 from ltr.training.checkpoint import fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
@@ -128,6 +131,13 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
         ConfigError, DataError: before anything is trained.
         TrainingError, Interrupted: see ``Trainer.fit``.
     """
+    with tracked(make_tracker(cfg.get("tracking")), folder) as tracking:
+        return _run(cfg, folder, choices, tracking)
+
+
+def _run(
+    cfg: DictConfig, folder: Path, choices: Mapping[str, str], tracking: Tracking
+) -> dict[str, float]:
     started = time.perf_counter()
     experiment = build(cfg)
     experiment.dataset.check()
@@ -135,7 +145,8 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: experiment.dataset.split(split) for split in SPLITS}
     cfg, experiment = settle(cfg, experiment, lists)
-    fitted = fit(cfg, experiment, lists, folder, choices)
+    tracking.begin(_params(cfg, choices))
+    fitted = fit(cfg, experiment, lists, folder, choices, tracking.epoch)
     model, data, done, convention = (
         fitted.model, fitted.data, fitted.progress, experiment.convention,
     )  # fmt: skip
@@ -193,6 +204,10 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
             "protocol": OmegaConf.to_container(cfg, resolve=True),
         },
     )
+    chosen_values = {"selected_vali": table["vali"], "test": table["test"]}
+    tracking.finish(
+        {f"{k}_{name}": v for k, part in chosen_values.items() for name, v in part.items()}
+    )
     log.info("\n%s", metric_table(table))
     log.info(
         "%s; weights of epoch %s (select=%s); %.0f s",
@@ -203,6 +218,13 @@ def run(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> dict[str, 
     )
     log.info("kept in %s", folder)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def _params(cfg: DictConfig, choices: Mapping[str, str]) -> dict[str, Any]:
+    """The config of a run as trackers keep it: flat, with the choice of each group."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    of_user = (*keys(Resumed.OWN), *keys(Kind.PROPOSAL))
+    return {**choices, **flat({key: one for key, one in plain.items() if key not in of_user})}
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
