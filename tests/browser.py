@@ -1,7 +1,7 @@
 """A page in Chromium, driven through a pipe: no driver and no port.
 
 ``python tests/browser.py outputs/tables/NAME/table.html docs/figures`` draws the page's pictures:
-its head and its plots in a desktop's width, and its head in a phone's.
+its head and its plots at the width of a desktop, and its head at that of a phone.
 """
 
 import json
@@ -128,7 +128,7 @@ def draw(page: Path, folder: Path) -> None:
         shown.picture(folder / "table_page_plots.png", plots - 10, pairs - plots)
         shown.open(page, width=PHONE)
         shown.run("document.querySelectorAll('th button')[1].click()")  # best first
-        shown.picture(folder / "table_page_phone.png", 0, 1700)
+        shown.picture(folder / "table_page_phone.png", 0, 2300)
 
 
 if __name__ == "__main__":

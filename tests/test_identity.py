@@ -126,7 +126,7 @@ def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
 
 def test_every_key_of_a_run_is_in_the_table_of_keys() -> None:
     config = compose()
-    tops = {str(key) for key in config} | {"experiment"}
+    tops = {str(key) for key in config} | {"experiment", "tracking"}
     assert tops == {key for key in KEYS if "." not in key}
     dataset = OmegaConf.load(CONFIGS / "dataset/letor.yaml")
     assert isinstance(dataset, DictConfig)

@@ -160,8 +160,9 @@ def test_the_heading_says_whose_the_numbers_are(wide: Report) -> None:
     text = page(wide)
     assert "<title>Our runs: Wide</title>" in text
     said = text[text.index("<h1>") : text.index("</header>")]
-    assert said.index("Our runs:") < said.index("Wide") < said.index("Published numbers:")
-    assert "columns “published” of numbers; rows “(published)” of numbers." in said
+    assert said.index("Our runs:") < said.index("Wide") < said.index("published ones stand")
+    assert "the columns “published” of “numbers”" in said
+    assert "the rows “(published)” of “numbers”" in said
     assert "none is a published one" in page(replace(wide, blocks=()))
 
 

@@ -57,6 +57,9 @@ KEYS = {
     "resume": (Kind.PLACE, Resumed.OWN),
     "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
     "trust": (Kind.PLACE, Resumed.OWN),
+    "tracking": (Kind.PLACE, Resumed.OWN),
+    "tracking.experiment": (Kind.PLACE, Resumed.OWN),
+    "tracking.project": (Kind.PLACE, Resumed.OWN),
     "suggested": (Kind.PROPOSAL, Resumed.KEPT),
     "dataset": (Kind.METHOD, Resumed.KEPT),
     "dataset.fold": (Kind.REPEAT, Resumed.KEPT),

@@ -103,7 +103,8 @@ def own_code(config: DictConfig) -> dict[str, str]:
     A module counts with its file, a module of a package with all files of its folder. Nothing is
     imported.
     """
-    plain: Any = OmegaConf.to_container(config, resolve=True)
+    whole: Any = OmegaConf.to_container(config, resolve=True)
+    plain = without(whole, Kind.PLACE)
     found = {}
     for target in sorted({*_targets(plain), *own_metrics(plain)}):
         files = _files(target) if target.partition(".")[0] not in _NOT_OWN else []

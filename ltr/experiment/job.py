@@ -27,6 +27,7 @@ from ltr.experiment.parts import PARTS
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
+from ltr.tracking import KEPT
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.interruption import Interrupted, stoppable
 from ltr.whole import write_whole
@@ -37,6 +38,7 @@ _RESUMED = " resumed"  # ends a note that is the identity of no run
 _SHOWN = 10  # characters of an identity in the name of a folder
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 _OF_TEST = (RESULTS, "scores.csv", "queries.csv")
+_OWN = (*_NOT_RESULTS, *_OF_TEST, KEPT)  # what a run takes from no other
 _OTHER = {"best": "last", "last": "best"}
 
 
@@ -158,7 +160,9 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
         )
     given: Any = OmegaConf.to_container(cfg, resolve=True)
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
-    own = kept_config(kept, folder) | {key: given[key] for key in (*of_user, *typed)}
+    own = kept_config(kept, folder) | {
+        key: given[key] for key in (*of_user, *typed) if key in given
+    }
     choices = {str(group): str(choice) for group, choice in kept["choices"].items()}
     return trusted(own, [*PARTS, "metrics"], cfg.trust), choices
 
@@ -221,7 +225,7 @@ def adopt(folder: Path, select: str, identity_of: Callable[[str], str]) -> bool:
     try:
         for path in sorted(twin.iterdir()):
             own = folder / path.name
-            if path.is_file() and path.suffix != ".pt" and path.name not in _NOT_RESULTS + _OF_TEST:
+            if path.is_file() and path.suffix != ".pt" and path.name not in _OWN:
                 taken.append(own)
                 shutil.copyfile(path, own)
         for name in ("best.pt", "last.pt"):  # the copy is complete with the last one

@@ -20,6 +20,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.models.embeddings import WithEmbeddings
+from ltr.tracking import Tracker
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 from ltr.typing import Loss
@@ -135,6 +136,12 @@ def make_schedule(node: DictConfig) -> Callable[..., float]:
     return _tried(bind(node, "schedule"), "schedule", 0.5, 1)
 
 
+def make_tracker(node: DictConfig | None) -> Tracker | None:
+    """The tracker of a ``tracking`` node; None where there is none."""
+    tracker: Tracker | None = None if node is None else _instantiated(node, "tracking")
+    return tracker
+
+
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Scores, labels and mask ``[1, 2]`` on which settings are tried."""
     scores, labels = torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, 1.0]])
@@ -166,7 +173,7 @@ def _instantiated(node: DictConfig, part: str) -> Any:
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, LTRError):
-            raise cause from error
+            raise cause from None  # from ``error`` they would be causes of each other
         text = " ".join(str(cause or error).split())
         raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
 

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 from torch import nn
 
+from ltr.console.keys import Kind, Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
 from ltr.data.transforms import FeatureTransform
@@ -27,13 +28,14 @@ from ltr.experiment.kept import (
     trusts_trees,
 )
 from ltr.experiment.labels import settle
-from ltr.experiment.parts import boosts, model_for
+from ltr.experiment.parts import boosts, make_tracker, model_for
 from ltr.experiment.provenance import commit, place_of, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.tracking import Tracking, flat, tracked
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
-from ltr.training.record import AfterEpoch, Progress, Record
+from ltr.training.record import AfterEpoch, Progress, Record, Row
 from ltr.training.trainer import Trainer
 from ltr.trees import BoostedTrees, TreeTrainer
 
@@ -161,6 +163,20 @@ def run(
         ConfigError, DataError: before anything is trained.
         TrainingError, Interrupted: see ``Trainer.fit``.
     """
+    with tracked(make_tracker(cfg.get("tracking")), folder) as tracking:
+        return _run(cfg, folder, choices, dataset, after_epoch, tracking, printed=printed)
+
+
+def _run(
+    cfg: DictConfig,
+    folder: Path,
+    choices: Mapping[str, str],
+    dataset: Dataset | None,
+    after_epoch: AfterEpoch | None,
+    tracking: Tracking,
+    *,
+    printed: bool,
+) -> dict[str, float]:
     started = time.perf_counter()
     experiment = build(cfg, dataset)
     experiment.dataset.check()
@@ -168,7 +184,14 @@ def run(
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: experiment.dataset.split(split) for split in splits_of(experiment.dataset)}
     cfg, experiment = settle(cfg, experiment, lists)
-    fitted = fit(cfg, experiment, lists, folder, choices, after_epoch)
+    tracking.begin(_params(cfg, choices))
+
+    def told(epoch: int, row: Row) -> None:
+        tracking.epoch(epoch, row)
+        if after_epoch is not None:
+            after_epoch(epoch, row)
+
+    fitted = fit(cfg, experiment, lists, folder, choices, told)
     model, data, done, convention = (
         fitted.model, fitted.data, fitted.progress, experiment.convention,
     )  # fmt: skip
@@ -230,6 +253,10 @@ def run(
             "protocol": OmegaConf.to_container(cfg, resolve=True),
         },
     )
+    chosen_values = {"selected_vali" if split == "vali" else split: table[split] for split in table}
+    tracking.finish(
+        {f"{k}_{name}": v for k, part in chosen_values.items() for name, v in part.items()}
+    )
     result = (
         f"{metric_table(table)}\n{convention.describe()}; weights of epoch {tested} "
         f"(select={settings.select}); {time.perf_counter() - started:.0f} s\nkept in {folder}"
@@ -238,6 +265,13 @@ def run(
     if printed:
         print(result)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def _params(cfg: DictConfig, choices: Mapping[str, str]) -> dict[str, Any]:
+    """The config of a run as trackers keep it: flat, with the choice of each group."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    of_user = (*keys(Resumed.OWN), *keys(Kind.PROPOSAL))
+    return {**choices, **flat({key: one for key, one in plain.items() if key not in of_user})}
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:

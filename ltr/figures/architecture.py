@@ -183,7 +183,8 @@ def _places(
         for nodes in columns:
             half = np.array([_ROOM[column[name] != at] for name, at in nodes])
             apart = np.cumsum(half) + np.cumsum(half) - half  # of the first and each
-            wish = np.array([_mean(n, height, beside.get(n, [n]), column) for n in nodes])
+            # A box without arrows stays in the middle: by itself it would be left behind.
+            wish = np.array([_mean(n, height, beside.get(n, [*height]), column) for n in nodes])
             settled = isotonic_regression(wish - apart).x + apart
             height.update(zip(nodes, settled.tolist(), strict=True))
     top = min(height.values())

@@ -134,10 +134,9 @@ def learning_curves(measured: Sequence[Measured], column: str, look: Looks) -> F
         if curve.shape[1] > 1:
             shade: Any = {"color": look[label]["color"], "alpha": 0.25, "linewidth": 0}
             place.fill_between(mean.index, mean - spread, mean + spread, **shade)
-        # The marker stands at the end, on the frame too.
-        place.plot(mean.index, mean, **look[label], markevery=[-1], clip_on=False)
+        place.plot(mean.index, mean, **look[label], markevery=[-1])
         place.set_title(label if len(label) <= 26 else f"{label[:25]}…")
-        place.set_xlim(0, max(1, curve.index.max()))
+        place.set_xlim(0, 1.05 * max(1, curve.index.max()))  # the marker stands at the end
         place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         place.set_ylim(low - room, high + room)
         place.grid(visible=False)

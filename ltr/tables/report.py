@@ -233,11 +233,14 @@ def _whose(report: Report) -> str:
         for block in report.blocks
         if any(row[0].text.endswith(f"({PUBLISHED})") for row in block.rows)
     ]
-    places = [f"columns “{PUBLISHED}” of {', '.join(columns)}"] if columns else []
-    places += [f"rows “({PUBLISHED})” of {', '.join(rows)}"] if rows else []
+    places = [
+        f"the {what} of {' and '.join(f'“{title}”' for title in titles)}"
+        for what, titles in ((f"columns “{PUBLISHED}”", columns), (f"rows “({PUBLISHED})”", rows))
+        if titles
+    ]
     if not places:
         return f"Every number is of {report.ours}; none is a published one."
-    return f"The numbers are of {report.ours}. Published numbers: {'; '.join(places)}."
+    return f"The numbers are of {report.ours}; published ones stand in {' and in '.join(places)}."
 
 
 def _entry(value: object) -> str:

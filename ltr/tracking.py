@@ -1,0 +1,245 @@
+"""Track runs with MLflow or Weights & Biases, through one small hook.
+
+What a tracker keeps is a copy of the run folder's figures, as TensorBoard's events are: where it
+fails, training goes on without it. A tracker of one's own is a class with the methods of
+``Tracker``, named by ``_target_`` in ``configs/tracking/NAME.yaml``.
+"""
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from ltr.errors import ConfigError
+from ltr.whole import write_whole
+
+log = logging.getLogger(__name__)
+
+KEPT = "tracking.json"  # in the run folder: by tracker, the id and the last epoch that it was told
+Ending = Literal["finished", "failed", "killed"]
+
+
+class Tracker(Protocol):
+    """Tracks one run; whatever a method raises is one warning, and ends the tracking."""
+
+    def begin(self, name: str, params: Mapping[str, Any], folder: Path, kept: str | None) -> str:
+        """Begin to track the run in ``folder``; ``params`` are its config, flat.
+
+        Args:
+            kept: the id that an earlier call returned for this run, which is resumed; None: none.
+
+        Returns:
+            The id; ``kept`` where that tracked run goes on, else another.
+        """
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Add the metrics of an epoch; epochs come in order."""
+
+    def end(self, ending: Ending, results: Mapping[str, float]) -> None:
+        """End the run; ``results`` are those of the tested weights, none unless it is finished."""
+
+
+class Tracking:
+    """One run and its tracker, if it has one; no method raises an ``Exception``."""
+
+    def __init__(self, tracker: Tracker | None, folder: Path) -> None:
+        self._tracker, self._folder = tracker, folder
+        self._results: dict[str, float] = {}
+        self._id: str | None = None
+        self._epoch = -1
+
+    def begin(self, params: Mapping[str, Any]) -> None:
+        """Begin, or go on where the tracker stopped with this run."""
+        if self._tracker is None and (self._folder / KEPT).is_file():
+            log.info("tracked until now, and no more: give tracking= again to go on with it")
+        self._call(self._begin, params)
+
+    def _begin(self, tracker: Tracker, params: Mapping[str, Any]) -> None:
+        kept = self._read().get(type(tracker).__name__, {})
+        name, folder = self._folder.name, self._folder.resolve()
+        self._id = tracker.begin(name, params, folder, kept.get("id"))
+        self._epoch = kept["epoch"] if self._id == kept.get("id") else -1
+        self._write(tracker)
+
+    def epoch(self, epoch: int, row: Mapping[str, float]) -> None:
+        """Track a row of the history; a row that was tracked before the run stopped is left out."""
+        if epoch > self._epoch:
+            self._call(self._log, epoch, row)
+
+    def _log(self, tracker: Tracker, epoch: int, row: Mapping[str, float]) -> None:
+        tracker.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
+        self._epoch = epoch
+        self._write(tracker)
+
+    def finish(self, results: Mapping[str, float]) -> None:
+        """Keep the results of the tested weights for the end."""
+        self._results = dict(results)
+
+    def end(self, ending: Ending) -> None:
+        """End what was begun."""
+        if self._id is not None:
+            self._call(lambda tracker: tracker.end(ending, self._results))
+
+    def _call(self, what: Callable[..., None], *args: Any) -> None:
+        if self._tracker is None:
+            return
+        try:
+            what(self._tracker, *args)
+        except Exception as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            log.warning(
+                "%s stopped tracking (%s): the run goes on without it, its folder has all figures",
+                type(self._tracker).__name__,
+                said[:300],
+            )
+            self._tracker = None
+
+    def _read(self) -> dict[str, Any]:
+        path = self._folder / KEPT
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        return content if isinstance(content, dict) else {}
+
+    def _write(self, tracker: Tracker) -> None:
+        mine = {type(tracker).__name__: {"id": self._id, "epoch": self._epoch}}
+        write_whole(self._folder / KEPT, json.dumps(self._read() | mine) + "\n")
+
+
+@contextmanager
+def tracked(tracker: Tracker | None, folder: Path) -> Iterator[Tracking]:
+    """Within, the run in ``folder`` can be tracked; its end is told however it comes."""
+    tracking = Tracking(tracker, folder)
+    try:
+        yield tracking
+    except BaseException as error:  # a stop by a signal is no Exception
+        tracking.end("failed" if isinstance(error, Exception) else "killed")
+        raise
+    tracking.end("finished")
+
+
+class MLflow:
+    """MLflow: metrics by epoch, the config as parameters, the run folder as the tag ``folder``."""
+
+    def __init__(self, *, experiment: str, output_dir: str) -> None:
+        """The store is that of ``MLFLOW_TRACKING_URI``, or else ``mlflow.db`` in ``output_dir``."""
+        _needs("mlflow")
+        self._experiment, self._output_dir = experiment, output_dir
+
+    def begin(self, name: str, params: Mapping[str, Any], folder: Path, kept: str | None) -> str:
+        from filelock import FileLock
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
+
+        for noisy in ("mlflow", "alembic"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        local = _place(self._output_dir, "mlflow.db", folder, kept)
+        with FileLock(local / "mlflow.lock"):  # runs of a sweep begin together
+            uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{local / 'mlflow.db'}"
+            self._client = client = MlflowClient(tracking_uri=uri)
+            if kept is not None:
+                try:
+                    client.update_run(kept, status="RUNNING")
+                    self._id = kept
+                    return kept
+                except MlflowException:
+                    log.info("%s is not in %s: tracked as a new run", kept, uri)
+            found = client.get_experiment_by_name(self._experiment)
+            where = (local / "mlflow").as_uri() if uri.startswith("sqlite:") else None
+            experiment = (
+                found.experiment_id
+                if found is not None
+                else client.create_experiment(self._experiment, artifact_location=where)
+            )
+        made = client.create_run(experiment, run_name=name, tags={"folder": str(folder)})
+        self._id = str(made.info.run_id)
+        every = [Param(_mlflow_name(key), str(value)) for key, value in params.items()]
+        for start in range(0, len(every), 100):  # MLflow takes so many at once
+            client.log_batch(self._id, params=every[start : start + 100])
+        return self._id
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        every = [Metric(_mlflow_name(key), value, now, epoch) for key, value in metrics.items()]
+        self._client.log_batch(self._id, metrics=every)
+
+    def end(self, ending: Ending, results: Mapping[str, float]) -> None:
+        self.log(results, 0)  # one value each
+        self._client.set_terminated(self._id, ending.upper())
+
+
+def _mlflow_name(name: str) -> str:
+    """``name`` in the characters that MLflow takes.
+
+    >>> _mlflow_name("vali_ndcg@5")
+    'vali_ndcg_at_5'
+    """
+    return re.sub(r"[^\w/.\- ]", "_", name.replace("@", "_at_"))
+
+
+class WandB:
+    """Weights & Biases: metrics by epoch, the config, results and run folder in the summary."""
+
+    def __init__(self, *, project: str, output_dir: str) -> None:
+        """Its own files go to ``output_dir/wandb``; its variables, as ``WANDB_MODE``, hold."""
+        _needs("wandb")
+        self._project, self._output_dir = project, output_dir
+
+    def begin(self, name: str, params: Mapping[str, Any], folder: Path, kept: str | None) -> str:
+        import wandb
+
+        self._run = wandb.init(
+            project=self._project,
+            name=name,
+            id=kept,
+            resume="allow",
+            dir=_place(self._output_dir, "wandb", folder, kept),
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        self._run.config.update(dict(params), allow_val_change=True)  # such as epochs= of a resume
+        self._run.summary["folder"] = str(folder)
+        return str(self._run.id)
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        self._run.log(dict(metrics), step=epoch)
+
+    def end(self, ending: Ending, results: Mapping[str, float]) -> None:
+        self._run.summary.update({**results, "ending": ending})
+        self._run.finish(exit_code=0 if ending == "finished" else 1)
+
+
+def _place(output_dir: str, store: str, folder: Path, kept: str | None) -> Path:
+    """The folder of ``store``: ``output_dir``; of a resumed run, that in which it began."""
+    before = [place for place in folder.parents if kept and (place / store).exists()]
+    place = (before[0] if before else Path(output_dir)).resolve()
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _needs(package: str) -> None:
+    """Raise ``ConfigError`` where ``package`` is not installed; it is not imported."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:  # None: a folder of that name, no package
+        raise ConfigError(
+            f"tracking={package}: {package} is not installed: pip install 'ltr-torch[tracking]'"
+        )
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested config by their whole keys.
+
+    >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
+    {'seed': 1, 'loss.temperature': 0.5}
+    """
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        whole = f"{prefix}{key}"
+        found |= flat(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
+    return found

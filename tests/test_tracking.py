@@ -1,0 +1,179 @@
+"""Trackers: told each epoch once and the end however it comes; none can end a run or change it."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from conftest import compose
+
+from ltr.console.ending import is_full
+from ltr.errors import ConfigError
+from ltr.experiment.identity import identity_without_data
+from ltr.experiment.job import resumed
+from ltr.experiment.parts import make_tracker
+from ltr.experiment.run import run
+from ltr.tracking import KEPT, Tracking, tracked
+from ltr.training.interruption import Interrupted
+
+TOLD: list[tuple] = []
+
+
+class Told:
+    """A tracker that keeps what it is told in ``TOLD``; its module counts in no identity."""
+
+    def __init__(self, *, experiment: str = "", output_dir: str = "", fails: str = "") -> None:
+        self.fails = fails
+        TOLD.clear()
+
+    def _tell(self, what: str, *more: object) -> None:
+        TOLD.append((what, *more))
+        if what == self.fails:
+            raise OSError("no route to host")
+
+    def begin(self, name, params, folder, kept) -> str:
+        self._tell("begin", name, dict(params), kept)
+        return kept or "an id"
+
+    def log(self, metrics, epoch) -> None:
+        self._tell("log", epoch, dict(metrics))
+
+    def end(self, ending, results) -> None:
+        self._tell("end", ending, dict(results))
+
+
+MINE = ["tracking=mlflow", "tracking._target_=test_tracking.Told"]
+
+
+@pytest.mark.slow
+def test_a_run_tells_its_config_its_epochs_and_its_results(tiny, tmp_path) -> None:
+    folder = tmp_path / "a-run"
+    folder.mkdir()
+    got = run(compose(*tiny, *MINE, "epochs=2"), folder, {"loss": "neuralndcg"})
+    begin, *epochs, end = TOLD
+    assert begin[:2] == ("begin", "a-run")
+    assert begin[2]["loss"] == "neuralndcg"
+    assert (begin[2]["epochs"], begin[2]["convention.empty"]) == (2, 1.0)
+    assert begin[3] is None
+    assert [one[:2] for one in epochs] == [("log", 0), ("log", 1), ("log", 2)]
+    assert {"vali_ndcg@5", "loss"} <= epochs[-1][2].keys()
+    tests = {name: value for name, value in got.items() if name.startswith("test_")}
+    assert end[:2] == ("end", "finished")
+    assert tests.items() <= end[2].items()
+    assert end[2]["selected_vali_ndcg@5"] == got["vali_ndcg@5"]
+
+    typed = [f"resume={folder}", "tracking=mlflow", "epochs=3"]
+    again, choices = resumed(compose(*typed, MINE[1]), typed)
+    run(again, folder, choices)
+    assert TOLD[0][3] == "an id"  # goes on
+    assert [one[:2] for one in TOLD[1:-1]] == [("log", 3)]
+    without, _ = resumed(compose(f"resume={folder}"), [f"resume={folder}"])
+    assert "tracking" not in without  # no checkpoint says where figures are sent
+
+
+def test_a_tracker_that_fails_is_one_warning(tmp_path, caplog) -> None:
+    for fails, told in (("begin", 1), ("log", 2), ("end", 4)):
+        caplog.clear()
+        with tracked(Told(fails=fails), tmp_path / fails) as tracking:
+            (tmp_path / fails).mkdir()
+            tracking.begin({})
+            tracking.epoch(0, {"epoch": 0, "loss": 1.0})
+            tracking.epoch(1, {"epoch": 1, "loss": 0.5})
+        assert len(TOLD) == told
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "no route to host" in record.message
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [(ValueError("no"), "failed"), (Interrupted(15), "killed")]
+)
+def test_the_end_is_told_however_it_comes(error, ending, tmp_path) -> None:
+    def stopped() -> None:
+        with tracked(Told(), tmp_path) as tracking:
+            tracking.begin({})
+            raise error
+
+    with pytest.raises(type(error)):
+        stopped()
+    assert TOLD[-1] == ("end", ending, {})
+
+
+def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_path) -> None:
+    (tmp_path / KEPT).write_text(json.dumps({"Told": {"id": "gone", "epoch": 4}}))
+    tracking = Tracking(Told(), tmp_path)
+    tracking.end("failed")
+    assert TOLD == []
+    tracking.begin({})
+    tracking.epoch(4, {"epoch": 4})
+    assert TOLD[1:] == []  # the id was taken up
+    (tmp_path / KEPT).write_text("{}")
+    tracking = Tracking(Told(), tmp_path)
+    tracking.begin({})
+    tracking.epoch(0, {"epoch": 0})
+    assert TOLD[1:] == [("log", 0, {})]
+    assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
+
+
+def test_tracking_is_no_part_of_a_run_s_identity() -> None:
+    tracked_elsewhere = compose(*MINE, "tracking.experiment=mine")
+    assert identity_without_data(tracked_elsewhere) == identity_without_data(compose())
+
+
+def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
+    monkeypatch.setattr("ltr.tracking.find_spec", lambda name: None)
+    for choice in ("mlflow", "wandb"):
+        with pytest.raises(ConfigError, match=r"pip install 'ltr-torch\[tracking\]'") as caught:
+            make_tracker(compose(f"tracking={choice}").tracking)
+        assert not is_full(caught.value)  # it once was the cause of its own cause: no end
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of the package
+def test_mlflow_keeps_a_run_in_a_file_and_goes_on_with_it(tmp_path, monkeypatch) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs MLflow: pip install 'ltr-torch[tracking]'")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    told(tmp_path, "mlflow")
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (experiment,) = [one for one in client.search_experiments() if one.name == "ltr"]
+    (kept,) = client.search_runs([experiment.experiment_id])
+    assert (kept.info.status, kept.info.run_name) == ("FINISHED", "a-run")
+    assert kept.data.params == {"loss.temperature": "0.5"}
+    assert kept.data.tags["folder"] == str(tmp_path / "a-run")
+    assert kept.data.metrics["test_ndcg_at_5"] == 0.7
+    history = client.get_metric_history(kept.info.run_id, "vali_ndcg_at_5")
+    assert [(one.step, one.value) for one in history] == [(0, 0.25), (1, 0.5), (2, 0.75)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_wandb_keeps_a_run_offline_and_goes_on_with_it(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("wandb", reason="needs wandb: pip install 'ltr-torch[tracking]'")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    told(tmp_path, "wandb")
+    kept = json.loads((tmp_path / "a-run" / KEPT).read_text())["WandB"]
+    files = sorted((tmp_path / "wandb").glob(f"offline-run-*/run-{kept['id']}.wandb"))
+    assert len(files) == 2  # one id: wandb sync joins them
+    for name in (b"vali_ndcg@5", b"loss.temperature"):
+        assert all(name in file.read_bytes() for file in files)
+    assert b"test_ndcg@5" in files[-1].read_bytes()
+
+
+def told(output_dir: Path, choice: str) -> None:
+    """Track a run that stops after two epochs, and its resume."""
+    folder = output_dir / "a-run"
+    folder.mkdir()
+    rows = [{"epoch": float(epoch), "vali_ndcg@5": (epoch + 1) / 4} for epoch in range(3)]
+
+    def follow(rows: list[dict[str, float]], there: Path) -> Tracking:
+        node = compose(f"tracking={choice}", f"output_dir={there}").tracking
+        tracking = Tracking(make_tracker(node), folder)
+        tracking.begin({"loss.temperature": 0.5})
+        for row in rows:
+            tracking.epoch(int(row["epoch"]), row)
+        return tracking
+
+    follow(rows[:2], output_dir).end("killed")
+    tracking = follow(rows, output_dir / "elsewhere")  # resume= takes no output_dir
+    tracking.finish({"test_ndcg@5": 0.7})
+    tracking.end("finished")
