@@ -8,37 +8,49 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hydra
 import numpy as np
+import processes
 import pytest
-from hypothesis import settings
-from jaxtyping import install_import_hook
 
-install_import_hook(
-    ["ltr.metrics", "ltr.relaxations", "ltr.losses", "ltr.models", "ltr.data.batches"],
-    "beartype.beartype",
-)
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
-import torch  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
+    from ltr.data.lists import Lists
 
-from ltr.console.configs import CONFIGS  # noqa: E402
-from ltr.console.folders import register_resolvers  # noqa: E402
-from ltr.data.lists import Lists  # noqa: E402
-from ltr.training.trainer import Trainer  # noqa: E402
-from ltr.trees.fit import TreeTrainer  # noqa: E402
+QUICK = "not slow"  # the marks that ``make quick`` chooses
 
-torch.set_num_threads(1)
-settings.register_profile("explore")
-settings.register_profile("same", derandomize=True)
-settings.load_profile("same")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare a process that runs tests; the one that hands them out to workers needs nothing."""
+    options = config.option
+    if getattr(options, "numprocesses", None) and not hasattr(config, "workerinput"):
+        if options.markexpr != QUICK and not options.collectonly:
+            processes.begin()
+        return
+    from hypothesis import settings
+    from jaxtyping import install_import_hook
+
+    install_import_hook(
+        ["ltr.metrics", "ltr.relaxations", "ltr.losses", "ltr.models", "ltr.data.batches"],
+        "beartype.beartype",
+    )
+    import torch
+
+    torch.set_num_threads(1)
+    settings.register_profile("explore")
+    settings.register_profile("same", derandomize=True)
+    settings.load_profile("same")
 
 
 def make_lists(
     lengths: list[int], width: int = 5, seed: int = 0, empty: tuple[int, ...] = ()
-) -> Lists:
+) -> "Lists":
     """Random lists in which the first feature tells the label; lists in ``empty`` have none."""
+    from ltr.data.lists import Lists
+
     rng = np.random.default_rng(seed)
     items = sum(lengths)
     labels = rng.integers(0, 3, items).astype(np.float32)
@@ -51,7 +63,7 @@ def make_lists(
     return Lists(features, labels, offsets, qids, digest=f"random-{seed}")
 
 
-def write_letor(path: Path, lists: Lists) -> None:
+def write_letor(path: Path, lists: "Lists") -> None:
     """Write ``lists`` as LETOR text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
@@ -70,8 +82,13 @@ def letor_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compose(*overrides: str, config: str = "train") -> DictConfig:
+def compose(*overrides: str, config: str = "train") -> "DictConfig":
     """The config that ``python train.py <overrides>`` composes, or another command."""
+    import hydra
+
+    from ltr.console.configs import CONFIGS
+    from ltr.console.folders import register_resolvers
+
     register_resolvers()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return hydra.compose(config, list(overrides))
@@ -110,11 +127,11 @@ def _own_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
     root.handlers[:] = handlers
     root.setLevel(level)
-
-
-QUICK = "not slow"  # the marks that ``make quick`` chooses
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +139,8 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """In the quick tier, a test that starts a process or trains is to be marked slow."""
     if request.config.option.markexpr != QUICK:
         return
+    from ltr.training.trainer import Trainer
+    from ltr.trees.fit import TreeTrainer
 
     def refused(*_: object, **__: object) -> None:
         pytest.fail("it starts a process or trains: mark it with pytest.mark.slow")

@@ -2,12 +2,17 @@
 
 Each is a real process with its own session, signals, pipes, environment and working directory; it
 saves the start, which would be most of its time. ``python processes.py PATH`` is what is forked.
+All workers of pytest-xdist share it.
 """
 
+import _posixsubprocess
 import atexit
+import ctypes
+import fcntl
 import gc
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -22,10 +27,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _BYTES = 1 << 20  # of a request
+_PLACE = "LTR_TESTS_SERVER"  # the variable with the address of the process that is forked
+_SUBREAPER = 36  # of prctl: orphans below become children of the caller
 
 
 class Process:
@@ -77,11 +84,21 @@ class Process:
 
 
 def start(
-    script: str | Path, *arguments: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+    script: str | Path,
+    *arguments: str,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    warm: bool = False,
+    file_size: int | None = None,
 ) -> Process:
-    """Start ``python SCRIPT ARGUMENTS``; ``env`` goes over this process's own.
+    """Start ``python SCRIPT ARGUMENTS``; a ``script`` of several lines is a program itself.
 
-    A ``script`` of several lines is a program itself.
+    Args:
+        script, arguments: the command.
+        cwd: where it works.
+        env: goes over this process's own.
+        warm: the processes of Python that it starts (``-m`` or ``-c``) are forked as it is.
+        file_size: the largest file that it may write, in bytes.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(_server())
@@ -91,6 +108,8 @@ def start(
         "arguments": [str(argument) for argument in arguments],
         "cwd": str(cwd),
         "env": {**os.environ, **(env or {})},
+        "warm": warm,
+        "file_size": file_size,
     }
     text = json.dumps(request).encode() + b"\n"
     assert len(text) < _BYTES
@@ -101,11 +120,9 @@ def start(
     return Process(connection, out, err)
 
 
-def run(
-    script: str | Path, *arguments: str, cwd: Path = ROOT, env: Mapping[str, str] | None = None
-) -> "subprocess.CompletedProcess[str]":
-    """Run ``python SCRIPT ARGUMENTS`` to its end."""
-    process = start(script, *arguments, cwd=cwd, env=env)
+def run(script: str | Path, *arguments: str, **how: Any) -> "subprocess.CompletedProcess[str]":
+    """Run ``python SCRIPT ARGUMENTS`` to its end, as ``start`` does."""
+    process = start(script, *arguments, **how)
     out, err = process.communicate()
     return subprocess.CompletedProcess([str(script), *arguments], process.wait(), out, err)
 
@@ -122,7 +139,7 @@ def executable(folder: Path) -> dict[str, str]:
         "sys.exit(done.returncode)\n"
     )
     path.chmod(0o755)
-    return {_OF_PARENT: _server(), "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    return {_PLACE: _server(), "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
 def wait_for(condition: Callable[[], object], process: Process) -> None:
@@ -133,40 +150,39 @@ def wait_for(condition: Callable[[], object], process: Process) -> None:
 
 
 _running: "subprocess.Popen[bytes] | None" = None
-_place = ""
-_OF_PARENT = "LTR_TESTS_SERVER"  # in a process of ``executable``: the address of its parent's
+
+
+def begin() -> None:
+    """Start the process that is forked, for this process and its children; nothing waits for it."""
+    global _running
+    os.environ[_PLACE] = str(Path(tempfile.mkdtemp(), "socket"))
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(os.environ[_PLACE])
+    listening.listen(64)  # who asks before it is warm waits
+    _running = subprocess.Popen(
+        [sys.executable, __file__, str(listening.fileno())],
+        stdin=subprocess.PIPE,  # its end is the end of this process
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        pass_fds=[listening.fileno()],
+    )
+    listening.close()
+    atexit.register(_running.communicate)  # its input ends, and so does it
 
 
 def _server() -> str:
     """The address of the process that is forked, started at the first call."""
-    global _running, _place
-    if _OF_PARENT in os.environ:
-        return os.environ[_OF_PARENT]
-    if _running is None or _running.poll() is not None:
-        _place = str(Path(tempfile.mkdtemp(), "socket"))
-        _running = subprocess.Popen(
-            [sys.executable, __file__, _place],
-            stdin=subprocess.PIPE,  # its end is the end of this process
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        )
-        assert _running.stdout is not None
-        assert _running.stdout.readline() == b"warm\n"
-        atexit.register(_running.communicate)  # its input ends, and so does it
-    return _place
+    if _PLACE not in os.environ:
+        begin()
+    return os.environ[_PLACE]
 
 
-def _serve(place: str) -> None:
+def _serve(listening: socket.socket) -> None:
     """Fork for every request; say the process id, then how it ended."""
     sys.path.insert(0, str(Path(__file__).parent))
     from fire.children import die_with_parent, warm
 
     die_with_parent()
     warm()
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(place)
-    listening.listen(64)
-    print("warm", flush=True)
     alive: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for ready in select.select([0, listening, *alive], [], [])[0]:
@@ -177,11 +193,8 @@ def _serve(place: str) -> None:
                 text, streams, _, _ = socket.recv_fds(connection, _BYTES, 2)
                 while not text.endswith(b"\n"):
                     text += connection.recv(_BYTES)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    pid = os.fork()
+                pid = _fork()
                 if pid == 0:
-                    listening.close()
                     _live(json.loads(text), *streams)
                 for stream in streams:
                     os.close(stream)
@@ -196,11 +209,16 @@ def _serve(place: str) -> None:
                 connection.close()
 
 
-def _live(request: dict[str, object], out: int, err: int) -> None:
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _live(request: dict[str, Any], out: int, err: int) -> None:
     """The whole life of a command."""
     from fire.children import die_with_parent
 
-    status = 1
     try:
         die_with_parent()
         os.setsid()
@@ -208,29 +226,47 @@ def _live(request: dict[str, object], out: int, err: int) -> None:
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.closerange(3, 256)
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        os.chdir(str(request["cwd"]))
-        os.environ.clear()
-        os.environ.update(request["env"])  # type: ignore[call-overload]
-        script = str(request["script"])
-        paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-        program = "\n" in script
-        sys.path[:] = ["" if program else str(Path(script).parent), *paths, *sys.path[2:]]
-        sys.argv = ["-c" if program else script, *request["arguments"]]  # type: ignore[misc]
-        if os.environ.get("PYTHONWARNINGS") == "default":
-            warnings.simplefilter("default")
-        gc.enable()
-        try:
-            if program:
-                exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})
-            else:
-                runpy.run_path(script, run_name="__main__")
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            traceback.print_exc()
+        if request["warm"]:
+            _fork_children()
+        if (size := request["file_size"]) is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        script = request["script"]
+        kind = "-c" if "\n" in script else "script"
+        _python([kind, script, *request["arguments"]], request["cwd"], request["env"])
+    finally:
+        os._exit(1)
+
+
+def _python(command: list[str], cwd: str, env: Mapping[str, str]) -> None:
+    """Be ``python COMMAND`` to its end: ``-c`` or ``-m`` or ``script``, what, arguments."""
+    status = 1
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    kind, what, *arguments = command
+    first = {"-c": "", "-m": cwd}.get(kind, str(Path(what).parent))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [first, *paths, *sys.path[2:]]
+    sys.argv = ["-c" if kind == "-c" else what, *arguments]
+    if os.environ.get("PYTHONWARNINGS") == "default":
+        warnings.simplefilter("default")
+    warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)  # it is warm
+    gc.enable()
+    try:
+        if kind == "-c":
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+        elif kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(what, run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    try:
         threading._shutdown()  # as at the end of any program
         atexit._run_exitfuncs()
         sys.stdout.flush()
@@ -238,5 +274,74 @@ def _live(request: dict[str, object], out: int, err: int) -> None:
         os._exit(status)
 
 
+def _fork_children() -> None:
+    """From here on, have a fork of this process become the processes of Python that it starts.
+
+    The fork waits beside it. Each child is forked twice, and comes back to this process as orphan:
+    so it has the parent that it would have, but nothing that this process did since.
+    """
+    from fire.children import die_with_parent
+
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if _fork() == 0:
+        here.close()
+        die_with_parent()
+        while True:
+            _adopt(there)
+    there.close()
+    real, turn = _posixsubprocess.fork_exec, threading.Lock()
+
+    def fork_exec(args: list[Any], *rest: Any) -> int:
+        words = [os.fsdecode(word) for word in args]
+        if words[0] != sys.executable or words[1] not in ("-m", "-c"):
+            return int(real(args, *rest))
+        _, _, keep, cwd, env, stdin, _, _, stdout, _, stderr, _, _, _, session = rest[:15]
+        streams = [given if given >= 0 else i for i, given in enumerate((stdin, stdout, stderr))]
+        kept = [fd for fd in keep if fd > 2 and fd != rest[12]]
+        if env is not None:
+            env = dict(os.fsdecode(pair).split("=", 1) for pair in env)
+        request = {
+            "command": words[1:],
+            "cwd": os.fsdecode(cwd or Path.cwd()),
+            "env": {**os.environ} if env is None else env,
+            "places": [0, 1, 2, *kept],
+            "session": session,
+        }
+        with turn:
+            socket.send_fds(here, [json.dumps(request).encode()], [*streams, *kept])
+            return int(here.recv(32))
+
+    _posixsubprocess.fork_exec = subprocess._fork_exec = fork_exec
+
+
+def _adopt(connection: socket.socket) -> None:
+    """Fork twice for a request; the grandchild lives as it says."""
+    text, given, _, _ = socket.recv_fds(connection, _BYTES, 64)
+    if not text:
+        os._exit(0)
+    told, tell = os.pipe()
+    if (between := _fork()) == 0:
+        between = os.getpid()
+        if (pid := _fork()) != 0:
+            os.write(tell, b"%d" % pid)
+            os._exit(0)
+        while os.getppid() == between:
+            time.sleep(0.001)
+        request = json.loads(text)
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in given]  # out of the way
+        os.closerange(3, 300)
+        for fd, place in zip(high, request["places"], strict=True):
+            os.dup2(fd, place)
+        os.closerange(300, 400)
+        if request["session"]:
+            os.setsid()
+        _python(request["command"], request["cwd"], request["env"])
+    os.waitpid(between, 0)
+    connection.send(os.read(told, 32))  # it is an orphan now
+    for fd in (told, tell, *given):
+        os.close(fd)
+
+
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(socket.socket(fileno=int(sys.argv[1])))

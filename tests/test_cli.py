@@ -163,7 +163,7 @@ def test_predict_can_regroup_and_keeps_the_order_of_the_file(tiny, tmp_path, let
 
 
 def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:
-    args = [*args, "epochs=40", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
+    args = [*args, "epochs=40", "batch_size=12", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
     call(*args, f"output_dir={tmp_path / 'whole'}")
     process = start(*args, f"output_dir={tmp_path / 'cut'}")
     wait_for(lambda: [f for f in (tmp_path / "cut").glob("*/history.csv") if lines(f) > 8], process)

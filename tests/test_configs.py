@@ -23,10 +23,19 @@ def choices(group: str) -> list[str]:
 TREES = ["lightgbm", "stumps", "xgboost"]  # CatBoost boosts with none of these losses
 
 
+# A model sees no loss, and a loss no model: every loss with a network is test_every_loss_trains.py.
+# Trees are boosted with the gradient of any; the others try one of each kind: with pairs, with
+# grades, with several outputs for an item, with draws.
+KINDS = ["lambdarank", "neuralerr", "ordinal", "listmle"]
+PAIRS = [
+    *(("lightgbm", loss) for loss in choices("loss")),
+    *((m, loss) for m in choices("model") if m not in ("catboost", "lightgbm") for loss in KINDS),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", choices("loss"))
-@pytest.mark.parametrize("model", [m for m in choices("model") if m != "catboost"])
-def test_every_loss_trains_every_model(loss, model, letor_folder, tmp_path) -> None:
+@pytest.mark.parametrize(("model", "loss"), PAIRS)
+def test_every_loss_trains_with_trees_and_every_model(loss, model, letor_folder, tmp_path) -> None:
     sizes = {"transformer": ["suggested.fc_sizes=[8]", "model.feed_forward=8"]}.get(model, [])
     if model in TREES:
         pytest.importorskip("xgboost" if model == "xgboost" else "lightgbm")

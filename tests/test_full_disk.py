@@ -2,13 +2,12 @@
 
 import errno
 import logging
-import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 from test_cli import ROOT
 
@@ -129,17 +128,9 @@ def test_output_that_cannot_be_printed_is_one_line() -> None:
 def test_training_on_a_full_disk_keeps_what_there_was_and_says_how_to_go_on(tiny, tmp_path) -> None:
     """Files may have 30 kB: nothing but the checkpoint of a larger model is larger."""
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-
     own = [item for item in tiny if not item.startswith(("suggested", "model."))]
     command = [*own, "model=mlp", "model.hidden_sizes=[2000]", "loss=listnet", "epochs=1"]
-    got = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *command,
-         f"hydra.run.dir={tmp_path}/run"],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        preexec_fn=limit, check=False,
-    )  # fmt: skip
+    got = processes.run("train.py", *command, f"hydra.run.dir={tmp_path}/run", file_size=30_000)
     assert got.returncode == 2, got.stderr
     assert "Traceback" not in got.stderr
     last = got.stderr.splitlines()[-1]

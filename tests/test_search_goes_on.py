@@ -4,16 +4,16 @@ import errno
 import logging
 import signal
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import processes
 import pytest
 import torch
-from made_search import command, refused, rows, searched, small_search, study_of
+from made_search import refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
 
 from ltr.search.best_file import check_free
@@ -193,7 +193,7 @@ def test_a_killed_search_goes_on_where_it_was(
 ) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.run")
     small = [*small, "epochs=5", "trials=3", "pruner=none"]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *small], stdout=subprocess.DEVNULL)
+    killed = processes.run(KILLED, *small)
     assert killed.returncode == -signal.SIGKILL
     began = study_of(*small).get_trials()[1].params
     place = tmp_path / "out/search/mine/trials/0001"
@@ -224,10 +224,8 @@ def test_a_killed_search_goes_on_where_it_was(
 def test_two_workers_and_another_command_share_the_trials(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = [*small, "trials=8", "pruner=none"]
-    workers = subprocess.Popen(
-        command(*small, "workers=2"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    small = [*small, "trials=6", "pruner=none"]
+    workers = processes.start("scripts/search.py", *small, "workers=2", warm=True)
     begin = Report.begin
 
     def begin_with_others(self: Report, *args: Any) -> None:
@@ -242,9 +240,9 @@ def test_two_workers_and_another_command_share_the_trials(
     out, err = workers.communicate()
     assert workers.returncode == 0, (out, err)
     assert "ended early" not in err
-    assert [row["state"] for row in rows(tmp_path)] == ["done"] * 8
+    assert [row["state"] for row in rows(tmp_path)] == ["done"] * 6
     assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [
-        f"{number:04d}" for number in range(8)
+        f"{number:04d}" for number in range(6)
     ]
     assert (tmp_path / "experiment/found.yaml").is_file()
 

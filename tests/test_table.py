@@ -24,7 +24,7 @@ SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return processes.run("scripts/table.py", *arguments)
+    return processes.run("scripts/table.py", *arguments, warm=True)
 
 
 def runs_of(name: str) -> Table:
@@ -42,10 +42,9 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
             assert run_config([*spec.settings, *overrides])[0].dataset.name in spec.rows
         return
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
-    runs = plan(spec, given, [1, 2], tmp_path)
-    assert [(r.label, r.seed) for r in runs] == [
-        (row, seed) for row in spec.rows for seed in (1, 2)
-    ]
+    seeds = [1, 2] if name == "ranknet_report" else [1]  # the code of seeds is one for all
+    runs = plan(spec, given, seeds, tmp_path)
+    assert [(r.label, r.seed) for r in runs] == [(row, seed) for row in spec.rows for seed in seeds]
     assert len({r.folder for r in runs}) == len(runs)  # no two rows are the same run
     assert {str(r.config.dataset.name) for r in runs} == {"synthetic"}
 

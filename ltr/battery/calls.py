@@ -47,7 +47,7 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
         return loss.value(*data, generator=torch.Generator().manual_seed(seed))
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
+        torch.default_generator.manual_seed(5)
         before = torch.get_rng_state()
         first = drawn(0)
         if not torch.equal(before, torch.get_rng_state()):
@@ -55,7 +55,7 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
         expect_close(drawn(0), first, "value", "with an equal generator")
         if all(torch.equal(drawn(seed), first) for seed in range(1, 9)):
             raise Broken("eight other seeds of the generator gave the same value: it is not used")
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         when = "with torch's own generator at the same seed"
         expect_close(loss.value(*data), first, "value", when)
 
@@ -96,7 +96,7 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> None:
     scores, labels, mask = ragged()
 
     def seeded(scores: Tensor) -> Tensor:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         return loss.value(scores, labels, mask)
 
     with torch.random.fork_rng(devices=[]):

@@ -111,7 +111,7 @@ class Subject:
         """
         scores = scores.detach().clone().requires_grad_()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             value = self.value(scores, labels, mask)
             if not value.requires_grad:
                 raise Broken(f"the values have no graph, so backward fails{where(mask)}")
@@ -144,7 +144,7 @@ class Subject:
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
         """Whether the loss draws from torch's generator, or gives another value at each call."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             before = torch.get_rng_state()
             first = self.value(scores, labels, mask)
             moved = not torch.equal(before, torch.get_rng_state())

@@ -1,5 +1,6 @@
 """Estimate how long the runs of a table take on this machine."""
 
+import functools
 import statistics
 import subprocess
 import sys
@@ -60,9 +61,7 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
         if not run.done:
             todo.setdefault(run.label, []).append(run)
     lines, total, unknown, early = [], 0.0, [], False
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import ltr.experiment.run"], check=False)
-    start = time.perf_counter() - started
+    start = _seconds_to_start()
     before = torch.get_num_threads()
     for label, own in tqdm(todo.items(), desc="measuring", unit="row", leave=False, disable=None):
         most = ""
@@ -98,6 +97,14 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
         "by side share memory and caches and take longer\n"
         f"{_source(runs[0])}"
     )
+
+
+@functools.cache
+def _seconds_to_start() -> float:
+    """Seconds until a new process has imported what a run needs; measured once."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import ltr.experiment.run"], check=False)
+    return time.perf_counter() - started
 
 
 def _source(run: Run) -> str:
