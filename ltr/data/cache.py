@@ -31,7 +31,7 @@ from ltr.data.lists_writer import (
     FILES,
     FORMAT_VERSION,
     META,
-    WEIGHTS,
+    OPTIONAL,
     ListsWriter,
     writing,
 )
@@ -116,7 +116,7 @@ def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | N
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
         arrays: dict[str, NDArray[Any]] = {}
-        for name in [*ARRAYS, *([WEIGHTS] if WEIGHTS in meta["sums"] else [])]:
+        for name in [*ARRAYS, *(name for name in OPTIONAL if name in meta["sums"])]:
             sums = meta["sums"][name] if whole or name != "features" else None
             arrays[name] = _mapped(entry / f"{name}.npy", sums)
         lists = Lists(
@@ -127,13 +127,15 @@ def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | N
             digest=str(meta["digest"]),
             missing=int(meta["missing"]),
             columns=None if (state := meta["columns"]) is None else Columns.from_state(state),
-            weights=arrays.get(WEIGHTS),
+            weights=arrays.get("weights"),
+            rows=arrays.get("rows"),
         )
         sound = (
             lists.features.dtype == lists.labels.dtype == np.float32
             and lists.features.shape == (lists.items, lists.width if width is None else width)
             and lists.qids.shape == (len(lists),)
             and (lists.weights is None or lists.weights.shape == (len(lists),))
+            and (lists.rows is None or lists.rows.shape == (lists.items,))
             and (lists.columns is None or len(lists.columns.names) == lists.width)
             and (lists.offsets[0], lists.offsets[-1]) == (0, lists.items)
             and bool((lists.lengths > 0).all())

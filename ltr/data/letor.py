@@ -197,13 +197,10 @@ class _Queries:
 class MemorySink:
     """A sink that keeps the arrays in memory, with a sixteenth to spare at most.
 
-    Attributes:
-        lists: the result, when it is finished.
-        order: the file's row of each item of ``lists``; None: they are the same.
+    ``lists`` is the result, when it is finished.
     """
 
     lists: Lists
-    order: Ints | None
 
     def __init__(self) -> None:
         self.rows = 0
@@ -249,5 +246,6 @@ class MemorySink:
         features, labels = self.features, np.concatenate(self.labels)
         if order is not None:
             features, labels = features[order], labels[order]
-        self.lists = Lists(features, labels, offsets, qids, digest, missing, columns, weights)
-        self.order = order
+        self.lists = Lists(
+            features, labels, offsets, qids, digest, missing, columns, weights, order
+        )

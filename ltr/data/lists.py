@@ -78,7 +78,7 @@ class Lists:
 
     Attributes:
         features: ``[items, width]``, often memory-mapped and read-only. NaN marks a missing value
-            (an empty cell, or a number that does not fit float32); it is never inf.
+            (``nan``, an empty cell, or a number that does not fit float32); it is never inf.
         labels: ``[items]``, graded relevance, 0 = not relevant.
         offsets: ``[lists + 1]``; list ``i`` is items ``offsets[i]:offsets[i + 1]``, at least one.
         qids: ``[lists]``; the query id as the file writes it.
@@ -86,6 +86,7 @@ class Lists:
         missing: how many values of ``features`` are NaN.
         columns: names and categories; None: numbers without names, as LETOR text has them.
         weights: ``[lists]``, > 0, how much each list counts in training; None: all the same.
+        rows: ``[items]``, the 0-based row of the source of each item; None: 0, 1, 2, ...
     """
 
     features: Floats
@@ -96,6 +97,7 @@ class Lists:
     missing: int = 0
     columns: Columns | None = None
     weights: Floats | None = None
+    rows: Ints | None = None
 
     def __len__(self) -> int:
         """Number of lists."""

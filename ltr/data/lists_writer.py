@@ -17,13 +17,13 @@ from ltr.data.checksums import BlockSums, sealed
 from ltr.data.lists import Columns, Floats, Ints, Texts
 from ltr.errors import DataError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 ARRAYS = ("features", "labels", "offsets", "qids")
 META = "meta.json"
 _OLD, _SPILL = "features.old", "features.spill"
-WEIGHTS = "weights"  # only where lists have them
+OPTIONAL = ("weights", "rows")  # only where lists have them
 # All that is ever written:
-FILES = frozenset({META, _OLD, _SPILL, *(f"{name}.npy" for name in (*ARRAYS, WEIGHTS))})
+FILES = frozenset({META, _OLD, _SPILL, *(f"{name}.npy" for name in (*ARRAYS, *OPTIONAL))})
 _ROWS_AT_ONCE = 4096  # when rows are written again in another width
 _BUCKET_BYTES = 32 << 20  # when they are written again in another order; about four times in memory
 
@@ -77,7 +77,8 @@ class ListsWriter:
 
         Args:
             offsets, qids, digest, missing, columns, weights: as in ``Lists``.
-            order: ``[rows]``, which appended row stands at each place; None: as appended.
+            order: ``[rows]``, which appended row stands at each place, the ``rows`` of the lists;
+                None: as appended.
 
         Raises:
             ValueError: offsets or qids do not go with the rows.
@@ -102,7 +103,9 @@ class ListsWriter:
                 "labels": labels, "offsets": offsets.astype(np.int64), "qids": qids,
             }  # fmt: skip
             if weights is not None:
-                small[WEIGHTS] = weights.astype(np.float32)
+                small["weights"] = weights.astype(np.float32)
+            if order is not None:
+                small["rows"] = order.astype(np.int64)
             for name, array in small.items():
                 head, content = _header(array.dtype, array.shape), array.tobytes()
                 body = BlockSums()

@@ -182,11 +182,16 @@ def read_scored(
     Raises:
         DataError: as ``read_file`` and ``read_scores``.
     """
-    given = read_file(data, regroup)
-    lists, order = given.lists, given.rows
+    lists = read_file(data, regroup).lists
+    return lists, scores_of(path, lists, str(data))
+
+
+def scores_of(path: Path, lists: Lists, data: str) -> NDArray[np.float64]:
+    """The scores in ``path``, as ``read_scores`` reads them, of the items of ``lists``."""
+    rows = np.arange(lists.items) if lists.rows is None else lists.rows
     qids = np.empty(lists.items, dtype=object)
-    qids[order] = np.repeat(lists.qids, lists.lengths)
-    return lists, read_scores(path, qids.tolist(), str(data))[order]
+    qids[rows] = np.repeat(lists.qids, lists.lengths)
+    return read_scores(path, qids.tolist(), data)[rows]
 
 
 def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.evaluate import read_scored, read_scores
+from ltr.experiment.evaluate import read_scored, scores_of
 from ltr.experiment.kept import trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import make_dataset
@@ -39,8 +39,7 @@ def values_of_scores(
         _check_queries(run, lists, data)
     else:
         lists = _test_lists(run, places)
-        qids = np.repeat(lists.qids, lists.lengths).tolist()
-        values = read_scores(scores, qids, f"the test lists of {run.folder}")
+        values = scores_of(scores, lists, f"the test lists of {run.folder}")
     check_metrics("test", lists, [measure], convention, data)
     return metrics_of_scores(lists, values, [measure], convention)[str(measure)]
 
@@ -49,8 +48,11 @@ def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
     protocol = {**run.results["protocol"], **places}
     node = trusted(protocol, ["dataset"]).dataset
     remedy = "give data=FILE, the LETOR file that was scored"
-    if node.get("regroup"):
-        raise ConfigError(f"{run.folder}: its lists are regrouped, rows have no order: {remedy}")
+    if node.get("path"):
+        raise ConfigError(
+            f"{run.folder}: its test lists are cut from {node.path}, so that no file has their "
+            "rows: train on dataset.split with a table of its own for test"
+        )
     if "data_dir" in places and "data_dir" in node:
         node.data_dir = places["data_dir"]
     lists = make_dataset(node).split("test")

@@ -138,7 +138,7 @@ def read_file(
     except DataError as error:  # its remedies name keys of a data set; here they are the command's
         text = str(error).replace("dataset.regroup", "regroup")
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
-    rows = np.arange(sink.lists.items) if sink.order is None else sink.order
+    rows = np.arange(sink.lists.items) if sink.lists.rows is None else sink.lists.rows
     return Input(sink.lists, rows, [found[row] for row in rows] if any(found) else None)
 
 

@@ -60,12 +60,15 @@ def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
 def write_scores(path: Path, lists: "Lists", scores: "NDArray[np.float32]") -> None:
     """Write query id and score of every item, in the order of ``lists``; no digit is lost.
 
+    Where that is not the order of the file they are from, a column ``row`` (1-based) has its rows.
     ``scripts/evaluate.py scores=FILE data=TEST`` reads it.
     """
     import pandas as pd
 
     text = scores.astype(str)  # pandas would write the digits of a float64
-    write_frame(path, pd.DataFrame({"qid": lists.qids.repeat(lists.lengths), "score": text}))
+    rows = {} if lists.rows is None else {"row": lists.rows + 1}
+    qids = lists.qids.repeat(lists.lengths)
+    write_frame(path, pd.DataFrame({"qid": qids, **rows, "score": text}))
 
 
 @dataclass(frozen=True, eq=False)

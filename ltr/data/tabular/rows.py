@@ -146,7 +146,7 @@ def lists_of(
 
     parse_table(source, sink, roles, found, rules=rules, see=see)
     lists = replace(sink.lists, digest=_digest(sink.lists))
-    order = np.arange(lists.items) if sink.order is None else sink.order
+    order = np.arange(lists.items) if lists.rows is None else lists.rows
     return TableLists(lists, order, _joined(ids))
 
 
