@@ -223,7 +223,8 @@ class RunFolder:
 
     def _need_test(self) -> None:
         """Raise ``DataError`` where the run had no test lists."""
-        if "test" not in self.results["data"]:
+        splits = self.results.get("data")
+        if splits and "test" not in splits:
             raise DataError(
                 f"{self.folder} had no test lists: train again with some, which Ranker.fit takes "
                 "as the second of eval_set"
