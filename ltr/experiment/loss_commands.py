@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -87,6 +87,7 @@ def _knob(name: str, value: str, comment: str) -> Knob:
     return Knob(name, value, comment)
 
 
+@cache
 def _suggested() -> Any:
     """``suggested`` of ``train.yaml``, with the grades of the public web data sets."""
     suggested = OmegaConf.load(CONFIGS / "train.yaml").suggested
