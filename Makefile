@@ -36,10 +36,10 @@ train: $(VENV)/.installed ## train the default experiment (about a minute on two
 	$(BIN)/python train.py $(ARGS)
 
 test: $(VENV)/.installed-dev ## run the tests
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 quick: $(VENV)/.installed-dev ## run the tests that start no process and train nothing (under a minute)
-	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
 fire: $(VENV)/.installed-dev ## kill, damage and starve the program (minutes=20; ARGS='only=flips tries=1000 seed=3')
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m fire $(if $(minutes),minutes=$(minutes)) $(ARGS)

@@ -6,7 +6,7 @@ Importing this is cheap: torch is imported where a loss is checked.
 import inspect
 import re
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -93,6 +93,7 @@ def _knob(name: str, value: str, comment: str) -> Knob:
     return Knob(name, value, comment)
 
 
+@cache
 def _suggested() -> Any:
     """``suggested`` of ``train.yaml``, with the grades of the public web data sets."""
     suggested = OmegaConf.load(CONFIGS / "train.yaml").suggested
