@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 
+from ltr.data.tabular.blocks import Source
 from ltr.data.tabular.cells import distinct, query_text
-from ltr.data.tabular.rows import Source
 from ltr.errors import ConfigError, DataError
 
 _ROWS = 1 << 16
