@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ltr.data.cut import Part, cut, place
+from ltr.data.tabular.blocks import Source
 from ltr.data.tabular.cells import distinct, query_text
-from ltr.data.tabular.rows import Source
 from ltr.errors import ConfigError
 
 _ROWS = 1 << 16

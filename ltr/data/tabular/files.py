@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from ltr.data.checksums import file_digest
 from ltr.data.cut import Part
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
+from ltr.data.tabular.columns import find_columns
 from ltr.data.tabular.cut import check_fractions, parts
 from ltr.data.tabular.roles import CATEGORY_VALUES, Roles
-from ltr.data.tabular.rows import READER_VERSION, find_columns, parse_table
+from ltr.data.tabular.rows import READER_VERSION, parse_table
 from ltr.data.tabular.sources import Form, TableSource, check_form, table_files
 from ltr.errors import ConfigError, DataError
 
@@ -159,7 +161,7 @@ class TableFiles:
                 parse_table(
                     source,
                     writer,
-                    self.roles,
+                    replace(self.roles, id=()),  # training needs none
                     found,
                     rules=self.rules,
                     digest=hashlib.sha256(key.encode()).hexdigest(),

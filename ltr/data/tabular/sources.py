@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from ltr.data.tabular.blocks import Block
 from ltr.data.tabular.endings import ENDINGS, ending, is_text
 from ltr.data.tabular.roles import check_there
-from ltr.data.tabular.rows import Block
 from ltr.errors import ConfigError, DataError
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
