@@ -150,7 +150,7 @@ def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_pat
     assert done.returncode == 1
     assert "bce-letor" in done.stderr
     assert "not finite" in done.stderr
-    assert "2 of 2  BCE" in done.stderr
+    assert "1 of 2  BCE, seed 1  failed: " in done.stderr
     assert "1 of 2 runs" in done.stdout
 
 
