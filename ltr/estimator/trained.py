@@ -17,9 +17,9 @@ from ltr.estimator.live import as_it_was
 from ltr.estimator.params import config_of
 from ltr.experiment.kept import KeptModel, load_kept, trusted
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import as_list, make_convention
+from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
-from ltr.metrics import Convention, parse_metric
+from ltr.metrics import Convention
 from ltr.training.device import pick_device
 from ltr.training.evaluation import PerQuery, metrics_of_scores, predict
 from ltr.whole import make_folder, write_whole
@@ -140,7 +140,7 @@ class Trained:
         Raises:
             ConfigError: a metric is unknown, or means nothing on these labels.
         """
-        asked = [parse_metric(name) for name in dict.fromkeys(metrics)]
+        asked = named_metrics(metrics)
         check_metrics("X", lists, asked, convention)
         return metrics_of_scores(lists, self.scores(lists, verbose), asked, convention)
 

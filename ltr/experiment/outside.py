@@ -11,9 +11,9 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.evaluate import read_scored, scores_of
 from ltr.experiment.kept import trusted
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import make_dataset
+from ltr.experiment.parts import make_dataset, named_metrics
 from ltr.experiment.run_folder import RunFolder
-from ltr.metrics import Convention, parse_metric
+from ltr.metrics import Convention
 from ltr.training.evaluation import metrics_of_scores
 from ltr.whole import safe_cell
 
@@ -26,14 +26,14 @@ def values_of_scores(
     Args:
         scores: the file, as for ``read_scores``.
         run: whose test lists are scored, and whose convention holds.
-        metric: as ``parse_metric`` takes it; a function of the user's own is imported.
+        metric: as ``named_metrics`` takes it; a function of the user's own is imported.
         data: the LETOR file whose rows are scored; None: the run's own test lists.
         places: ``cache_dir``, and perhaps ``data_dir``, of the run's own lists.
 
     Raises:
         ConfigError, DataError: one line that says what to mend.
     """
-    measure, convention = parse_metric(metric), Convention(**run.convention_keys)
+    (measure,), convention = named_metrics([metric]), Convention(**run.convention_keys)
     if data is not None:
         lists, values = read_scored(scores, data)
         _check_queries(run, lists, data)

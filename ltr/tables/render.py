@@ -7,8 +7,9 @@ from dataclasses import replace
 import pandas as pd
 
 from ltr.data.lists import SPLITS
+from ltr.experiment.parts import named_metrics
 from ltr.experiment.provenance import mixed, short_commit
-from ltr.metrics import Convention, parse_metric
+from ltr.metrics import Convention
 from ltr.statistics.verdict import BETTER, DIFFER, WORSE
 from ltr.tables.measure import Measured
 from ltr.tables.report import Block, Cell, mark_best
@@ -121,7 +122,7 @@ def _numbers(
                 cells += [units.number(values[name].get(metric)), *[""] * (2 * (metric in printed))]
             rows.append(tuple(map(Cell, [*cells, *[""] * len(kept)])))
     head += [column.replace("_", " ") for column in kept]
-    parts = {part for metric in table.metrics for part in parse_metric(metric).parts}
+    parts = {part for metric in named_metrics(table.metrics) for part in metric.parts}
     short = f"{name}: {convention.describe(parts)}"
     return Block(name, convention.describe(), tuple(head), tuple(rows), short)
 
