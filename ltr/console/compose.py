@@ -86,9 +86,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     return config, chosen
 
 
-def explain(
-    error: BaseException, config_name: str, overrides: Sequence[str] | None = None
-) -> str:
+def explain(error: BaseException, config_name: str, overrides: Sequence[str] | None = None) -> str:
     """One line that says what is wrong and what to do, for an error of Hydra or of this project.
 
     ``overrides`` led to it; None: those of the command line.
