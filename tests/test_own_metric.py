@@ -1,4 +1,7 @@
-"""A metric of one's own, as CONTRIBUTING writes it: trained by, evaluated, trusted, known."""
+"""A metric of one's own, as CONTRIBUTING writes it: trained by, evaluated, trusted, known.
+
+By its dotted name, and as a file of a folder ``configs`` of one's own.
+"""
 
 import json
 import re
@@ -17,12 +20,14 @@ from ltr.experiment.build import build
 from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.job import resumed
+from ltr.experiment.parts import named_metrics
 from ltr.experiment.run import run
 from ltr.metrics import Convention, parse_metric
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTION = (ROOT / "CONTRIBUTING.md").read_text().split("## A metric\n")[1].split("\n## ")[0]
-TRAIN, EVALUATE = re.findall(r"^    PYTHONPATH=\. ltr \w+ (.*)$", SECTION, re.M)
+TRAIN = "metrics=[ndcg@10,my_metrics.hits@5] select_on=my_metrics.hits@5"
 
 
 @pytest.fixture
@@ -40,7 +45,7 @@ def my_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def folder(my_metrics: Path, tiny: list[str], tmp_path: Path) -> Path:
-    """A run with the overrides that CONTRIBUTING types."""
+    """A run that is selected by it."""
     folder = tmp_path / "run"
     folder.mkdir()
     run(compose(*tiny, *TRAIN.split(), "epochs=1"), folder, {"loss": "neuralndcg"})
@@ -52,7 +57,7 @@ def evaluated(folder: Path, *overrides: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_lines_of_contributing_train_and_evaluate(folder: Path) -> None:
+def test_a_run_is_selected_and_evaluated_by_it(folder: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert results["select_on"] == "my_metrics.hits@5"
     queries, scores = (pd.read_csv(folder / f"{name}.csv") for name in ("queries", "scores"))
@@ -60,8 +65,7 @@ def test_the_lines_of_contributing_train_and_evaluate(folder: Path) -> None:
     assert hits.isin([0.0, 1.0]).all()
     assert results["test"]["my_metrics.hits@5"] == pytest.approx(hits.mean())
     assert len(scores)
-    _, given = EVALUATE.split()
-    assert "my_metrics.hits@1" in evaluated(folder, given)
+    assert "my_metrics.hits@1" in evaluated(folder, "metrics=[my_metrics.hits@1]")
 
 
 def test_what_it_computes(my_metrics: Path) -> None:
@@ -98,7 +102,7 @@ def test_it_is_part_of_what_a_run_is(my_metrics: Path) -> None:
         return identity_without_data(compose(*overrides))
 
     plain, own = known(), known(*TRAIN.split())
-    my_metrics.write_text(my_metrics.read_text().replace("amax", "amin"))
+    my_metrics.write_text(my_metrics.read_text().replace(">= wanted", "> wanted"))
     assert known(*TRAIN.split()) != own
     assert known() == plain
 
@@ -120,3 +124,71 @@ def test_what_is_wrong_with_it_is_said_before_data_are_read(
 ) -> None:
     my_metrics.write_text(code)
     assert said in refused(lambda: build(compose(*TRAIN.split())), ConfigError)
+
+
+@pytest.fixture
+def as_a_file(my_metrics: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same metric as ``hits``, in the folder ``configs`` of the working directory."""
+    path = my_metrics.parent / "configs" / "metric" / "hits.yaml"
+    path.parent.mkdir(parents=True)
+    (content,) = re.findall(r"```yaml\n(.*?)```", SECTION, re.S)
+    path.write_text(content)
+    monkeypatch.chdir(my_metrics.parent)
+    return path
+
+
+BY_FILE = "metrics=[ndcg@10,hits@5] select_on=hits@5"
+
+
+def test_a_file_sets_knobs_that_no_convention_overrides(as_a_file: Path) -> None:
+    scores, mask = torch.tensor([[3.0, 2.0, 1.0]]), torch.ones(1, 3) > 0
+    labels = torch.tensor([[1.0, 0.0, 2.0]])
+    (one,) = named_metrics(["hits@2"])
+    assert str(one) == "hits@2"
+    assert one(scores, labels, mask).tolist() == [1.0]
+    as_a_file.write_text(as_a_file.read_text().replace("wanted: 1", "wanted: 2\nrelevant: 2"))
+    (two,) = named_metrics(["hits"])
+    assert two.parts == ("empty",)
+    assert two(scores, labels, mask, Convention(relevant=1)).tolist() == [0.0]
+    as_a_file.write_text(as_a_file.read_text().replace("wanted", "wantd"))
+    assert "wanted" in refused(lambda: named_metrics(["hits@2"]), ConfigError)
+    as_a_file.write_text("wanted: 1\n")
+    assert "_target_" in refused(lambda: named_metrics(["hits@2"]), ConfigError)
+    as_a_file.rename(as_a_file.with_name("ndcg.yaml")).write_text("_target_: my_metrics.hits\n")
+    assert "another name" in refused(lambda: named_metrics(["ndcg@2"]), ConfigError)
+    assert "configs/metric" in refused(lambda: named_metrics(["hits@2"]), ConfigError)
+
+
+def test_code_and_file_are_part_of_what_a_run_is(my_metrics: Path, as_a_file: Path) -> None:
+    def known(*overrides: str) -> str:
+        return identity_without_data(compose(*overrides))
+
+    plain, own = known(), known(*BY_FILE.split())
+    my_metrics.write_text(my_metrics.read_text().replace(">= wanted", "> wanted"))
+    other_code = known(*BY_FILE.split())
+    as_a_file.write_text(as_a_file.read_text().replace("wanted: 1", "wanted: 2"))
+    assert len({plain, own, other_code, known(*BY_FILE.split())}) == 4
+    assert known() == plain
+
+
+@pytest.mark.slow
+def test_a_checkpoint_calls_no_metric_of_a_file_without_trust(
+    as_a_file: Path, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run(compose(*tiny, *BY_FILE.split(), "epochs=1"), folder, {})
+    monkeypatch.delitem(sys.modules, "my_metrics")
+    as_a_file.unlink()  # the checkpoint has what it said
+    for use in (lambda: evaluated(folder), lambda: resumed(compose(f"resume={folder}"), [])):
+        assert "metric is my_metrics.hits" in (said := refused(use, ConfigError))
+        assert "trust=" in said
+    assert "my_metrics" not in sys.modules
+    assert "hits@5" in evaluated(folder, "trust=[my_metrics]")
+    again, _ = resumed(compose(f"resume={folder}", "trust=my_metrics"), [])
+    assert [str(metric) for metric in build(again).metrics] == ["ndcg@10", "hits@5"]
+    change = load_checkpoint(folder / "last.pt")
+    change["config"]["own_metrics"] = {"hits": {"_target_": "os.mkdir", "path": "owned"}}
+    for name in ("best.pt", "last.pt"):
+        save_checkpoint(folder / name, change)
+    assert "os.mkdir" in refused(lambda: evaluated(folder, "trust=[my_metrics]"), ConfigError)

@@ -277,7 +277,7 @@ def a_resumed_training_gives_the_same_weights(model: ModelSubject) -> str:
     except Exception as error:
         raise Broken(f"it cannot be trained: {told(error)}") from error
     _expect_same(resumed, whole, "when the training was resumed after one of two epochs")
-    return f"{len(whole)} tensors after two epochs"
+    return f"{len(whole)} tensors are equal after two epochs"
 
 
 def _mode(training: bool) -> str:

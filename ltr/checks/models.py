@@ -22,6 +22,7 @@ from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_model
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
 from ltr.training.checkpoint import load_checkpoint
 from ltr.trees import BoostedTrees
 
@@ -75,7 +76,10 @@ def config_of(name: str, knobs: Sequence[str]) -> DictConfig:
 
 
 def _trained(config: DictConfig, parent: Path, epochs: Sequence[int]) -> dict[str, Tensor]:
-    """The weights after so many epochs, each time resumed in the run folder."""
+    """The weights after so many epochs, each time resumed in the run folder, and test scores.
+
+    The bytes of boosted trees may hold the time of their training: their scores stand for them.
+    """
     folder = Path(tempfile.mkdtemp(dir=parent))
     trust = str(config.model._target_).partition(".")[0]
     for number, until in enumerate(accumulate(epochs)):
@@ -86,7 +90,8 @@ def _trained(config: DictConfig, parent: Path, epochs: Sequence[int]) -> dict[st
             own, _ = resumed(own, [f"epochs={until}"])
         run(own, folder, {})
     weights: dict[str, Tensor] = load_checkpoint(folder / "last.pt")["model"]
-    return weights
+    weights.pop("_extra_state", None)
+    return {**weights, "the test scores": torch.tensor(RunFolder(folder).scores)}
 
 
 def _grown(config: DictConfig, parent: Path) -> tuple[partial[nn.Module], int]:
