@@ -328,3 +328,14 @@ def test_it_leaves_no_trace_and_shows_what_is_asked_for(tmp_path, monkeypatch, c
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     Ranker("mlp", "listnet", **{**SMALL, "verbose": 1}).fit(X, y, qid)
     assert [len(table) for table in shown] == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_the_guide_works_word_for_word(tmp_path, monkeypatch) -> None:
+    guide = (Path(__file__).resolve().parents[1] / "docs" / "guide.md").read_text()
+    code = guide.split("## In Python: `Ranker`")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["again"].predict(names["items"]).tolist() == names["scores"].tolist()
+    assert list(names["per_query"]) == ["qid", "items", "empty", "ndcg@5", "mrr"]
