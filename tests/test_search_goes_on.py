@@ -114,7 +114,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.run")
+    caplog.set_level(logging.INFO, "ltr.experiment.fit")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
 
     def stopped() -> None:
@@ -145,7 +145,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.run")
+    caplog.set_level(logging.INFO, "ltr.experiment.fit")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
     save = torch.save
 
@@ -191,7 +191,7 @@ main("search")
 def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.run")
+    caplog.set_level(logging.INFO, "ltr.experiment.fit")
     small = [*small, "epochs=5", "trials=3", "pruner=none"]
     killed = processes.run(KILLED, *small)
     assert killed.returncode == -signal.SIGKILL

@@ -21,7 +21,8 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import Experiment, build
-from ltr.experiment.run import parameters_of, run
+from ltr.experiment.fit import parameters_of
+from ltr.experiment.run import run
 from ltr.training.record import Record
 from ltr.training.trainer import Trainer
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,130 +11,26 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
-from torch import nn
 
 from ltr.console.keys import Kind, Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
-from ltr.data.transforms import FeatureTransform
-from ltr.errors import ConfigError, DataError
-from ltr.experiment.build import Experiment, build
-from ltr.experiment.kept import (
-    KeptModel,
-    check_columns,
-    check_size,
-    config_to_keep,
-    load_kept,
-    trusts_trees,
-)
+from ltr.experiment.build import build
+from ltr.experiment.fit import fit, parameters_of
 from ltr.experiment.labels import settle
-from ltr.experiment.parts import boosts, make_tracker, model_for
-from ltr.experiment.provenance import commit, place_of, versions
+from ltr.experiment.parts import make_tracker
+from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.tracking import Tracking, flat, tracked
-from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
-from ltr.training.device import check_memory, describe_device
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.device import describe_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
-from ltr.training.record import AfterEpoch, Progress, Record, Row
-from ltr.training.trainer import Trainer
-from ltr.trees import BoostedTrees, TreeTrainer
+from ltr.training.record import AfterEpoch, Row
+from ltr.trees import BoostedTrees
 
 log = logging.getLogger(__name__)
 # What is printed too goes to the file of the log alone (configs/hydra/job_logging/ltr.yaml).
 _log_file = logging.getLogger("ltr.printed")
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A model with its last weights, and ``data`` as it reads them."""
-
-    model: nn.Module
-    transform: FeatureTransform
-    data: dict[str, ItemTensors]
-    progress: Progress
-    computed_on: tuple[str, ...]  # every place, in order; the last is this one
-
-
-def fit(
-    cfg: DictConfig,
-    experiment: Experiment,
-    lists: Mapping[str, Lists],
-    folder: Path,
-    choices: Mapping[str, str],
-    after_epoch: AfterEpoch | None = None,
-) -> Fitted:
-    """Train on ``lists["train"]``, select on ``lists["vali"]``; other splits are not read.
-
-    Args:
-        cfg, folder, choices: as for ``run``.
-        experiment: built from ``cfg``.
-        lists: the splits that the record of the run names.
-        after_epoch: as for ``Record``.
-
-    Raises:
-        TrainingError, Interrupted: see ``Trainer.fit``.
-    """
-    settings, device = experiment.settings, experiment.device
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    last = None if cfg.resume is None else load_checkpoint(folder / "last.pt", device)
-    begun = None
-    if last is None and cfg.init_from is not None:
-        begun = _begun(cfg, lists["train"], device)
-        transform = begun.transform
-    elif last is None:
-        transform = experiment.fit_transform(lists["train"])
-        if boosts(experiment.model):
-            transform = transform.keeping_missing()
-        columns = lists["train"].columns
-    else:
-        _check_same_data(last["data"], lists)
-        with fitting(folder / "last.pt"):
-            transform, columns = transform_of(last), columns_of(last)
-        check_size(experiment.model, transform, folder / "last.pt")
-    for part in lists.values():
-        check_columns(part, columns)
-    here = place_of(device.type, torch.get_num_threads())
-    places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
-
-    torch.manual_seed(settings.seed)
-    model = model_for(experiment.model, transform).to(device)
-    if begun is not None:
-        _take_weights(model, begun.model, cfg.init_from)
-    kept = {
-        "config": config_to_keep(cfg, folder),
-        "choices": dict(choices),
-        "transform": transform.state(),
-        "width": transform.width,
-        "columns": None if columns is None else columns.state(),
-        "computed_on": places,
-        "data": {split: part.digest for split, part in lists.items()},
-    }
-    if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
-        longest = min(int(lists["train"].lengths.max()), settings.list_size)
-        check_memory(model, longest, device, training=True)
-    record = Record(
-        settings,
-        metrics=experiment.metrics,
-        convention=experiment.convention,
-        folder=folder,
-        kept=kept,
-        after_epoch=after_epoch,
-    )
-    trainer: Trainer | TreeTrainer
-    if isinstance(model, BoostedTrees):
-        model.trusted = trusts_trees(cfg.trust)
-        trainer = TreeTrainer(model, experiment.loss, record)
-    else:
-        assert experiment.loss is not None
-        optimizer = experiment.optimizer(model.parameters())
-        trainer = Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
-    log.info("%s", _introduction(experiment, choices, lists, model))
-    if last is not None:
-        trainer.resume(last)
-        log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
-    data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
-    return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
 
 def run(
@@ -289,80 +185,3 @@ def _description(lists: Lists) -> dict[str, Any]:
         "empty_lists": int(lists.empty.sum()),
         "missing_values": lists.missing,
     }
-
-
-def parameters_of(model: nn.Module) -> int:
-    """The number of fitted values: of trees, those in their leaves."""
-    if isinstance(model, BoostedTrees):
-        return model.leaves
-    return sum(p.numel() for p in model.parameters())
-
-
-def _introduction(
-    experiment: Experiment, choices: Mapping[str, str], lists: Mapping[str, Lists], model: nn.Module
-) -> str:
-    sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
-    fold = f" fold {experiment.dataset.fold}" if experiment.dataset.fold is not None else ""
-    size, objective = f"{parameters_of(model):,} parameters", choices.get("loss", "loss")
-    if isinstance(model, BoostedTrees):
-        size = f"boosted trees, {model.title} {model.version}"
-        if experiment.loss is None:
-            objective = f"its own objective {model.own_objective()}"
-    return (
-        f"{choices.get('model', 'model')} ({size}) with {objective} on "
-        f"{experiment.dataset.name}{fold}: lists {sizes}; "
-        f"{describe_device(experiment.device)}"
-    )
-
-
-def _begun(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel:
-    """The network ``cfg.init_from``, which reads features as those of ``train``.
-
-    Raises:
-        CheckpointError, ConfigError: see ``load_kept``.
-        DataError: ``train`` has other features.
-    """
-    kept = load_kept(cfg.init_from, device, cfg.trust)
-    if kept.transform.width != train.width:
-        raise DataError(
-            f"init_from={cfg.init_from} was trained on {kept.transform.width} features, train has "
-            f"{train.width}: give lists with the same features, or leave it out"
-        )
-    if kept.columns is not None or train.columns is not None:
-        theirs, ours = (
-            None if one is None else one.state() for one in (kept.columns, train.columns)
-        )
-        if theirs != ours:
-            raise DataError(
-                f"init_from={cfg.init_from} was trained on other names or categories of the "
-                "features than train has: give a table with the same, or leave it out"
-            )
-    return kept
-
-
-def _take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:
-    """Give ``model`` the weights of ``begun``.
-
-    Raises:
-        ConfigError: they have other names or shapes.
-    """
-    ours, theirs = (
-        {name: tuple(weights.shape) for name, weights in one.state_dict().items()}
-        for one in (model, begun)
-    )
-    for name in {**ours, **theirs}:
-        if ours.get(name) != theirs.get(name):
-            raise ConfigError(
-                f"init_from={path}: {name} is {theirs.get(name, 'not there')} in it, here "
-                f"{ours.get(name, 'not there')}: give the model.* settings of that run, or leave "
-                "it out"
-            )
-    model.load_state_dict(begun.state_dict())
-
-
-def _check_same_data(kept: Mapping[str, Any], lists: Mapping[str, Lists]) -> None:
-    changed = [split for split, part in lists.items() if kept.get(split) != part.digest]
-    if changed:
-        raise DataError(
-            f"{', '.join(changed)} changed since the run began: restore the data, or start anew"
-        )

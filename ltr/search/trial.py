@@ -22,9 +22,9 @@ from ltr.console.ending import is_full
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, DataError, LTRError, OutputError, TrainingError
 from ltr.experiment.build import Experiment, build
+from ltr.experiment.fit import fit
 from ltr.experiment.identity import code_digest
 from ltr.experiment.labels import settle
-from ltr.experiment.run import fit
 from ltr.search.definition import Repeat, Search
 from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
 from ltr.search.space import Choice, as_text
