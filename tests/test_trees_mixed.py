@@ -14,6 +14,7 @@ from ltr.console.compose import typed
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
+from ltr.errors import CheckpointError
 from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept
 from ltr.training.evaluation import predict
@@ -115,15 +116,17 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(
     table = pd.read_csv(tmp_path / "importances.csv").sort_values("feature")
     assert table.name.tolist() == ["price", "brand", "stars", "shop"]
     assert table.category.tolist() == [False, True, False, True]
+    if model == "catboost":
+        kept.model.categories = [1]
+        with pytest.raises(CheckpointError, match="have other categories than their config"):
+            kept.model.take(kept.model.content)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_weights_of_one_change_nothing_and_others_do(library, tmp_path) -> None:
+def test_weights_of_one_change_nothing(library, tmp_path) -> None:
     needed(library)
-    made = {"none": mixed(), "one": mixed(), "two": mixed()}
-    made["one"] = replace(made["one"], weights=np.ones(60, np.float32))
-    made["two"] = replace(made["two"], weights=np.tile(np.float32([1, 5]), 30))
+    made = {"none": mixed(), "one": replace(mixed(), weights=np.ones(60, np.float32))}
     scores = {}
     for name, train in made.items():
         data = MemoryLists(name="m", lists={"train": train, "vali": mixed(9), "test": mixed(9)})
@@ -132,4 +135,3 @@ def test_weights_of_one_change_nothing_and_others_do(library, tmp_path) -> None:
         )
         scores[name] = pd.read_csv(tmp_path / name / "scores.csv").score
     np.testing.assert_allclose(scores["one"], scores["none"], rtol=1e-6)
-    assert not np.allclose(scores["two"], scores["none"], rtol=0.01)
