@@ -96,7 +96,9 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
         raise ConfigError(explain(error, "train", overrides)) from error
-    return {one.input_line.partition("=")[0]: one.value() for one in parsed if not one.is_delete()}
+    return {
+        str(one.input_line).partition("=")[0]: one.value() for one in parsed if not one.is_delete()
+    }
 
 
 def explain(error: BaseException, config_name: str, overrides: Sequence[str] | None = None) -> str:
