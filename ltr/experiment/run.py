@@ -99,8 +99,8 @@ def _run(
     items = settings.evaluation_items
     scores = {
         split: predict(model, data[split], items=items, precision=settings.precision)
-        for split in ("vali", "test")
-        if split in lists
+        for split in lists
+        if split != "train"
     }
     values = {
         split: metrics_of_scores(
