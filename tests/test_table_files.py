@@ -16,10 +16,10 @@ from folders import refused
 
 from ltr.data import lists_writer
 from ltr.data.lists import Lists
-from ltr.data.tabular import sources
-from ltr.data.tabular.files import TableFiles
 from ltr.errors import ConfigError
 from ltr.experiment.prepare_data import prepared
+from ltr.tabular import sources
+from ltr.tabular.files import TableFiles
 
 Write = Callable[[pa.Table, Path], None]
 

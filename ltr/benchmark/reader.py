@@ -164,7 +164,7 @@ def _open_kept(side: str, queries: int, cache_dir: str) -> Work:
 
 def _read_table(megabytes: float, cache_dir: Path) -> Work:
     """Read a folder of Parquet shards into the cache; the rows of every query stand apart."""
-    from ltr.data.tabular.files import TableFiles  # pyarrow is loaded for this case alone
+    from ltr.tabular.files import TableFiles  # pyarrow is loaded for this case alone
 
     shards = _made_shards(megabytes, cache_dir)
     place = Path(tempfile.mkdtemp(dir=cache_dir))

@@ -124,9 +124,9 @@ def _encoded(frame: Any, known: Columns | None) -> tuple[Floats, Columns]:
     try:
         import pyarrow as pa
 
-        from ltr.data.tabular.cells import kind
-        from ltr.data.tabular.roles import Roles
-        from ltr.data.tabular.rows import lists_of
+        from ltr.tabular.cells import kind
+        from ltr.tabular.roles import Roles
+        from ltr.tabular.rows import lists_of
     except ImportError as error:
         raise DataError(
             "X is a table, which needs pyarrow: pip install 'ltr-torch[parquet]', or give an array"

@@ -25,7 +25,7 @@ from ltr.training.checkpoint import selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
-    "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "training",
+    "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "tabular", "training",
     "experiment/build.py", "experiment/parts.py", "experiment/labels.py", "experiment/fit.py",
     "experiment/run.py",
 )  # fmt: skip

@@ -61,7 +61,7 @@ TARGETS: dict[str, set[str]] = {
         "ltr.data.files.LetorFiles",
         "ltr.data.memory.MemoryLists",
         "ltr.data.synthetic.SyntheticLists",
-        "ltr.data.tabular.files.TableFiles",
+        "ltr.tabular.files.TableFiles",
     },
 }
 

@@ -23,7 +23,7 @@ def prepared(cfg: DictConfig) -> Report:
     required(cfg, "dataset")
     given: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
     target = str(given.get("_target_"))
-    if target == "ltr.data.tabular.files.TableFiles" or not target.startswith("ltr."):
+    if target == "ltr.tabular.files.TableFiles" or not target.startswith("ltr."):
         return _counted(cfg)
     folds: Any = OmegaConf.to_object(cfg.folds) if OmegaConf.is_list(cfg.folds) else cfg.folds
     own = given["name"] not in SETS and given.get("folder") is not None

@@ -10,7 +10,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel
 
 if TYPE_CHECKING:
-    from ltr.data.tabular.rows import TableLists
+    from ltr.tabular.rows import TableLists
 
 _OF_RUN = ("query", "id", "header", "names")  # what a run on tables says for its input too
 _RESERVED = ("row", "score", "rank")
@@ -18,7 +18,7 @@ _RESERVED = ("row", "score", "rank")
 
 def is_table(path: Path) -> bool:
     """Whether ``path`` is a table by its name, or a folder of shards."""
-    from ltr.data.tabular.endings import ending
+    from ltr.tabular.endings import ending
 
     return path.is_dir() or ending(path) is not None
 
@@ -32,9 +32,9 @@ def read_table(cfg: DictConfig, kept: KeptModel) -> "TableLists":
     Raises:
         ConfigError, DataError: one line that says what to mend.
     """
-    from ltr.data.tabular.roles import Roles
-    from ltr.data.tabular.rows import lists_of
-    from ltr.data.tabular.sources import Form, TableSource, check_form
+    from ltr.tabular.roles import Roles
+    from ltr.tabular.rows import lists_of
+    from ltr.tabular.sources import Form, TableSource, check_form
 
     node: Any = kept.config["dataset"]
     of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}

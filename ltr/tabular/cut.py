@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from ltr.data.cut import Part, cut, place
-from ltr.data.tabular.blocks import Source
-from ltr.data.tabular.cells import distinct, query_text
 from ltr.errors import ConfigError
+from ltr.tabular.blocks import Source
+from ltr.tabular.cells import distinct, query_text
 
 _ROWS = 1 << 16
 

@@ -17,12 +17,12 @@ from ltr.data.checksums import file_digest
 from ltr.data.cut import Part
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
-from ltr.data.tabular.columns import find_columns
-from ltr.data.tabular.cut import check_fractions, parts
-from ltr.data.tabular.roles import CATEGORY_VALUES, Roles
-from ltr.data.tabular.rows import READER_VERSION, parse_table
-from ltr.data.tabular.sources import Form, TableSource, check_form, table_files
 from ltr.errors import ConfigError, DataError
+from ltr.tabular.columns import find_columns
+from ltr.tabular.cut import check_fractions, parts
+from ltr.tabular.roles import CATEGORY_VALUES, Roles
+from ltr.tabular.rows import READER_VERSION, parse_table
+from ltr.tabular.sources import Form, TableSource, check_form, table_files
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from ltr.data.letor import MemorySink
 from ltr.data.letor_rows import LARGEST_INDEX, Rules
 from ltr.data.lists import Columns, Floats, Ints, Lists
-from ltr.data.tabular.blocks import Block, MemoryTable, Source, TableSink
-from ltr.data.tabular.cells import category_text, distinct, float32, kind, numbers
-from ltr.data.tabular.columns import check_kind, find_columns, named_columns
-from ltr.data.tabular.queries import Queries
-from ltr.data.tabular.roles import Roles, check_there
 from ltr.errors import ConfigError, DataError
+from ltr.tabular.blocks import Block, MemoryTable, Source, TableSink
+from ltr.tabular.cells import category_text, distinct, float32, kind, numbers
+from ltr.tabular.columns import check_kind, find_columns, named_columns
+from ltr.tabular.queries import Queries
+from ltr.tabular.roles import Roles, check_there
 
 READER_VERSION = 1  # part of every cache key: raise it when the same table gives other arrays
 _BLOCK_BYTES = 8 << 20  # of the features of a block

@@ -6,9 +6,9 @@ import numpy as np
 
 from ltr.data.letor import LONGEST_QID
 from ltr.data.lists import Doubles, Floats, Ints, Texts
-from ltr.data.tabular.blocks import Block
-from ltr.data.tabular.cells import distinct, query_text
 from ltr.errors import DataError
+from ltr.tabular.blocks import Block
+from ltr.tabular.cells import distinct, query_text
 
 
 class Queries:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from ltr.data.tabular.blocks import Block
-from ltr.data.tabular.endings import ENDINGS, ending, is_text
-from ltr.data.tabular.roles import check_there
 from ltr.errors import ConfigError, DataError
+from ltr.tabular.blocks import Block
+from ltr.tabular.endings import ENDINGS, ending, is_text
+from ltr.tabular.roles import check_there
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
 _PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file
