@@ -27,7 +27,7 @@ def overrides_of(keys: Mapping[str, Any]) -> list[str]:
     >>> overrides_of({"loss": "listnet", "optimizer": {"lr": 0.01}, "model.hidden_sizes": [8, 4]})
     ['loss=listnet', 'optimizer.lr=0.01', 'model.hidden_sizes=[8,4]']
     >>> overrides_of({"patience": None, "compile": True, "metrics": ("ndcg@5",), "select": "a b"})
-    ['patience=null', 'compile=true', "metrics=['ndcg@5']", "select='a b'"]
+    ['patience=null', 'compile=true', 'metrics=[ndcg@5]', "select='a b'"]
     """
     for key in keys:
         if re.split(r"[./@]", key.lstrip("+~"))[0] in _OF_COMMAND:

@@ -1,6 +1,5 @@
 """``Ranker``: fit, predict, rank, score, evaluate, save and load, as scikit-learn has them."""
 
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,19 +11,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.console.compose import values_of
 from ltr.console.folders import run_folder, write_overrides
-from ltr.console.keys import Kind, keys
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
 from ltr.estimator.inputs import Grouped, cut_off, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
 from ltr.estimator.params import config_of, overrides_of
-from ltr.estimator.trained import OVERRIDES, Trained
-from ltr.experiment.identity import own_metrics
+from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
 from ltr.experiment.kept import load_kept
-from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means
@@ -144,7 +139,7 @@ class Ranker(BaseEstimator):
             )
         begun = None
         if cfg.init_from is not None:  # whose categories have these codes
-            begun = load_kept(cfg.init_from, pick_device("cpu"), _trust(cfg)).columns
+            begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
         train = self._lists(
             X, qid, begun, y=y, reset=True, weights=sample_weight, position=position
         ).lists
@@ -167,7 +162,7 @@ class Ranker(BaseEstimator):
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
-            self._take(Trained(folder, cfg.device, _trust(cfg)))
+            self._take(Trained(folder, cfg.device, trust_of(cfg)))
         return self
 
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
@@ -265,7 +260,7 @@ class Ranker(BaseEstimator):
             CheckpointError, ConfigError, DataError: it holds no model that can be read.
         """
         trained = Trained(run_folder(str(path)), device, trust)
-        ranker = cls(**_params(trained))
+        ranker = cls(**params_of(trained))
         ranker._take(trained)
         ranker.n_features_in_ = trained.width
         if trained.columns is not None:
@@ -332,21 +327,3 @@ class Ranker(BaseEstimator):
         tags.target_tags.required = tags.target_tags.positive_only = True
         tags.input_tags.sparse = tags.input_tags.allow_nan = tags.input_tags.categorical = True
         return tags
-
-
-def _trust(cfg: Any) -> list[str]:
-    """The modules of what the user has just trained with, for its model to be read again."""
-    own = [str(cfg.model["_target_"]), *own_metrics(cfg)]
-    return [*as_list(cfg.trust), "ltr.trees", *{name.partition(".")[0] for name in own} - {"ltr"}]
-
-
-def _params(trained: Trained) -> dict[str, Any]:
-    """The parameters with which the run of a folder can be fitted again."""
-    choices = trained.results.get("choices", {})
-    params = {group: choices[group] for group in ("model", "loss") if group in choices}
-    left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
-    for key, value in values_of(trained.overrides).items():
-        if re.split(r"[./@]", key.lstrip("+"))[0] not in left_out and "_target_" not in key:
-            params["random_state" if key == "seed" else key] = value
-    cut = trained.kept.config["dataset"].get("cut")
-    return params if cut is None else params | {"vali_fraction": cut}

@@ -1,5 +1,6 @@
 """What a fitted ``Ranker`` holds: the files of a run, and the model that they keep."""
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +11,14 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ltr.console.compose import values_of
+from ltr.console.keys import Kind, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Floats, Lists
 from ltr.errors import OutputError
 from ltr.estimator.live import as_it_was
 from ltr.estimator.params import config_of
+from ltr.experiment.identity import own_metrics
 from ltr.experiment.kept import KeptModel, load_kept, trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_convention, named_metrics
@@ -143,6 +147,24 @@ class Trained:
         asked = named_metrics(metrics)
         check_metrics("X", lists, asked, convention)
         return metrics_of_scores(lists, self.scores(lists, verbose), asked, convention)
+
+
+def trust_of(cfg: Any) -> list[str]:
+    """The modules of what the user has just trained with, for its model to be read again."""
+    own = [str(cfg.model["_target_"]), *own_metrics(cfg)]
+    return [*as_list(cfg.trust), "ltr.trees", *{name.partition(".")[0] for name in own} - {"ltr"}]
+
+
+def params_of(trained: Trained) -> dict[str, Any]:
+    """The parameters with which the run of a folder can be fitted again."""
+    choices = trained.results.get("choices", {})
+    params = {group: choices[group] for group in ("model", "loss") if group in choices}
+    left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
+    for key, value in values_of(trained.overrides).items():
+        if re.split(r"[./@]", key.lstrip("+"))[0] not in left_out and "_target_" not in key:
+            params["random_state" if key == "seed" else key] = value
+    cut = trained.kept.config["dataset"].get("cut")
+    return params if cut is None else params | {"vali_fraction": cut}
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

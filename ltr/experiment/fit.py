@@ -13,14 +13,13 @@ from torch import nn
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import ConfigError, DataError
+from ltr.errors import DataError
+from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
 from ltr.experiment.kept import (
-    KeptModel,
     check_columns,
     check_size,
     config_to_keep,
-    load_kept,
     trusts_trees,
 )
 from ltr.experiment.parts import boosts, model_for
@@ -68,15 +67,14 @@ def fit(
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     last = None if cfg.resume is None else load_checkpoint(folder / "last.pt", device)
-    begun = None
+    begun, columns = None, lists["train"].columns
     if last is None and cfg.init_from is not None:
-        begun = _begun(cfg, lists["train"], device)
+        begun = begun_from(cfg, lists["train"], device)
         transform = begun.transform
     elif last is None:
         transform = experiment.fit_transform(lists["train"])
         if boosts(experiment.model):
             transform = transform.keeping_missing()
-        columns = lists["train"].columns
     else:
         _check_same_data(last["data"], lists)
         with fitting(folder / "last.pt"):
@@ -90,7 +88,7 @@ def fit(
     torch.manual_seed(settings.seed)
     model = model_for(experiment.model, transform).to(device)
     if begun is not None:
-        _take_weights(model, begun.model, cfg.init_from)
+        take_weights(model, begun.model, cfg.init_from)
     kept = {
         "config": config_to_keep(cfg, folder),
         "choices": dict(choices),
@@ -149,51 +147,6 @@ def _introduction(
         f"{experiment.dataset.name}{fold}: lists {sizes}; "
         f"{describe_device(experiment.device)}"
     )
-
-
-def _begun(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel:
-    """The network ``cfg.init_from``, which reads features as those of ``train``.
-
-    Raises:
-        CheckpointError, ConfigError: see ``load_kept``.
-        DataError: ``train`` has other features.
-    """
-    kept = load_kept(cfg.init_from, device, cfg.trust)
-    if kept.transform.width != train.width:
-        raise DataError(
-            f"init_from={cfg.init_from} was trained on {kept.transform.width} features, train has "
-            f"{train.width}: give lists with the same features, or leave it out"
-        )
-    if kept.columns is not None or train.columns is not None:
-        theirs, ours = (
-            None if one is None else one.state() for one in (kept.columns, train.columns)
-        )
-        if theirs != ours:
-            raise DataError(
-                f"init_from={cfg.init_from} was trained on other names or categories of the "
-                "features than train has: give a table with the same, or leave it out"
-            )
-    return kept
-
-
-def _take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:
-    """Give ``model`` the weights of ``begun``.
-
-    Raises:
-        ConfigError: they have other names or shapes.
-    """
-    ours, theirs = (
-        {name: tuple(weights.shape) for name, weights in one.state_dict().items()}
-        for one in (model, begun)
-    )
-    for name in {**ours, **theirs}:
-        if ours.get(name) != theirs.get(name):
-            raise ConfigError(
-                f"init_from={path}: {name} is {theirs.get(name, 'not there')} in it, here "
-                f"{ours.get(name, 'not there')}: give the model.* settings of that run, or leave "
-                "it out"
-            )
-    model.load_state_dict(begun.state_dict())
 
 
 def _check_same_data(kept: Mapping[str, Any], lists: Mapping[str, Lists]) -> None:

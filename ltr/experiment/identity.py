@@ -26,8 +26,8 @@ from ltr.training.checkpoint import selected_checkpoint
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "tabular", "training",
-    "experiment/build.py", "experiment/parts.py", "experiment/labels.py", "experiment/fit.py",
-    "experiment/run.py",
+    "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
+    "experiment/parts.py", "experiment/run.py",
 )  # fmt: skip
 _OF_TREES = "trees"  # not counted in a run whose model is another
 _LTR = Path(__file__).resolve().parents[1]

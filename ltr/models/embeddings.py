@@ -62,13 +62,12 @@ class WithEmbeddings(nn.Module):
         of_category = [column for column, count in enumerate(codes) if count]
         of_number = [column for column, count in enumerate(codes) if not count]
         of_number += range(len(codes), len(codes) + numbers)
-        self.categories: Tensor
-        self.numbers: Tensor
         self.register_buffer("categories", torch.tensor(of_category), persistent=False)
         self.register_buffer("numbers", torch.tensor(of_number, dtype=torch.long), persistent=False)
         self.embeddings = nn.ModuleList(Embedding(codes[column]) for column in of_category)
         width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
         self.model = make(width)
+        self.pointwise = bool(getattr(self.model, "pointwise", False))
         if hasattr(self.model, "bytes_needed"):
             self.bytes_needed = self.model.bytes_needed
 

@@ -1,0 +1,46 @@
+"""Begin a network with the weights of another run (``init_from``)."""
+
+import torch
+from omegaconf import DictConfig
+from torch import nn
+
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.kept import KeptModel, check_columns, load_kept
+
+
+def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel:
+    """The network ``cfg.init_from``, which reads features as those of ``train``.
+
+    Raises:
+        CheckpointError, ConfigError: see ``load_kept``.
+        DataError: ``train`` has other features.
+    """
+    kept = load_kept(cfg.init_from, device, cfg.trust)
+    if kept.transform.width != train.width:
+        raise DataError(
+            f"init_from={cfg.init_from} was trained on {kept.transform.width} features, train has "
+            f"{train.width}: give lists with the same features, or leave it out"
+        )
+    check_columns(train, kept.columns)
+    return kept
+
+
+def take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:
+    """Give ``model`` the weights of ``begun``.
+
+    Raises:
+        ConfigError: they have other names or shapes.
+    """
+    ours, theirs = (
+        {name: tuple(weights.shape) for name, weights in one.state_dict().items()}
+        for one in (model, begun)
+    )
+    for name in {**ours, **theirs}:
+        if ours.get(name) != theirs.get(name):
+            raise ConfigError(
+                f"init_from={path}: {name} is {theirs.get(name, 'not there')} in it, here "
+                f"{ours.get(name, 'not there')}: give the model.* settings of that run, or leave "
+                "it out"
+            )
+    model.load_state_dict(begun.state_dict())
