@@ -25,7 +25,8 @@ def prepared(part: pd.DataFrame, train: pd.DataFrame) -> tuple[pd.DataFrame, np.
     part = part.sort_values("search", kind="stable")
     X = part.drop(columns=["search", "product", "grade"])
     for name in CATEGORIES:
-        X[name] = pd.Categorical(X[name], sorted(train[name].dropna().unique()))
+        known = sorted(train[name].dropna().unique())
+        X[name] = pd.Categorical(X[name].where(X[name].isin(known)), known)
     return X, part["grade"].to_numpy(), part["search"]
 
 
@@ -38,7 +39,7 @@ def theirs(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
     scores = {}
     light = LGBMRanker(n_estimators=ROUNDS, random_state=1, verbosity=-1)
     light.fit(
-        X, y, group=sizes, eval_set=[(Xv, yv)], eval_group=[sizes_v], eval_at=[5],
+        X, y, group=sizes, eval_X=Xv, eval_y=yv, eval_group=[sizes_v], eval_at=[5],
         callbacks=[early_stopping(PATIENCE, verbose=False)],
     )  # fmt: skip
     scores["LGBMRanker"] = light.predict(Xt)

@@ -26,6 +26,13 @@ _WRITTEN_THROUGH = (
 )  # fmt: skip
 
 
+# The keys of ``dataset`` that say where the lists are from.
+_OF_SOURCE = (
+    "folder", "path", "split", "query", "label", "id", "features", "categories", "hashed",
+    "weight", "header", "names",
+)  # fmt: skip
+
+
 def register_resolvers() -> None:
     """Register the resolvers that the configs use; calling it again changes nothing."""
     resolvers: dict[str, Callable[..., Any]] = {
@@ -118,7 +125,7 @@ def job_dir(overrides_shown: str, overrides: Sequence[str]) -> str:
 
 def _unshown_keys() -> list[str]:
     """The keys that the name of a job's folder leaves out."""
-    return [*keys(Kind.PLACE), "epochs", "dataset.folder"]
+    return [*keys(Kind.PLACE), "epochs", *(f"dataset.{key}" for key in _OF_SOURCE)]
 
 
 def asked(overrides: Iterable[str]) -> list[str]:
