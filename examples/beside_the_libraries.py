@@ -74,6 +74,7 @@ def main() -> None:
     )
     parser.add_argument("--queries", type=int, default=5000)
     parser.add_argument("--folder", type=Path, default=Path("shop"))
+    parser.add_argument("--seeds", type=int, default=3, help="of ours")
     parser.add_argument("overrides", nargs="*", default=[])
     given = parser.parse_args()
     folder = given.folder
@@ -88,6 +89,7 @@ def main() -> None:
         table = pd.DataFrame({"row": rows, "qid": test["search"], "score": scores})
         table.to_csv(path, index=False)
         files.append(f"{name}:{path}")
+    seeds = ",".join(str(seed) for seed in range(1, given.seeds + 1))
     ours = {
         "ours": ["model=lightgbm,catboost"],
         "ours_with_losses": ["model=lightgbm", "loss=neuralndcg,lambdarank"],
@@ -95,7 +97,7 @@ def main() -> None:
     }
     for sweep, choices in ours.items():
         ltr(
-            "train", "-m", *choices, "seed=1,2,3", f"sweep={sweep}", f"output_dir={folder}",
+            "train", "-m", *choices, f"seed={seeds}", f"sweep={sweep}", f"output_dir={folder}",
             "dataset=table", f"data_dir={folder}", f"cache_dir={folder}/cache",
             "dataset.query=search", "dataset.label=grade", "dataset.id=[product]",
             f"dataset.categories={CATEGORIES}",

@@ -3,5 +3,6 @@
 #
 #   sh examples/trees_with_neuralndcg.sh [any override, such as dataset=mq2008 data_dir=~/letor]
 set -eu
-ltr train -m model=lightgbm loss=null,neuralndcg,lambdarank seed=1,2,3 sweep=trees "$@"
-ltr compare outputs/trees
+ltr train -m model=lightgbm seed=1,2,3 sweep=trees_own "$@"
+ltr train -m model=lightgbm loss=neuralndcg,lambdarank seed=1,2,3 sweep=trees_losses "$@"
+ltr compare outputs/trees_own outputs/trees_losses

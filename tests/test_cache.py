@@ -79,8 +79,10 @@ def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
     rows = [[1, 1, 0, 0, 0]] * 4 + [[2, 2, 2, 2, 2]] * 3 + [[3, 0, 0, 0, 0]] * 3
     assert lists.features.tolist() == np.array(rows)[order].tolist()
     assert lists.labels.tolist() == np.array([0] * 4 + [1] * 3 + [2] * 3)[order].tolist()
+    assert lists.rows is not None
+    assert lists.rows.tolist() == order.tolist()
     assert sorted(p.name for p in (tmp_path / entries(tmp_path)[0]).iterdir()) == sorted(
-        ["features.npy", "labels.npy", "offsets.npy", "qids.npy", "meta.json"]
+        ["features.npy", "labels.npy", "offsets.npy", "qids.npy", "rows.npy", "meta.json"]
     )
     fixed = cached_lists(tmp_path, "fixed", build, width=4)
     assert fixed.features[:, :3].tolist() == FEATURES.tolist()

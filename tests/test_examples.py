@@ -11,6 +11,9 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 SMALL = {
     "own_table.py": (["--queries", "60", "epochs=2", "threads=1"], "Ranker:"),
+    "beside_the_libraries.py": (
+        ["--queries", "60", "--seeds", "1", "epochs=1", "threads=1"], "CatBoostRanker",
+    ),
     "served.py": (["--queries", "60", "--epochs", "1"], "POST http://127.0.0.1"),
     "new_loss/run.sh": (["epochs=1", "dataset.queries=30"], "UNDECIDED"),
     "paper_table.sh": (["rows=RMSE,XGBoost", "dataset.queries=30", "workers=1"], "RMSE"),

@@ -214,8 +214,8 @@ MISSPELT = [
 def test_misspelt_metric_says_how_to_write_it(text: str) -> None:
     expected = (
         f"'{text}' is not a metric: write <name> or <name>@<k> with k >= 1, name one of dcg, "
-        "ndcg, mean_ndcg, ndcg_beta, map, mrr, precision, recall, err, or <module>.<function> of "
-        "your own"
+        "ndcg, mean_ndcg, ndcg_beta, map, mrr, precision, recall, err, a file of your own "
+        "configs/metric, or <module>.<function> of your own"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         parse_metric(text)

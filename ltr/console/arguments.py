@@ -96,6 +96,7 @@ _PATHS = (
     "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir", "storage",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
+_NAMED = re.compile(r"\{[^{}:]+:")  # {NAME:FILE}, several paths
 
 
 def with_quotes(arg: str) -> str:
@@ -105,7 +106,7 @@ def with_quotes(arg: str) -> str:
     ("resume='outputs/a,b'", 'resume=outputs/a', 'seed=1,2')
     """
     key, _, value = arg.partition("=")
-    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[{":
+    if key not in _PATHS or _PLAIN.fullmatch(value) or value[0] in "'\"[" or _NAMED.match(value):
         return arg
     return f"{key}={quoted(value)}"
 
