@@ -339,3 +339,36 @@ def test_the_guide_works_word_for_word(tmp_path, monkeypatch) -> None:
     exec(code, names)
     assert names["again"].predict(names["items"]).tolist() == names["scores"].tolist()
     assert list(names["per_query"]) == ["qid", "items", "empty", "ndcg@5", "mrr"]
+
+
+def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "metrics_of_ranker.py").write_text(
+        "def hits(scores, labels, mask, *, k=None):\n"
+        "    return ((labels > 0) & mask).any(-1).to(scores.dtype)\n"
+    )
+    (tmp_path / "configs" / "metric").mkdir(parents=True)
+    (tmp_path / "configs/metric/hits.yaml").write_text("_target_: metrics_of_ranker.hits\n")
+    ranker = Ranker("mlp", "listnet", **SMALL, metrics=["hits@5"]).fit(*rows())
+    assert list(ranker.evaluate(*rows()))[-1] == "hits@5"
+    assert 0 <= ranker.score(*rows()) <= 1
+    ranker.save(tmp_path / "saved")
+    kept = Ranker.load(tmp_path / "saved", trust=["metrics_of_ranker"])._trained.kept
+    assert Path(kept.config["data_dir"]).resolve() == (tmp_path / "data").resolve()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "optimizer.betas=[{_target_:shutil.rmtree,path:mine}]",
+        "metrics=[shutil.rmtree]",
+        "epochs=${oc.decode:2}",
+    ],
+)
+def test_a_folder_from_elsewhere_names_no_code(override, fitted, tmp_path) -> None:
+    fitted.save(tmp_path / "saved")
+    path = tmp_path / "saved" / ".hydra" / "overrides.yaml"
+    path.write_text(path.read_text() + f"- '{override}'\n")
+    with pytest.raises(ConfigError):
+        Ranker.load(tmp_path / "saved")

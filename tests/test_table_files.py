@@ -124,6 +124,9 @@ def test_a_cut_is_by_query_whatever_the_order_and_the_shards(tmp_path: Path) -> 
     assert parts("a.parquet", seed=1)[0] != train
     own = files(tmp_path, split={"train": "a.parquet", "test": "b"})
     assert [len(own.split(split)) for split in ("train", "vali", "test")] == [32, 8, 40]
+    lists = files(tmp_path, path="a.parquet", fractions=[0.5, 0.3, 0.2]).split("test")
+    in_file = [str(table()["query"][int(row)].as_py()) for row in lists.rows]
+    assert in_file == np.repeat(lists.qids, lists.lengths).tolist()  # rows are those of the file
     tiny = files(tmp_path, path="a.parquet", fractions=[0.98, 0.01, 0.01])
     assert "dataset.fractions" in refused(lambda: tiny.split("train"))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ltr.data.letor_blocks import read_blocks
 from ltr.data.letor_rows import Rules, item_ids
-from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
+from ltr.data.lists import Columns, Floats, Ints, Lists, Texts, in_order
 from ltr.data.machine import available_memory
 from ltr.errors import DataError
 
@@ -239,6 +239,7 @@ class MemorySink:
         digest: str,
         missing: int,
         order: Ints | None,
+        rows: Ints | None = None,
         columns: Columns | None = None,
         weights: Floats | None = None,
     ) -> None:
@@ -247,5 +248,13 @@ class MemorySink:
         if order is not None:
             features, labels = features[order], labels[order]
         self.lists = Lists(
-            features, labels, offsets, qids, digest, missing, columns, weights, order
+            features,
+            labels,
+            offsets,
+            qids,
+            digest,
+            missing,
+            columns,
+            weights,
+            in_order(rows, order),
         )

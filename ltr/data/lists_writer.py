@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.data.checksums import BlockSums, sealed
-from ltr.data.lists import Columns, Floats, Ints, Texts
+from ltr.data.lists import Columns, Floats, Ints, Texts, in_order
 from ltr.errors import DataError
 
 FORMAT_VERSION = 4
@@ -70,6 +70,7 @@ class ListsWriter:
         digest: str,
         missing: int = 0,
         order: Ints | None = None,
+        rows: Ints | None = None,
         columns: Columns | None = None,
         weights: Floats | None = None,
     ) -> None:
@@ -77,8 +78,8 @@ class ListsWriter:
 
         Args:
             offsets, qids, digest, missing, columns, weights: as in ``Lists``.
-            order: ``[rows]``, which appended row stands at each place, the ``rows`` of the lists;
-                None: as appended.
+            order: ``[rows]``, which appended row stands at each place; None: as appended.
+            rows: ``[rows]``, the row of the source of each appended row; None: 0, 1, 2, ...
 
         Raises:
             ValueError: offsets or qids do not go with the rows.
@@ -104,8 +105,8 @@ class ListsWriter:
             }  # fmt: skip
             if weights is not None:
                 small["weights"] = weights.astype(np.float32)
-            if order is not None:
-                small["rows"] = order.astype(np.int64)
+            if (of_source := in_order(rows, order)) is not None:
+                small["rows"] = of_source.astype(np.int64)
             for name, array in small.items():
                 head, content = _header(array.dtype, array.shape), array.tobytes()
                 body = BlockSums()

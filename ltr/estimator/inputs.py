@@ -129,7 +129,7 @@ def _encoded(frame: Any, known: Columns | None) -> tuple[Floats, Columns]:
         from ltr.tabular.rows import lists_of
     except ImportError as error:
         raise DataError(
-            "X is a table, which needs pyarrow: pip install 'ltr-torch[parquet]', or give an array"
+            "X is a table, which needs pyarrow: pip install pyarrow, or give an array"
         ) from error
     names = tuple(map(str, frame.columns))
     try:

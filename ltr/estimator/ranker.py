@@ -19,7 +19,7 @@ from ltr.estimator.inputs import Grouped, cut_off, grouped, read_labels, read_ro
 from ltr.estimator.live import as_it_was, shown
 from ltr.estimator.params import config_of, overrides_of
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
-from ltr.experiment.kept import load_kept
+from ltr.experiment.kept import RELATIVE, load_kept
 from ltr.experiment.run import run
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means
@@ -131,6 +131,9 @@ class Ranker(BaseEstimator):
         """
         overrides = self._overrides(eval_set)
         cfg, choices = config_of(overrides)
+        for key in RELATIVE:  # or they would be kept as seen from the temporary folder of the run
+            if cfg[key] is not None:
+                cfg[key] = str(Path(cfg[key]).absolute())
         ours = str(cfg.model["_target_"]).startswith("ltr.")  # another's may read it
         if position is not None and ours and cfg.model.get("position") is None:
             raise ConfigError(

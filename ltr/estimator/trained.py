@@ -19,7 +19,7 @@ from ltr.errors import OutputError
 from ltr.estimator.live import as_it_was
 from ltr.estimator.params import config_of
 from ltr.experiment.identity import own_metrics
-from ltr.experiment.kept import KeptModel, load_kept, trusted
+from ltr.experiment.kept import KeptModel, check_override, load_kept, trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
@@ -151,18 +151,27 @@ class Trained:
 
 def trust_of(cfg: Any) -> list[str]:
     """The modules of what the user has just trained with, for its model to be read again."""
-    own = [str(cfg.model["_target_"]), *own_metrics(cfg)]
+    nodes = [cfg.model, *(cfg.get("own_metrics") or {}).values()]
+    own = [*(str(node["_target_"]) for node in nodes), *own_metrics(cfg)]
     return [*as_list(cfg.trust), "ltr.trees", *{name.partition(".")[0] for name in own} - {"ltr"}]
 
 
 def params_of(trained: Trained) -> dict[str, Any]:
-    """The parameters with which the run of a folder can be fitted again."""
+    """The parameters with which the run of a folder can be fitted again.
+
+    Raises:
+        ConfigError: the folder, which may come from elsewhere, names code that is not trusted.
+    """
     choices = trained.results.get("choices", {})
-    params = {group: choices[group] for group in ("model", "loss") if group in choices}
+    params = {group: str(choices[group]) for group in ("model", "loss") if group in choices}
     left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
     for key, value in values_of(trained.overrides).items():
-        if re.split(r"[./@]", key.lstrip("+"))[0] not in left_out and "_target_" not in key:
-            params["random_state" if key == "seed" else key] = value
+        first = re.split(r"[./@]", key.lstrip("+"))[0]
+        if first in left_out or "_target_" in key:
+            continue
+        named = own_metrics({first: value}) if first in ("metrics", "select_on") else []
+        check_override(key, value, named, trained.trust)
+        params["random_state" if key == "seed" else key] = value
     cut = trained.kept.config["dataset"].get("cut")
     return params if cut is None else params | {"vali_fraction": cut}
 

@@ -148,7 +148,7 @@ def _beginning(init_from: str | None) -> str | None:
     digest = hashlib.sha256(json.dumps(content["transform"], sort_keys=True).encode())
     for name, weights in sorted(content["model"].items()):
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.contiguous().view(torch.uint8).numpy().data)
+        digest.update(weights.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -34,6 +34,7 @@ from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
 _LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
+_PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no resolver
 
 # The keys that are read of every kept config, and their types; ``object``: the reader checks them.
 _READ: dict[str, Any] = {
@@ -43,7 +44,7 @@ _READ: dict[str, Any] = {
     "monitor": (list, str, type(None)),
     "convention": dict,
 }
-_RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
+RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
 
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
 TARGETS: dict[str, set[str]] = {
@@ -147,7 +148,7 @@ def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     kept: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
     kept = {key: value for key, value in kept.items() if key not in of_user}
-    for key in _RELATIVE:
+    for key in RELATIVE:
         if kept.get(key) is not None and not Path(kept[key]).is_absolute():
             kept[key] = os.path.relpath(kept[key], folder)
     return kept
@@ -179,7 +180,7 @@ def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                 "another checkpoint"
             )
     config.setdefault("init_from", None)  # an older run has none
-    for key in _RELATIVE:
+    for key in RELATIVE:
         if config[key] is not None and not Path(config[key]).is_absolute():
             config[key] = os.path.relpath(folder / config[key])
     return config
@@ -224,6 +225,31 @@ def trusted(
         elif "cache_dir" in resolved[part]:
             resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
     return resolved
+
+
+def check_override(
+    key: str, value: Any, metrics: Sequence[str], trust: Sequence[str] | str = ()
+) -> None:
+    """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``.
+
+    Args:
+        key, value: of the override.
+        metrics: the user's own functions that it names as metrics.
+        trust: as for ``trusted``.
+    """
+    homes = _homes(trust)
+    for metric in metrics:
+        if not _lives_in(metric, homes):
+            raise _refusal("metric", metric)
+    for one in _values(value):
+        if isinstance(one, Mapping) and "_target_" in one:
+            if not _lives_in(str(one["_target_"]), homes):
+                raise _refusal(key, str(one["_target_"]))
+        elif isinstance(one, str) and "${" in one and not _PLAIN_LINK.fullmatch(one):
+            raise ConfigError(
+                f"the folder's override {key}={one[:60]} calls a resolver: leave it out of "
+                ".hydra/overrides.yaml if you know where the folder comes from"
+            )
 
 
 def _nodes_of_metrics(config: Mapping[str, Any]) -> Iterable[Any]:

@@ -52,10 +52,14 @@ class TableSink(Protocol):
         digest: str,
         missing: int,
         order: Ints | None,
+        rows: Ints | None,
         columns: Columns | None,
         weights: Floats | None,
     ) -> None:
-        """Take the rest of ``Lists``; ``order``: the final order of the rows, None as appended."""
+        """Take the rest of ``Lists``; ``order``: the final order of the rows, None as appended.
+
+        ``rows``: the row of the table of each appended row; None: 0, 1, 2, ...
+        """
 
     def free(self) -> tuple[int, str]:
         """How many bytes the features may take in all, and where."""

@@ -20,7 +20,7 @@ from ltr.tabular.columns import check_kind, find_columns, named_columns
 from ltr.tabular.queries import Queries
 from ltr.tabular.roles import Roles, check_there
 
-READER_VERSION = 1  # part of every cache key: raise it when the same table gives other arrays
+READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
 _BLOCK_BYTES = 8 << 20  # of the features of a block
 _MOST_ROWS = 1 << 15  # of a block
 
@@ -144,10 +144,14 @@ def parse_table(
     texts = [name for name in others if name not in plain]
     encode = _encoders(columns)
     queries, missing, taken = Queries(), 0, 0
+    before, kept = 0, list[Ints]()  # rows of the table so far, and those of them that are taken
     for block in source.blocks(texts, plain, _rows_at_once(len(columns.names))):
         if see is not None:
             see(block.cells)
         rows = queries.add(block, roles.query, keep)
+        if keep is not None:
+            kept.append(before + rows)
+            before += len(block.cells)
         cells = block.cells if len(rows) == len(block.cells) else block.cells.take(pa.array(rows))
         if not len(cells):
             continue
@@ -167,6 +171,7 @@ def parse_table(
         digest=digest,
         missing=missing,
         order=order,
+        rows=np.concatenate(kept) if kept else None,
         columns=columns,
         weights=queries.weights,
     )
