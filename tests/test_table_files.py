@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import pyarrow.parquet
 import pytest
 from conftest import compose
 from folders import refused
+from omegaconf import OmegaConf
 
 from ltr.data import lists_writer
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
+from ltr.experiment import beginning
 from ltr.experiment.prepare_data import prepared
 from ltr.tabular import sources
 from ltr.tabular.files import TableFiles
@@ -233,3 +236,22 @@ def test_prepare_data_counts_tables(tmp_path: Path) -> None:
     report.check()
     assert "brand (3), size (hashed to 7)" in report.table
     assert "train" in report.table
+
+
+def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa.parquet.write_table(table(), tmp_path / "a.parquet")
+    knobs: dict[str, Any] = {"path": "a.parquet"}
+    first = files(tmp_path, **knobs)
+    fewer = files(tmp_path, **knobs, category_values=1)
+    assert first.split("test").digest == fewer.split("test").digest  # such runs can be compared
+    assert first.split("test").digest != files(tmp_path, **knobs, seed=1).split("test").digest
+
+    kept = SimpleNamespace(columns=fewer.columns)
+    monkeypatch.setattr(beginning, "load_kept", lambda *_: kept)
+    cfg = OmegaConf.create({"init_from": "outputs/a", "resume": None, "trust": []})
+    begun = beginning.with_its_categories(cfg, first, tmp_path)
+    assert begun.split("train").columns == fewer.columns != first.columns
+    cfg.init_from = None
+    assert beginning.with_its_categories(cfg, first, tmp_path) is first

@@ -1,12 +1,42 @@
 """Begin a network with the weights of another run (``init_from``)."""
 
+from pathlib import Path
+
 import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from ltr.data.lists import Lists
+from ltr.data.lists import Dataset, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel, check_columns, load_kept
+from ltr.training.checkpoint import columns_of, fitting, load_checkpoint
+
+
+def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Dataset:
+    """``dataset`` with the categories listed as for ``cfg.init_from``, whose codes have meanings.
+
+    Where its features have other names it stays as it is, and ``begun_from`` refuses it.
+
+    Args:
+        cfg: of a run.
+        dataset: its data set.
+        folder: of a resumed run, which holds the categories itself.
+
+    Raises:
+        CheckpointError, ConfigError: see ``load_kept``.
+    """
+    if cfg.init_from is None or not isinstance(dataset, KnowsColumns):
+        return dataset
+    if cfg.resume is not None:
+        with fitting(folder / "last.pt"):
+            theirs = columns_of(load_checkpoint(folder / "last.pt"))
+    else:
+        theirs = load_kept(cfg.init_from, torch.device("cpu"), cfg.trust).columns
+    ours = dataset.split("train").columns
+    if ours is None or theirs is None:
+        return dataset
+    alike = ours.names == theirs.names and ours.categories.keys() == theirs.categories.keys()
+    return dataset.with_columns(theirs) if alike else dataset
 
 
 def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel:

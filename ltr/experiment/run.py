@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tabulate import tabulate
 from ltr.console.keys import Kind, Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
+from ltr.experiment.beginning import with_its_categories
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit, parameters_of
 from ltr.experiment.labels import settle
@@ -76,6 +77,8 @@ def _run(
     started = time.perf_counter()
     experiment = build(cfg, dataset)
     experiment.dataset.check()
+    begun_with = with_its_categories(cfg, experiment.dataset, folder)
+    experiment = replace(experiment, dataset=begun_with)
     settings, device = experiment.settings, experiment.device
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: experiment.dataset.split(split) for split in splits_of(experiment.dataset)}

@@ -148,6 +148,11 @@ class TableFiles:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content = self._digest(files)
         known = "" if columns is None else json.dumps(columns.state())
+        # of the items and labels: runs on other features of the same items can be compared
+        items = (
+            f"table {content} query={self.roles.query} label={self.roles.label} {self.form} "
+            f"{self.rules} cut={cut}"
+        )
         key = (
             f"table {content} reader={READER_VERSION} {self.roles} {self.form} {self.rules} "
             f"cut={cut} columns={known and hashlib.sha256(known.encode()).hexdigest()}"
@@ -164,7 +169,7 @@ class TableFiles:
                     replace(self.roles, id=()),  # training needs none
                     found,
                     rules=self.rules,
-                    digest=hashlib.sha256(key.encode()).hexdigest(),
+                    digest=hashlib.sha256(items.encode()).hexdigest(),
                     keep=keep,
                     see=lambda cells: bar.update(len(cells)),
                 )
