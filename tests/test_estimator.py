@@ -341,6 +341,7 @@ def test_the_guide_works_word_for_word(tmp_path, monkeypatch) -> None:
     assert list(names["per_query"]) == ["qid", "items", "empty", "ndcg@5", "mrr"]
 
 
+@pytest.mark.slow
 def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -358,6 +359,7 @@ def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -
     assert Path(kept.config["data_dir"]).resolve() == (tmp_path / "data").resolve()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "override",
     [
