@@ -61,6 +61,8 @@ class Columns:
         texts = [names, *(one for one in categories.values() if not isinstance(one, int))]
         if not all(isinstance(one, str) for part in texts for one in part):
             raise ValueError("names of columns and values of categories are texts")
+        if any(isinstance(one, int) and one < 1 for one in categories.values()):
+            raise ValueError("a hash has at least one bucket")
         if not categories.keys() <= set(names) or len({*names}) != len(names):
             raise ValueError("categories are not among the names, or a name comes twice")
         return cls(

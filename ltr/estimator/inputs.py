@@ -52,7 +52,37 @@ class Grouped:
         return out
 
 
-def read_rows(estimator: Any, X: Any, qid: Any, columns: Columns | None, *, reset: bool) -> Rows:
+@dataclass(frozen=True)
+class Cut:
+    """``part`` of the queries, drawn by ``seed``, is vali; the others are train.
+
+    ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.
+    """
+
+    part: float
+    seed: int
+
+    def train(self, qids: NDArray[np.str_]) -> NDArray[np.bool_]:
+        """Which of the queries ``qids``, each once, are of train.
+
+        Raises:
+            DataError: there is one only, or ``part`` is not between 0 and 1.
+        """
+        remedy = "give more queries, or eval_set=[(X, y, qid)]"
+        if not isinstance(self.part, (int, float)) or not 0 < self.part < 1:
+            raise DataError(
+                f"vali_fraction={self.part}: give a number between 0 and 1, such as 0.2"
+            )
+        places = [place(qid, self.seed) for qid in qids.tolist()]
+        parts = [1 - self.part, self.part]
+        train = cut(places, parts, self.seed, title="vali from train", remedy=remedy)[0]
+        return np.array([one < train.end for one in places])
+
+
+def read_rows(
+    estimator: Any, X: Any, qid: Any, columns: Columns | None, *, reset: bool,
+    cut: Cut | None = None,
+) -> Rows:  # fmt: skip
     """Check ``X`` as scikit-learn does, and its column ``qid`` where it is a table with one.
 
     Args:
@@ -62,6 +92,7 @@ def read_rows(estimator: Any, X: Any, qid: Any, columns: Columns | None, *, rese
         qid: ``[rows]``, or None.
         columns: encode categories with these; None: with those that are found.
         reset: whether this is the X of a fit.
+        cut: categories are found in the rows of its train, as vali is not to be known.
 
     Raises:
         ValueError, TypeError: as scikit-learn's estimators.
@@ -87,10 +118,15 @@ def read_rows(estimator: Any, X: Any, qid: Any, columns: Columns | None, *, rese
         validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
         if not len(frame):
             raise DataError("Found array with 0 sample(s): X has no rows, give at least 1")
-        features, found = _encoded(frame, columns)
     if qid is not None:
         qid = column_or_1d(_values(qid))
-        check_consistent_length(features, qid)
+        check_consistent_length(X if frame is None else range(len(frame)), qid)
+    if frame is not None:
+        of_train = None
+        if cut is not None and columns is None and qid is not None:
+            numbers, ids = _queries(qid)
+            of_train = cut.train(_texts(np.asarray(ids)))[numbers]
+        features, found = _encoded(frame, columns, of_train)
     return Rows(features, found, qid)
 
 
@@ -116,10 +152,13 @@ def _single(values: NDArray[Any]) -> Floats:
     return single
 
 
-def _encoded(frame: Any, known: Columns | None) -> tuple[Floats, Columns]:
+def _encoded(
+    frame: Any, known: Columns | None, of_train: NDArray[np.bool_] | None
+) -> tuple[Floats, Columns]:
     """The features of a table and its columns, as ``dataset=table`` reads them.
 
-    Columns of text and of categories are categories, encoded with ``known`` if it is given.
+    Columns of text and of categories are categories, encoded with ``known`` if it is given, else
+    with the values in the rows ``of_train``.
     """
     try:
         import pyarrow as pa
@@ -156,9 +195,19 @@ def _encoded(frame: Any, known: Columns | None) -> tuple[Floats, Columns]:
         )
     table = pa.table([*cells, np.zeros(len(frame), np.int8)], names=[*names, QID])
     roles = Roles(query=QID, features=names, categories=tuple(coded))
+    if known is None and of_train is not None and coded:
+        known = lists_of(table.filter(pa.array(of_train)), roles, labelled=False).lists.columns
     lists = lists_of(table, roles, columns=known, labelled=False).lists
     assert lists.columns is not None
     return lists.features, lists.columns
+
+
+def _queries(qid: NDArray[Any]) -> tuple[Ints, Any]:
+    """The number of the query of each row, ``[rows]``, and the ids, in the order of appearance."""
+    numbers, ids = pd.factorize(qid)
+    if (numbers < 0).any():
+        raise DataError(f"qid[{int(np.argmin(numbers))}] is missing: give each row its query id")
+    return numbers, ids
 
 
 def _texts(ids: NDArray[Any]) -> NDArray[np.str_]:
@@ -210,9 +259,7 @@ def grouped(
     Raises:
         DataError: a query id is missing, or weights or positions do not fit.
     """
-    numbers, ids = pd.factorize(qid)
-    if (numbers < 0).any():
-        raise DataError(f"qid[{int(np.argmin(numbers))}] is missing: give each row its query id")
+    numbers, ids = _queries(qid)
     if position is None:
         order = np.argsort(numbers, kind="stable")
     else:
@@ -275,20 +322,9 @@ def _weights(weights: Any, numbers: Ints, lists: int) -> Floats:
     return given.astype(np.float32)
 
 
-def cut_off(lists: Lists, part: float, seed: int) -> Mapping[str, Lists]:
-    """``part`` of the lists, drawn by ``seed``, as vali and the others as train, both in order.
-
-    ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.
-
-    Raises:
-        DataError: there is one list only, or ``part`` is not between 0 and 1.
-    """
-    remedy = "give more queries, or eval_set=[(X, y, qid)]"
-    if not isinstance(part, (int, float)) or not 0 < part < 1:
-        raise DataError(f"vali_fraction={part}: give a number between 0 and 1, such as 0.2")
-    places = [place(qid, seed) for qid in lists.qids.tolist()]
-    train = cut(places, [1 - part, part], seed, title="vali from train", remedy=remedy)[0]
-    kept = np.array([place_ < train.end for place_ in places])
+def cut_off(lists: Lists, cut: Cut) -> Mapping[str, Lists]:
+    """The lists of train and of vali, both in order."""
+    kept = cut.train(lists.qids)
     return {"train": _chosen(lists, kept), "vali": _chosen(lists, ~kept)}
 
 

@@ -15,7 +15,7 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.inputs import Grouped, cut_off, grouped, read_labels, read_rows
+from ltr.estimator.inputs import Cut, Grouped, cut_off, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
 from ltr.estimator.params import config_of, overrides_of
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
@@ -143,16 +143,18 @@ class Ranker(BaseEstimator):
         begun = None
         if cfg.init_from is not None:  # whose categories have these codes
             begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
+        cut = Cut(self.vali_fraction, int(cfg.seed)) if eval_set is None else None
         train = self._lists(
-            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position
-        ).lists
+            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position,
+            cut=None if self.one_list else cut,
+        ).lists  # fmt: skip
         lists = {"train": train}
         for split, given in zip(_SPLITS, eval_set or (), strict=False):
             lists[split] = self._evaluated(given, train.columns)
         if eval_set is None and self.one_list and len(train) == 1:
             lists["vali"] = train
-        elif eval_set is None:
-            lists |= cut_off(train, self.vali_fraction, int(cfg.seed))
+        elif cut is not None:
+            lists |= cut_off(train, cut)
             cfg.dataset.cut = self.vali_fraction
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
         with (
@@ -298,9 +300,10 @@ class Ranker(BaseEstimator):
     def _lists(
         self, X: Any, qid: Any, columns: Columns | None, *, y: Any = _UNLABELLED,
         reset: bool = False, weights: Any = None, position: Any = None, alone: bool = False,
+        cut: Cut | None = None,
     ) -> Grouped:  # fmt: skip
         """The lists of ``X``; with ``alone`` a pointwise model needs no query ids."""
-        rows = read_rows(self, X, qid, columns, reset=reset)
+        rows = read_rows(self, X, qid, columns, reset=reset, cut=cut)
         count = len(rows.features)
         labels = None if y is _UNLABELLED else read_labels(y, count)
         ids = rows.qid

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ltr.data.files import LetorFiles
 from ltr.data.lists import Dataset, Lists
 
 Source = Dataset | Path | None  # of the lists: a data set, a file, or not known
@@ -32,8 +33,9 @@ def largest_item(split: str, lists: Lists, source: Source) -> str:
 def named_item(place: int, split: str, lists: Lists, source: Source) -> str:
     """The label of an item, its query id and, where it is from a file, the line."""
     label, qid = float(lists.labels[place]), str(lists.qids[_list_of(lists, place)])
-    of_split = getattr(source, "path", None)  # of a data set in files
-    path = source if isinstance(source, Path) else Path(of_split(split)) if of_split else None
+    path = source if isinstance(source, Path) else None
+    if isinstance(source, LetorFiles):
+        path = source.path(split)
     line = _line(path, label, qid) if path is not None else None
     where = f", {path}:{line}" if line else ""
     return f"label {label:g} (query id {qid}{where})"

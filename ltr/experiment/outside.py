@@ -50,8 +50,8 @@ def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
     remedy = "give data=FILE, the LETOR file that was scored"
     if node.get("path"):
         raise ConfigError(
-            f"{run.folder}: its test lists are cut from {node.path}, so that no file has their "
-            "rows: train on dataset.split with a table of its own for test"
+            f"{run.folder}: its test lists are cut from {node.path}, so that the scores of a file "
+            "would have rows of train too: train on dataset.split with a table of its own for test"
         )
     if "data_dir" in places and "data_dir" in node:
         node.data_dir = places["data_dir"]
