@@ -337,13 +337,13 @@ def test_memory_is_bounded(tmp_path, monkeypatch) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (sink.rows, sink.lists) == (rows, rows // 50)
-    assert peaks[1] < peaks[0] + 60_000
+    assert peaks[1] < peaks[0] + 200_000  # the rest of the text has 660,000
 
     tracemalloc.start()
     lists = read_letor(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.2 * lists.features.nbytes + peaks[0]
+    assert peak < 1.5 * lists.features.nbytes + peaks[0]
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path) -> None:
