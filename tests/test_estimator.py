@@ -309,6 +309,8 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
     assert "is (4, 3) in it, here (8, 3)" in refused(lambda: other.fit(X, y, qid), ConfigError)
     narrow = Ranker("mlp", "listnet", **keys)
     assert "3 features, train has 2" in refused(lambda: narrow.fit(X[:, :2], y, qid))
+    plain = Ranker("mlp", "listnet", **keys, transform="none")
+    assert "set transform=" in refused(lambda: plain.fit(X, y, qid), ConfigError)
     trees = Ranker("lightgbm", init_from=tmp_path / "first")
     assert "boosted trees begin anew" in refused(lambda: trees.fit(X, y, qid), ConfigError)
 

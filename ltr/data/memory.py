@@ -54,6 +54,6 @@ class MemoryLists:
         if split not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in a program's memory: give dataset=CHOICE "
-                "with lists of the same features"
+                "with lists of the same features, or to go on fit Ranker(init_from=FOLDER)"
             )
         return self._lists[split]

@@ -214,9 +214,13 @@ def _texts(ids: NDArray[Any]) -> NDArray[np.str_]:
     """Query ids as ``dataset=table`` writes them."""
     if ids.dtype.kind == "f" and (ids == np.floor(ids)).all():
         ids = ids.astype(np.int64)  # whole numbers beside missing ones
-    return np.array(
-        [str(one).lower() if isinstance(one, bool) else str(one) for one in ids.tolist()]
-    )
+
+    def text(one: Any) -> str:
+        if isinstance(one, float) and one.is_integer():
+            one = int(one)
+        return str(one).lower() if isinstance(one, bool) else str(one)
+
+    return np.array([text(one) for one in ids.tolist()])
 
 
 def read_labels(y: Any, rows: int) -> Floats:

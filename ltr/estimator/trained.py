@@ -167,10 +167,11 @@ def params_of(trained: Trained) -> dict[str, Any]:
     left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
     for key, value in values_of(trained.overrides).items():
         first = re.split(r"[./@]", key.lstrip("+"))[0]
-        if first in left_out or "_target_" in key:
+        if first in left_out:
             continue
         named = own_metrics({first: value}) if first in ("metrics", "select_on") else []
-        check_override(key, value, named, trained.trust)
+        node = {"_target_": value} if key.endswith("._target_") else value
+        check_override(key, node, named, trained.trust)
         params["random_state" if key == "seed" else key] = value
     cut = trained.kept.config["dataset"].get("cut")
     return params if cut is None else params | {"vali_fraction": cut}

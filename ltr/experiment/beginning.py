@@ -1,9 +1,10 @@
 """Begin a network with the weights of another run (``init_from``)."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from ltr.data.lists import Dataset, KnowsColumns, Lists
@@ -45,6 +46,7 @@ def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel
     Raises:
         CheckpointError, ConfigError: see ``load_kept``.
         DataError: ``train`` has other features.
+        ConfigError: ``cfg.transform`` is another than that of the run.
     """
     kept = load_kept(cfg.init_from, device, cfg.trust)
     if kept.transform.width != train.width:
@@ -53,7 +55,21 @@ def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel
             f"{train.width}: give lists with the same features, or leave it out"
         )
     check_columns(train, kept.columns)
+    ours = OmegaConf.to_container(cfg.transform, resolve=True)
+    if ours != kept.config.get("transform"):
+        raise ConfigError(
+            f"init_from={cfg.init_from} begins with that run's transform of features, which is "
+            f"{_settings(kept.config.get('transform'))}; here transform is {_settings(ours)}: set "
+            "transform=... as it was there"
+        )
     return kept
+
+
+def _settings(node: Any) -> str:
+    """A node of a config in short."""
+    plain = {key: one for key, one in dict(node or {}).items() if key != "_partial_"}
+    name = str(plain.pop("_target_", "unknown")).rpartition(".")[2]
+    return f"{name}({', '.join(f'{key}={one}' for key, one in plain.items())})"
 
 
 def take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:

@@ -243,8 +243,9 @@ def check_override(
             raise _refusal("metric", metric)
     for one in _values(value):
         if isinstance(one, Mapping) and "_target_" in one:
-            if not _lives_in(str(one["_target_"]), homes):
-                raise _refusal(key, str(one["_target_"]))
+            target = str(one["_target_"])
+            if target not in set().union(*TARGETS.values()) and not _lives_in(target, homes):
+                raise _refusal(key, target)
         elif isinstance(one, str) and "${" in one and not _PLAIN_LINK.fullmatch(one):
             raise ConfigError(
                 f"the folder's override {key}={one[:60]} calls a resolver: leave it out of "
