@@ -4,8 +4,8 @@ Where both read a text, values are the same, but for these differences, which ar
 
 - a value beyond float32 is missing here (NaN), scikit-learn keeps a float64;
 - a query id is text here, so that 1 and 01 are two; scikit-learn reads whole numbers only;
-- scikit-learn reads negative and fractional labels, ``nan``, ``inf``, ``1_0``, rows without a
-  feature, and a query that comes back later; here each stops with file and line;
+- scikit-learn reads negative and fractional labels, ``inf``, ``1_0``, rows without a feature,
+  and a query that comes back later; here each stops with file and line;
 - the order of indices is free here, scikit-learn wants them sorted.
 """
 

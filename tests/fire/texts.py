@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-_PAIR = re.compile(rf"([0-9]+):({_NUMBER})")
+_PAIR = re.compile(rf"([0-9]+):({_NUMBER}|[+-]?(?i:nan))")
 _NOISE = [*b"0123456789.eE+-: \t\n\r\x0b\0#_\"'xnqid,\xff\xc3", None]
 _TOKENS = (
     *("nan", "inf", "1:nan", "2:1e400", "1:0x1p3", "0:1", "qid:9", "qid:", "1:1:1", "1_0:2"),
@@ -111,7 +111,7 @@ def meaning(text: bytes) -> list[Row] | None:
         label, qid = float(tokens[0]), tokens[1].removeprefix("qid:")
         pairs = [_PAIR.fullmatch(token) for token in tokens[2:]]
         if (
-            not (0 <= label <= 31 and label.is_integer())
+            not (0 <= label <= 2**24 and label.is_integer())
             or not tokens[1].startswith("qid:")
             or not qid
         ):
