@@ -12,9 +12,7 @@ from ltr.experiment.build import build
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.slow
-
-pytestmark = real_data
+pytestmark = [pytest.mark.slow, real_data]
 
 
 def overrides(tmp_path, *more: str) -> list[str]:
