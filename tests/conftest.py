@@ -5,6 +5,7 @@ Drawn examples are the same at every run; ``pytest --hypothesis-profile=explore`
 
 import logging
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ltr.data.lists import Lists
 
 QUICK = "not slow"  # the marks that ``make quick`` chooses
+MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # files there wait for no disk; free bytes it must have
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -27,6 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepare a process that runs tests; the one that hands them out to workers needs nothing."""
     options = config.option
     if getattr(options, "numprocesses", None) and not hasattr(config, "workerinput"):
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
         if options.markexpr != QUICK and not options.collectonly:
             processes.begin()
         return
@@ -84,14 +88,9 @@ def letor_folder(tmp_path: Path) -> Path:
 
 def compose(*overrides: str, config: str = "train") -> "DictConfig":
     """The config that ``python train.py <overrides>`` composes, or another command."""
-    import hydra
+    from ltr.console.compose import composed
 
-    from ltr.console.configs import CONFIGS
-    from ltr.console.folders import register_resolvers
-
-    register_resolvers()
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose(config, list(overrides))
+    return composed(config, *overrides)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Compose a config, and say in one line what is wrong with it."""
 
+import pickle
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -29,16 +31,53 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 
 
 def _with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
+    """The config and the choice of each group; what Hydra reads from files is kept."""
+    groups = groups_of(config_name)
+    chosen = [text for text in overrides if text.partition("=")[0] in groups]
+    keys = [text for text in overrides if text.partition("=")[0] not in groups]
+    if all(map(_KEY.match, keys)):
+        try:
+            config, found = _read(config_name, chosen)
+            for one in OverridesParser.create().parse_overrides(keys):
+                if one.is_sweep_override():
+                    return _composed(config_name, overrides)
+                OmegaConf.update(config, one.key_or_group, one.value())  # as Hydra does
+        except (HydraException, OmegaConfBaseException):
+            pass  # Hydra says what is wrong
+        else:
+            return config, found
+    return _composed(config_name, overrides)
+
+
+_KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # no addition, deletion or package
+_kept: dict[tuple[str, ...], tuple[list[Any], bytes]] = {}
+
+
+def _read(config_name: str, chosen: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config with these choices, composed anew where a file of the configs has changed."""
+    own = composed_with(config_name)
+    files = [path for home in (CONFIGS, own) if home is not None for path in home.rglob("*.yaml")]
+    known = [(path, (stat := path.stat()).st_mtime_ns, stat.st_size) for path in files]
+    place = (config_name, *chosen)
+    before, content = _kept.get(place, ([], b""))
+    if before != known:
+        content = pickle.dumps(_composed(config_name, chosen))
+        _kept[place] = known, content
+    config, found = pickle.loads(content)
+    return config, found
+
+
+def _composed(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     register_resolvers()
     GlobalHydra.instance().clear()
     own = composed_with(config_name)
     also = [] if own is None else [f"hydra.searchpath=[{quoted(f'file://{own}')}]"]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = hydra.compose(config_name, [*overrides, *also], return_hydra_config=True)
-    chosen = choices_of(config.hydra)
+    found = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
-    return config, chosen
+    return config, found
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:

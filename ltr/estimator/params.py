@@ -2,14 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ltr.console.arguments import quoted
-from ltr.console.compose import run_config
-from ltr.console.configs import own_configs
 from ltr.errors import ConfigError
 
 # Keys of the config that say where lists come from or a run goes to.
@@ -61,20 +58,3 @@ def _text(value: Any) -> str:
         return f"{{{','.join(f'{key}:{_text(one)}' for key, one in value.items())}}}"
     text = str(value)
     return text if _WORD.fullmatch(text) and text not in _VALUES else quoted(text)
-
-
-def config_of(overrides: list[str]) -> tuple[Any, dict[str, str]]:
-    """The config of a run with ``overrides``, and the choice of each group.
-
-    Raises:
-        ConfigError: one of them is wrong, in one line as the command line says it.
-    """
-    if own_configs() is not None:  # whose files may change
-        return run_config(overrides)
-    config, choices = _composed(tuple(overrides))
-    return config.copy(), dict(choices)
-
-
-@cache
-def _composed(overrides: tuple[str, ...]) -> tuple[Any, dict[str, str]]:
-    return run_config(overrides)

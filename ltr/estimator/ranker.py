@@ -11,13 +11,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ltr.console.compose import run_config
 from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
 from ltr.estimator.inputs import Cut, Grouped, cut_off, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
-from ltr.estimator.params import config_of, overrides_of
+from ltr.estimator.params import overrides_of
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
 from ltr.experiment.kept import RELATIVE, load_kept
 from ltr.experiment.run import run
@@ -130,7 +131,7 @@ class Ranker(BaseEstimator):
             ValueError, TypeError: the input, or a parameter, in one line.
         """
         overrides = self._overrides(eval_set)
-        cfg, choices = config_of(overrides)
+        cfg, choices = run_config(overrides)
         for key in RELATIVE:  # or they would be kept as seen from the temporary folder of the run
             if cfg[key] is not None:
                 cfg[key] = str(Path(cfg[key]).absolute())

@@ -11,13 +11,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ltr.console.compose import values_of
+from ltr.console.compose import run_config, values_of
 from ltr.console.keys import Kind, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Floats, Lists
 from ltr.errors import OutputError
 from ltr.estimator.live import as_it_was
-from ltr.estimator.params import config_of
 from ltr.experiment.identity import own_metrics
 from ltr.experiment.kept import KeptModel, check_override, load_kept, trusted
 from ltr.experiment.labels import check_metrics
@@ -133,7 +132,7 @@ class Trained:
         own = make_convention(self._own)
         if metrics_as is None:
             return own
-        named = config_of([f"metrics_as={metrics_as}"])[0].convention
+        named = run_config([f"metrics_as={metrics_as}"])[0].convention
         return replace(own, **{key: named[key] for key in named if key != "levels"})
 
     def measured(
