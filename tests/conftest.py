@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if options.markexpr != QUICK and not options.collectonly:
             processes.begin()
         return
+    import torch._dynamo  # the hook below makes Python compile what it imports anew
     from hypothesis import settings
     from jaxtyping import install_import_hook
 
@@ -41,8 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
         ["ltr.metrics", "ltr.relaxations", "ltr.losses", "ltr.models", "ltr.data.batches"],
         "beartype.beartype",
     )
-    import torch
-
     torch.set_num_threads(1)
     settings.register_profile("explore")
     settings.register_profile("same", derandomize=True)

@@ -98,13 +98,19 @@ def test_it_learns_and_keeps_what_it_says(tiny, tmp_path) -> None:
     assert not list(out.glob(".*part"))
 
 
+STEPS = [1, 4, 5, 8, 15]  # first, inside, and last of epochs of five
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [1, 4, 5, 8, 15])  # first, inside, and last steps of epochs of five
-def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
-    tiny, tmp_path, monkeypatch, at
-) -> None:
+def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch) -> None:
+    train(tmp_path / "whole", *tiny, "loss=listnet", "model.dropout=0.3")
+    for at in STEPS:
+        stop_and_go_on(tiny, tmp_path, monkeypatch, at)
+
+
+def stop_and_go_on(tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     args = (*tiny, "loss=listnet", "model.dropout=0.3")
-    train(tmp_path / "whole", *args)
+    cut = tmp_path / f"cut at {at}"
 
     def terminate(value):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -113,12 +119,12 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
     with monkeypatch.context() as patch:
         count_calls(patch, at, terminate)
         with pytest.raises(Interrupted, match=r"SIGTERM"):
-            train(tmp_path / "cut", *args)
-    done = load_checkpoint(tmp_path / "cut" / "last.pt")["progress"]
+            train(cut, *args)
+    done = load_checkpoint(cut / "last.pt")["progress"]
     assert done["epoch"] * 5 + done["step"] == at
     torch.manual_seed(99)  # what the process did in between must not matter
-    train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    train(cut, *args, f"resume='{cut}'")
+    assert_same_run(tmp_path / "whole", cut)
 
 
 @pytest.mark.slow
@@ -215,27 +221,20 @@ def test_untrained_last_and_patience(tiny, tmp_path) -> None:
     assert json.loads((tmp_path / "stop" / "results.json").read_text())["epochs"] == 3
 
 
+PROTOCOL = (
+    "seed=2", "l1=0.1", "l2=0.1", "clip=0.01", "warmup=2", "empty_lists=skip", "list_size=3",
+    "schedule.step_size=1", "optimizer=sgd", "precision=bfloat16",
+)  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change",
-    [
-        "seed=2",
-        "l1=0.1",
-        "l2=0.1",
-        "clip=0.01",
-        "warmup=2",
-        "empty_lists=skip",
-        "list_size=3",
-        "schedule.step_size=1",
-        "optimizer=sgd",
-        "precision=bfloat16",
-    ],
-)
-def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path, change) -> None:
+def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path) -> None:
     train(tmp_path / "plain", *tiny, "loss=listnet")
-    train(tmp_path / "other", *tiny, "loss=listnet", change)
-    plain, other = weights(tmp_path / "plain" / "last.pt"), weights(tmp_path / "other" / "last.pt")
-    assert any(not torch.equal(plain[key], other[key]) for key in plain)
+    plain = weights(tmp_path / "plain" / "last.pt")
+    for change in PROTOCOL:
+        train(tmp_path / change, *tiny, "loss=listnet", change)
+        other = weights(tmp_path / change / "last.pt")
+        assert any(not torch.equal(plain[key], other[key]) for key in plain), change
 
 
 def test_metrics_do_not_depend_on_the_batch() -> None:
