@@ -10,8 +10,8 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from ltr.data.batches import ItemTensors
 from ltr.data.bagging import drawn, taken
+from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError

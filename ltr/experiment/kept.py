@@ -27,9 +27,17 @@ from ltr.console.keys import Resumed, keys
 from ltr.data.lists import Columns, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.experiment.ensemble import Ensemble, Member
 from ltr.experiment.identity import own_metrics
 from ltr.experiment.parts import make_convention, make_model, make_settings, model_for
-from ltr.training.checkpoint import columns_of, fitting, selected_checkpoint, transform_of
+from ltr.training.checkpoint import (
+    columns_of,
+    fitting,
+    members_of,
+    selected_checkpoint,
+    transform_of,
+    weight_bytes,
+)
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
@@ -87,13 +95,32 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
         CheckpointError: nothing readable is there, or it does not fit its own config.
         ConfigError: its config names code that is neither of this project nor in ``trust``.
     """
-    file, content = selected_checkpoint(Path(path), device)
+    return kept_model(*selected_checkpoint(Path(path), device), device, trust)
+
+
+def kept_model(
+    file: Path, content: Mapping[str, Any], device: torch.device, trust: Sequence[str] | str = ()
+) -> KeptModel:
+    """The model of ``content``, the checkpoint of ``file`` or of a member in it; as ``load_kept``.
+
+    The members of an ensemble are read as any model is, one by one.
+    """
     config = kept_config(content, file.parent)
-    checked = trusted(config, ["model"], trust)
-    make_settings(checked), make_convention(checked)  # a wrong value is named
-    make = make_model(checked.model)
     with fitting(file):
+        members = members_of(content)
         transform, columns = transform_of(content), columns_of(content)
+    checked = trusted(config, [] if members else ["model"], trust)
+    make_settings(checked), make_convention(checked)  # a wrong value is named
+    if members:
+        with fitting(file):  # too deep is a RecursionError
+            if weight_bytes(content) > file.stat().st_size:
+                raise ValueError("members: larger than the file that holds them")
+            kept = [kept_model(file, member, device, trust) for _, member in members]
+            if any(one.transform.width != transform.width for one in kept):
+                raise ValueError("members: of other features")
+            ensemble = ensemble_of(kept, [weight for weight, _ in members])
+        return KeptModel(ensemble.to(device).eval(), transform, columns, config)
+    make = make_model(checked.model)
     check_size(make, transform, file)
     model = model_for(make, transform).to(device)
     if isinstance(model, BoostedTrees):
@@ -101,6 +128,12 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
     with fitting(file):
         model.load_state_dict(content["model"])
     return KeptModel(model.eval(), transform, columns, config)
+
+
+def ensemble_of(members: Sequence[KeptModel], weights: Sequence[float]) -> Ensemble:
+    """The ensemble of ``members``."""
+    parts = [Member(one.model, one.transform, one.config["precision"]) for one in members]
+    return Ensemble(parts, weights)
 
 
 def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, file: Path) -> None:
