@@ -1,6 +1,5 @@
 """Draw the lists that a member of a bag of models is trained on."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,13 +49,14 @@ def taken(lists: Lists, which: Ints) -> Lists:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     items = np.repeat(lists.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
     features = lists.features[items]
-    return replace(
-        lists,
+    return Lists(
         features=features,
         labels=lists.labels[items],
         offsets=offsets,
         qids=lists.qids[which],
+        digest=lists.digest,
         missing=int(np.isnan(features).sum()) if lists.missing else 0,
+        columns=lists.columns,
         weights=None if lists.weights is None else lists.weights[which],
         rows=items if lists.rows is None else lists.rows[items],
     )

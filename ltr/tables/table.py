@@ -81,7 +81,7 @@ def make_table(order: Order) -> bool:
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")
-        if todo:
+        if any(not run.members for run in todo):
             print("\n" + estimate(trained, workers=workers, threads=threads))
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
