@@ -1,6 +1,5 @@
 """Make an ensemble of finished runs: a run folder that every other command takes."""
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,8 @@ from ltr.data.lists import KnowsColumns, Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.ensemble_weights import VALI, Weights, chosen_on_vali
+from ltr.experiment.keeping import seen_from
 from ltr.experiment.kept import (
-    RELATIVE,
     KeptModel,
     check_columns,
     ensemble_of,
@@ -82,13 +81,14 @@ def make_ensemble(order: Order) -> dict[str, Any]:
     kept = [kept_model(file, content, device, order.trust) for file, content in read]
     config = {**_config(kept, select_on), **order.places}
     own = trusted(config, ["dataset", "metrics"], order.trust)
-    metrics = named_metrics([*as_list(own.metrics), select_on], own.get("own_metrics") or {})
+    nodes = own.get("own_metrics") or {}
+    metrics = named_metrics([*as_list(own.metrics), select_on], nodes)
+    (chosen_by,) = named_metrics([select_on], nodes)
     convention = make_convention(own)
     lists = _lists(own, kept, runs[0])
     # raw, for each member has its own
     transform = replace(no_transform(lists["vali"], missing="keep"), codes=kept[0].transform.codes)
     data = {split: ItemTensors(part, transform, device) for split, part in lists.items()}
-    (chosen_by,) = (metric for metric in metrics if str(metric) == select_on)
     weights = _weights(order, kept, data["vali"], chosen_by, convention)
 
     model = ensemble_of(kept, weights.values).to(device).eval()
@@ -106,7 +106,8 @@ def make_ensemble(order: Order) -> dict[str, Any]:
     make_folder("output", folder)
     content = {
         "model": {},
-        "config": _seen_from(config, folder) | {"seed": seed},
+        "config": seen_from({k: v for k, v in config.items() if k != "cache_dir"}, folder)
+        | {"seed": seed},
         "choices": choices,
         "transform": transform.state(),
         "width": transform.width,
@@ -116,7 +117,7 @@ def make_ensemble(order: Order) -> dict[str, Any]:
         "progress": asdict(Progress()),
         "members": [
             {name: content[name] for name in MEMBER if name in content}
-            | {"config": _seen_from(one.config, folder)}
+            | {"config": seen_from(one.config, folder)}
             for one, (_, content) in zip(kept, read, strict=True)
         ],
         "weights": list(weights.values),
@@ -211,16 +212,6 @@ def _config(kept: Sequence[KeptModel], select_on: str) -> dict[str, Any]:
         "own_metrics": nodes,
         "select_on": select_on,
     }
-
-
-def _seen_from(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``config`` with its relative paths as seen from ``folder``, as checkpoints keep them."""
-    seen = dict(config)
-    for key in RELATIVE:
-        if seen.get(key) is not None and not Path(seen[key]).is_absolute():
-            seen[key] = os.path.relpath(seen[key], folder)
-    seen.pop("cache_dir", None)  # the user's own
-    return seen
 
 
 def _lists(own: Any, kept: Sequence[KeptModel], run: RunFolder) -> dict[str, Lists]:

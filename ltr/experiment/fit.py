@@ -17,10 +17,10 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
+from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import (
     check_columns,
     check_size,
-    config_to_keep,
     trusts_trees,
 )
 from ltr.experiment.parts import boosts, model_for

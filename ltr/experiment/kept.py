@@ -1,6 +1,6 @@
 """Load a kept model or config without executing anything that its file names.
 
-A config is kept with its values filled in. The only interpolations left in it are ``_LINK``, whole
+A config is kept with its values filled in. The only interpolations left in it are ``LINK``, whole
 values such as ``${epochs}`` that follow a key which may change when the run is resumed; no resolver
 is ever called for a config that comes from a file. Paths of output are the user's to choose and are
 not kept.
@@ -41,7 +41,7 @@ from ltr.training.checkpoint import (
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
-_LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
+LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
 _PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no resolver
 
 # The keys that are read of every kept config, and their types; ``object``: the reader checks them.
@@ -171,34 +171,6 @@ def check_columns(lists: Lists, columns: Columns | None) -> None:
         )
 
 
-def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
-    """The config of a run as its checkpoints hold it.
-
-    Relative paths are kept as seen from the run folder, so that they hold from any working
-    directory.
-    """
-    text: Any = OmegaConf.to_container(cfg)
-    kept: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
-    of_user = keys(Resumed.OWN, Resumed.FOLDER)
-    kept = {key: value for key, value in kept.items() if key not in of_user}
-    for key in RELATIVE:
-        if kept.get(key) is not None and not Path(kept[key]).is_absolute():
-            kept[key] = os.path.relpath(kept[key], folder)
-    return kept
-
-
-def _with_links(text: Any, value: Any, root: Mapping[str, Any]) -> Any:
-    """``value``, with those of its ``text`` that are links to what is not itself one."""
-    if isinstance(text, str):
-        link = _LINK.fullmatch(text)
-        return text if link and not _LINK.fullmatch(str(root.get(link[1]))) else value
-    if isinstance(text, Mapping) and isinstance(value, Mapping):
-        return {key: _with_links(text[key], one, root) for key, one in value.items()}
-    if isinstance(text, list) and isinstance(value, list):
-        return [_with_links(one, other, root) for one, other in zip(text, value, strict=True)]
-    return value
-
-
 def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The config in a checkpoint of ``folder``, not yet trusted; its paths as seen from here.
 
@@ -321,7 +293,7 @@ def _check_texts(config: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` where an interpolation is not a link to a plain value."""
     for value in _values(config):
         if isinstance(value, str) and "${" in value:
-            link = _LINK.fullmatch(value)
+            link = LINK.fullmatch(value)
             if link is None:
                 raise ValueError(f"{value[:60]!r} in it")
             end = config.get(link[1])
