@@ -72,7 +72,5 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     count = mask.sum(-1, keepdim=True).clamp(min=1)
     off = (values - values.sum(-1, keepdim=True) / count).masked_fill(~mask, 0)
     deviation = (off.square().sum(-1, keepdim=True) / count).sqrt()
-    low = values.masked_fill(~mask, torch.inf).amin(-1, keepdim=True)
-    high = values.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
-    # of equal scores the rounded mean may be another, and the deviation not quite 0
-    return (off / deviation).masked_fill(~mask | (low == high), 0)
+    # of equal float32 scores the sum, and so the mean, is exact in float64
+    return (off / deviation).masked_fill(~mask | (deviation == 0), 0)

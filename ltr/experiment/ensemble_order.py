@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from ltr.console.values import text, texts
 from ltr.errors import ConfigError
-from ltr.experiment.ensemble_run import Order, make_ensemble
+from ltr.experiment.ensemble_run import Order, described, make_ensemble
 from ltr.experiment.ensemble_weights import parse_weights
 from ltr.experiment.finished import find_runs
 from ltr.experiment.predict import set_threads
@@ -78,7 +78,10 @@ def ensemble_order(cfg: DictConfig) -> Order:
 
 
 def _members(results: Mapping[str, Any]) -> str:
-    """A line for each member: its run, its seed, its own metric on vali, its weight."""
-    rows = [[m["run"], m["seed"], m["vali"], m["weight"]] for m in results["members"]]
-    head = ["member", "seed", f"vali {results['select_on']}", "weight"]
+    """A line for each member: what it is, its seed, its own metric on vali, weight and folder."""
+    rows = [
+        [described(m["choices"]), m["seed"], m["vali"], m["weight"], m["run"]]
+        for m in results["members"]
+    ]
+    head = ["member", "seed", f"vali {results['select_on']}", "weight", "run"]
     return tabulate(rows, head, floatfmt=".4f", tablefmt="simple")

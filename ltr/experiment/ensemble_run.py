@@ -258,10 +258,7 @@ def _weights(
 
 def _choices(order: Order) -> dict[str, str]:
     """What tells one ensemble from others in short, in the place of a run's choices."""
-    named = Counter(
-        " ".join(of[group] for group in ("model", "loss", "members") if of.get(group) not in _NONE)
-        for of in (run.results["choices"] for run in order.runs)
-    )
+    named = Counter(described(run.results["choices"]) for run in order.runs)
     members = [f"{count} {name}" if count > 1 else name for name, count in named.items()]
     weights = order.weights
     shown = weights if isinstance(weights, str) else ",".join(f"{w:.4g}" for w in weights)
@@ -273,7 +270,14 @@ def _choices(order: Order) -> dict[str, str]:
     }
 
 
-_NONE = (None, "None")
+def described(choices: Mapping[str, Any]) -> str:
+    """A run by its ``choices``: model and loss.
+
+    >>> described({"model": "mlp", "loss": "listnet"}), described({"model": "lightgbm"})
+    ('mlp listnet', 'lightgbm')
+    """
+    given = (choices.get(group) for group in ("model", "loss", "members"))
+    return " ".join(str(choice) for choice in given if choice not in (None, "None"))
 
 
 def _shared(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
