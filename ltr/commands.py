@@ -42,6 +42,15 @@ def predict(cfg: DictConfig) -> None:
         print(predict_kept(cfg))
 
 
+@command("ensemble")
+def ensemble(cfg: DictConfig) -> None:
+    """Make a run folder of the ensemble of the runs that ``cfg`` names, and print its metrics."""
+    from ltr.experiment.ensemble_order import ensemble_of_runs
+
+    with stoppable():
+        print(ensemble_of_runs(cfg))
+
+
 @command("prepare_data")
 def prepare_data(cfg: DictConfig) -> None:
     """Prepare the data set that ``cfg`` names and print what it holds."""

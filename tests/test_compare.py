@@ -14,9 +14,9 @@ from folders import finish, refused
 from orders import comparison_of
 
 from ltr.compare.compare import compare, findings_of
-from ltr.compare.systems import find_runs
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.finished import find_runs
 from ltr.experiment.run import run
 
 SCRIPT = CONFIGS.parent / "scripts" / "compare.py"

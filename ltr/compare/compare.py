@@ -9,9 +9,10 @@ import numpy as np
 from omegaconf import DictConfig
 
 from ltr.compare.findings import Findings, frame, latex, report, write_plot
-from ltr.compare.systems import System, find_runs, group, named_queries, values_of
+from ltr.compare.systems import System, group, named_queries, values_of
 from ltr.console.values import number, text, texts, whole
 from ltr.errors import ConfigError
+from ltr.experiment.finished import find_runs
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import SystemValues, align, compare_seeds, compare_systems, interval_of

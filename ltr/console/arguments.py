@@ -22,6 +22,7 @@ class Grammar:
 
 GRAMMARS = {
     "evaluate": Grammar(lists=("metrics_as",)),
+    "ensemble": Grammar(bare="runs", several=True, lists=("runs", "weights")),
     "compare": Grammar(bare="runs", several=True),
     "importances": Grammar(bare="run"),
     "list_losses": Grammar(bare="name"),

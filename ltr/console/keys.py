@@ -39,6 +39,7 @@ KEYS = {
     "convention": (Kind.MEASUREMENT, Resumed.KEPT),
     "metrics_as": (Kind.MEASUREMENT, Resumed.KEPT),
     "empty_lists": (Kind.METHOD, Resumed.KEPT),
+    "bagging": (Kind.METHOD, Resumed.KEPT),
     "warmup": (Kind.METHOD, Resumed.KEPT),
     "clip": (Kind.METHOD, Resumed.KEPT),
     "l1": (Kind.METHOD, Resumed.KEPT),

@@ -23,13 +23,14 @@ from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
 from ltr.metrics import Convention
+from ltr.training.checkpoint import ENSEMBLE
 from ltr.training.device import pick_device
 from ltr.training.evaluation import PerQuery, metrics_of_scores, predict
 from ltr.whole import make_folder, write_whole
 
 OVERRIDES = ".hydra/overrides.yaml"
 # results.json is the last: it says that all others are there.
-_FILES = ("best.pt", "last.pt", *FILES, OVERRIDES, "events.out.tfevents.*", RESULTS)
+_FILES = ("best.pt", "last.pt", ENSEMBLE, *FILES, OVERRIDES, "events.out.tfevents.*", RESULTS)
 
 
 class Trained:
@@ -162,6 +163,8 @@ def params_of(trained: Trained) -> dict[str, Any]:
         ConfigError: the folder, which may come from elsewhere, names code that is not trusted.
     """
     choices = trained.results.get("choices", {})
+    if "members" in choices:
+        return {"model": "ensemble"}  # of runs: the command makes it, ``fit`` cannot
     params = {group: str(choices[group]) for group in ("model", "loss") if group in choices}
     left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
     for key, value in values_of(trained.overrides).items():

@@ -9,6 +9,7 @@ from torch import nn
 
 from ltr.data.lists import Dataset, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.ensemble import Ensemble
 from ltr.experiment.kept import KeptModel, check_columns, load_kept
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint
 
@@ -49,6 +50,11 @@ def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel
         ConfigError: ``cfg.transform`` is another than that of the run.
     """
     kept = load_kept(cfg.init_from, device, cfg.trust)
+    if isinstance(kept.model, Ensemble):
+        raise ConfigError(
+            f"init_from={cfg.init_from} is an ensemble, whose weights no network has: give one of "
+            "its members' runs"
+        )
     if kept.transform.width != train.width:
         raise DataError(
             f"init_from={cfg.init_from} was trained on {kept.transform.width} features, train has "

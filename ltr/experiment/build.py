@@ -8,6 +8,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
+from ltr.data.bagging import Bagging, check_bagging
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
@@ -49,6 +50,7 @@ class Experiment:
     metrics: tuple[Metric, ...]
     convention: Convention
     device: torch.device
+    bagging: Bagging = None
 
 
 def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
@@ -82,6 +84,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
         "loss": attempt(make_loss, cfg.get("loss")),
         "optimizer": attempt(make_optimizer, cfg.optimizer),
         "schedule": attempt(make_schedule, cfg.schedule),
+        "bagging": attempt(check_bagging, cfg.get("bagging")),  # an older run has none
     }
     if parts["metrics"] and parts["convention"]:
         for metric in parts["metrics"]:  # one may not be defined under this convention

@@ -10,16 +10,17 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
+from ltr.data.bagging import drawn, taken
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
+from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import (
     check_columns,
     check_size,
-    config_to_keep,
     trusts_trees,
 )
 from ltr.experiment.parts import boosts, model_for
@@ -121,8 +122,23 @@ def fit(
     if last is not None:
         trainer.resume(last)
         log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
-    data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
+    data = {
+        "train": ItemTensors(_bag(lists["train"], experiment), transform, device),
+        "vali": ItemTensors(lists["vali"], transform, device),
+    }
     return Fitted(model, transform, data, trainer.fit(data), tuple(places))
+
+
+def _bag(train: Lists, experiment: Experiment) -> Lists:
+    """The lists of ``train`` to train on: all of them, unless ``bagging`` draws some."""
+    if experiment.bagging is None:
+        return train
+    which = drawn(len(train), experiment.bagging, experiment.settings.seed)
+    log.info(
+        "bagging=%s: %s lists drawn, %s of the %s of train",
+        experiment.bagging, *map("{:,}".format, (len(which), len({*which.tolist()}), len(train))),
+    )  # fmt: skip
+    return taken(train, which)
 
 
 def parameters_of(model: nn.Module) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -28,6 +28,10 @@ _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "tabular", "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
     "experiment/parts.py", "experiment/run.py",
+)  # fmt: skip
+# And what an ensemble computes from its members.
+_CODE_OF_ENSEMBLES = (
+    "experiment/ensemble.py", "experiment/ensemble_run.py", "experiment/ensemble_weights.py",
 )  # fmt: skip
 _OF_TREES = "trees"  # not counted in a run whose model is another
 _LTR = Path(__file__).resolve().parents[1]
@@ -55,6 +59,18 @@ def identity(config: DictConfig) -> str:
 def identity_without_data(config: DictConfig) -> str:
     """As ``identity`` where the data are missing: different for each config, equal to no run's."""
     return _hash(config, {})
+
+
+def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
+    """SHA-256 of what an ensemble is: the identities of its members, their weights, its code.
+
+    Args:
+        members: in order.
+        weights: ``equal``, ``vali``, or one for each member.
+    """
+    sources = ((_LTR / part).read_text(encoding="utf-8") for part in _CODE_OF_ENSEMBLES)
+    parts = [list(members), weights, code_hash(sources)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _hash(config: DictConfig, data: dict[str, str]) -> str:

@@ -59,7 +59,7 @@ def train_job(cfg: DictConfig) -> float:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
     try:
-        with stoppable(), _alone(folder, wait=sweep):
+        with stoppable(), alone(folder, wait=sweep):
             if sweep:
                 value = _continued(cfg, folder, choices)
             else:
@@ -125,7 +125,7 @@ def _leave_sweep(cfg: DictConfig, folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, *, wait: bool) -> Iterator[None]:
+def alone(folder: Path, *, wait: bool) -> Iterator[None]:
     """Lock the run folder, so that no two processes run it at once."""
     lock = FileLock(folder / ".lock")
     try:

@@ -1,6 +1,6 @@
 """Load a kept model or config without executing anything that its file names.
 
-A config is kept with its values filled in. The only interpolations left in it are ``_LINK``, whole
+A config is kept with its values filled in. The only interpolations left in it are ``LINK``, whole
 values such as ``${epochs}`` that follow a key which may change when the run is resumed; no resolver
 is ever called for a config that comes from a file. Paths of output are the user's to choose and are
 not kept.
@@ -27,13 +27,21 @@ from ltr.console.keys import Resumed, keys
 from ltr.data.lists import Columns, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.experiment.ensemble import Ensemble, Member
 from ltr.experiment.identity import own_metrics
 from ltr.experiment.parts import make_convention, make_model, make_settings, model_for
-from ltr.training.checkpoint import columns_of, fitting, selected_checkpoint, transform_of
+from ltr.training.checkpoint import (
+    columns_of,
+    fitting,
+    members_of,
+    selected_checkpoint,
+    transform_of,
+    weight_bytes,
+)
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
-_LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
+LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
 _PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no resolver
 
 # The keys that are read of every kept config, and their types; ``object``: the reader checks them.
@@ -87,13 +95,32 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
         CheckpointError: nothing readable is there, or it does not fit its own config.
         ConfigError: its config names code that is neither of this project nor in ``trust``.
     """
-    file, content = selected_checkpoint(Path(path), device)
+    return kept_model(*selected_checkpoint(Path(path), device), device, trust)
+
+
+def kept_model(
+    file: Path, content: Mapping[str, Any], device: torch.device, trust: Sequence[str] | str = ()
+) -> KeptModel:
+    """The model of ``content``, the checkpoint of ``file`` or of a member in it; as ``load_kept``.
+
+    The members of an ensemble are read as any model is, one by one.
+    """
     config = kept_config(content, file.parent)
-    checked = trusted(config, ["model"], trust)
-    make_settings(checked), make_convention(checked)  # a wrong value is named
-    make = make_model(checked.model)
     with fitting(file):
+        members = members_of(content)
         transform, columns = transform_of(content), columns_of(content)
+    checked = trusted(config, [] if members else ["model"], trust)
+    make_settings(checked), make_convention(checked)  # a wrong value is named
+    if members:
+        with fitting(file):  # too deep is a RecursionError
+            if weight_bytes(content) > file.stat().st_size:
+                raise ValueError("members: larger than the file that holds them")
+            kept = [kept_model(file, member, device, trust) for _, member in members]
+            if any(one.transform.width != transform.width for one in kept):
+                raise ValueError("members: of other features")
+            ensemble = ensemble_of(kept, [weight for weight, _ in members])
+        return KeptModel(ensemble.to(device).eval(), transform, columns, config)
+    make = make_model(checked.model)
     check_size(make, transform, file)
     model = model_for(make, transform).to(device)
     if isinstance(model, BoostedTrees):
@@ -101,6 +128,12 @@ def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) 
     with fitting(file):
         model.load_state_dict(content["model"])
     return KeptModel(model.eval(), transform, columns, config)
+
+
+def ensemble_of(members: Sequence[KeptModel], weights: Sequence[float]) -> Ensemble:
+    """The ensemble of ``members``."""
+    parts = [Member(one.model, one.transform, one.config["precision"]) for one in members]
+    return Ensemble(parts, weights)
 
 
 def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, file: Path) -> None:
@@ -136,34 +169,6 @@ def check_columns(lists: Lists, columns: Columns | None) -> None:
             f"the categories of {', '.join(changed[:5])} are not those the model was trained on: "
             "give lists whose categories are read with those of the run, or train anew"
         )
-
-
-def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
-    """The config of a run as its checkpoints hold it.
-
-    Relative paths are kept as seen from the run folder, so that they hold from any working
-    directory.
-    """
-    text: Any = OmegaConf.to_container(cfg)
-    kept: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
-    of_user = keys(Resumed.OWN, Resumed.FOLDER)
-    kept = {key: value for key, value in kept.items() if key not in of_user}
-    for key in RELATIVE:
-        if kept.get(key) is not None and not Path(kept[key]).is_absolute():
-            kept[key] = os.path.relpath(kept[key], folder)
-    return kept
-
-
-def _with_links(text: Any, value: Any, root: Mapping[str, Any]) -> Any:
-    """``value``, with those of its ``text`` that are links to what is not itself one."""
-    if isinstance(text, str):
-        link = _LINK.fullmatch(text)
-        return text if link and not _LINK.fullmatch(str(root.get(link[1]))) else value
-    if isinstance(text, Mapping) and isinstance(value, Mapping):
-        return {key: _with_links(text[key], one, root) for key, one in value.items()}
-    if isinstance(text, list) and isinstance(value, list):
-        return [_with_links(one, other, root) for one, other in zip(text, value, strict=True)]
-    return value
 
 
 def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -288,7 +293,7 @@ def _check_texts(config: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` where an interpolation is not a link to a plain value."""
     for value in _values(config):
         if isinstance(value, str) and "${" in value:
-            link = _LINK.fullmatch(value)
+            link = LINK.fullmatch(value)
             if link is None:
                 raise ValueError(f"{value[:60]!r} in it")
             end = config.get(link[1])

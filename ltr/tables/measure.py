@@ -95,7 +95,8 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
 def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     """A row per run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
 
-    A column of ``table.history`` is that of the tested epoch; NaN where the run did not keep it.
+    The epoch of an ensemble is None. A column of ``table.history`` is that of the tested epoch; NaN
+    where the run did not keep it.
     """
     rows = []
     for one in measured:
@@ -115,7 +116,10 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
         for column in table.history:
             row[column] = _at_epoch(one.history, column, row["epoch"])
         rows.append(row)
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    if rows:  # whole numbers beside None
+        frame["epoch"] = pd.Series([row["epoch"] for row in rows], dtype=object)
+    return frame
 
 
 def _at_epoch(history: pd.DataFrame, column: str, epoch: int | None) -> float:

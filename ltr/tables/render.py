@@ -55,7 +55,7 @@ def blocks(
         )
         for name, convention in conventions.items()
     ]
-    trained = set(frame.loc[frame["epoch"] > 0, "row"]) if len(frame) else set()
+    trained = set(frame.loc[frame["epoch"] != 0, "row"]) if len(frame) else set()
     made = [mark_best(block, trained, table.metrics) for block in made]
     first = table.conventions[0]
     for metric, judged in verdicts.items():
@@ -249,6 +249,9 @@ def facts(
         *([("computed on", places)] if places else []),
         ("±", _deviation(seeds, folds)),
     ]
+    if table.ensembles:
+        said_of = (f"{label}: {row.describe()}" for label, row in table.ensembles.items())
+        found.append(("ensembles", "; ".join(said_of)))
     if partly := _partly(runs):
         found.append(("incomplete", "; ".join(partly)))
     said = next(iter(verdicts.values()), None)

@@ -1,5 +1,6 @@
 """Plan the runs of a table, and finish them as the jobs of a Hydra sweep."""
 
+import os
 import re
 import shlex
 import threading
@@ -40,12 +41,20 @@ _LIBRARIES = {
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
     """The rows that cannot run here, and why."""
     found = {}
-    for label, row in table.rows.items():
+    for label, row in _trained(table):
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
             found[label] = "needs ltr-torch[gbdt]"
+    for label, ensemble in table.ensembles.items():
+        if lacking := [member for member in ensemble.rows if member in found]:
+            found[label] = found[lacking[0]]
     return found
+
+
+def _trained(table: Table) -> list[tuple[str, tuple[str, ...]]]:
+    """The rows that are trained, with their overrides."""
+    return [(label, row) for label, row in table.rows.items() if label not in table.ensembles]
 
 
 _SHOWN = 10  # characters of a run's identity that end the name of its folder
@@ -53,7 +62,7 @@ _SHOWN = 10  # characters of a run's identity that end the name of its folder
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a table."""
+    """One training run of a table, or an ensemble of such."""
 
     label: str  # of its row
     fold: int | None  # of the data set, None where it has none
@@ -63,6 +72,8 @@ class Run:
     known: str  # its identity, by which a finished run is found again whatever its folder
     folder: Path  # of the run; rows that compute the same share it
     absent: str | None = None  # why its data cannot be read, None where they are here
+    members: tuple["Run", ...] = ()  # of an ensemble
+    weights: str | tuple[float, ...] = "equal"  # of its members
 
     @property
     def done(self) -> bool:
@@ -84,7 +95,7 @@ def plan(
     *,
     absent_ok: bool = False,
 ) -> list[Run]:
-    """The runs of ``table``, row by row.
+    """The trainings of ``table``, row by row.
 
     Args:
         table: its rows and folds.
@@ -99,7 +110,7 @@ def plan(
     """
     runs = []
     folders = by_identity(output_dir / "runs")
-    for label, row in table.rows.items():
+    for label, row in _trained(table):
         overrides = merged(table.settings, given, row)
         of_row = run_config(overrides)[0]
         for fold, seed in product(_folds(table, of_row), seeds):
@@ -115,13 +126,13 @@ def plan(
                 if not absent_ok:
                     raise
                 known, absent = identity_without_data(config), str(error)
-            folder = output_dir / "runs" / _name(label, config, known)
+            folder = output_dir / "runs" / folder_name(label, config, known)
             folder = folders.setdefault(known, folder)
             runs.append(Run(label, fold, seed, tuple(own), config, known, folder, absent))
     return runs
 
 
-def _name(label: str, config: DictConfig, known: str) -> str:
+def folder_name(label: str, config: DictConfig, known: str) -> str:
     """The name of a new run's folder."""
     words = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-"), str(config.dataset.name)]
     if (fold := config.dataset.get("fold")) is not None:
@@ -158,6 +169,10 @@ _POLL_SECONDS = 0.5
 
 def describe(run: Run) -> str:
     """The command as one would type it."""
+    if run.members:
+        weights = run.weights if isinstance(run.weights, str) else ",".join(map(str, run.weights))
+        folders = [os.path.relpath(member.folder) for member in run.members]
+        return shlex.join(["python", "scripts/ensemble.py", *folders, f"weights={weights}"])
     return shlex.join(["python", "train.py", *run.overrides])
 
 
@@ -254,7 +269,7 @@ def _progress(runs: Sequence[Run]) -> Iterator[None]:
             outcome = _outcome(run)
             if outcome is not None:
                 left.remove(run)
-                finished.add(_named(run), *outcome)
+                finished.add(named(run), *outcome)
         bar.n = finished.done
         bar.refresh()
 
@@ -273,7 +288,8 @@ def _progress(runs: Sequence[Run]) -> Iterator[None]:
         bar.close()
 
 
-def _named(run: Run) -> str:
+def named(run: Run) -> str:
+    """Its row, fold and seed."""
     fold = "" if run.fold is None else f", fold {run.fold}"
     return f"{run.label}{fold}, seed {run.seed}"
 

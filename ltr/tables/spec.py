@@ -1,7 +1,7 @@
 """Read a table from ``configs/tables/*.yaml``, and parse the arguments of ``scripts/table.py``."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from ltr.console.configs import files_of, hint
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
+from ltr.tables.ensemble_rows import EnsembleRow, parse_ensemble
 
 RUNS, STATISTICS = "runs", "statistics"
 _KEYS = {
@@ -66,6 +67,8 @@ class Table:
     verdicts: tuple[str, ...] = ()
     baseline: str | None = None  # the row that the others are compared with; None: the first
     history: tuple[str, ...] = ()  # columns of history.csv shown for the epoch that was tested
+    # the rows that are ensembles of others; ``rows`` has no overrides for them
+    ensembles: Mapping[str, EnsembleRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,24 @@ def read_table(name: str) -> Table | StatisticsTable:
 def only(table: Table, labels: Sequence[str]) -> Table:
     """The table with the rows ``labels``; without a baseline that is not among them.
 
+    The members of an ensemble come along.
+
     Raises:
         ConfigError: a label is not one of its rows.
     """
     chosen = [row_of(table, "rows", label) for label in labels]
+    members = [
+        row for label in chosen if label in table.ensembles for row in table.ensembles[label].rows
+    ]
     baseline = table.baseline if table.baseline in chosen else None
-    return replace(table, rows={label: table.rows[label] for label in chosen}, baseline=baseline)
+    return with_rows(replace(table, baseline=baseline), dict.fromkeys([*chosen, *members]))
+
+
+def with_rows(table: Table, labels: Iterable[str]) -> Table:
+    """The table with the rows ``labels`` alone, in this order."""
+    rows = {label: table.rows[label] for label in labels}
+    ensembles = {label: row for label, row in table.ensembles.items() if label in rows}
+    return replace(table, rows=rows, ensembles=ensembles)
 
 
 def row_of(table: Table, key: str, label: str) -> str:
@@ -132,12 +147,17 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     if wrong:
         raise ConfigError(f"{path}: {wrong[0]} is missing or unknown; write {', '.join(needed)}")
     listed = partial(_listed, path)
+    given = {str(label): row for label, row in (raw["rows"] or {}).items()}
     rows = {
-        str(label): _flat(listed(str(label), row)) for label, row in (raw["rows"] or {}).items()
+        label: () if isinstance(row, dict) else _flat(listed(label, row))
+        for label, row in given.items()
     }
+    mixed = {label: row for label, row in given.items() if isinstance(row, dict)}
     settings = tuple(listed("settings", raw["settings"]))
     published = raw.get("published") or {}
     if kind == STATISTICS:
+        for label, row in mixed.items():
+            listed(label, row)
         return StatisticsTable(
             name=path.stem,
             title=raw["title"],
@@ -159,6 +179,10 @@ def parse_table(path: Path) -> Table | StatisticsTable:
         verdicts=tuple(listed("verdicts", raw.get("verdicts", raw["metrics"]))),
         baseline=raw.get("baseline"),
         history=tuple(raw.get("history", ())),
+        ensembles={
+            label: parse_ensemble(path, label, row, [row for row in rows if row not in mixed])
+            for label, row in mixed.items()
+        },
     )
     _check(table, path)
     return table

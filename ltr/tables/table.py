@@ -15,13 +15,23 @@ from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
+from ltr.tables.ensembles import make_ensembles, planned
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, local_launcher, merged, missing_libraries, plan
 from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
-from ltr.tables.spec import MARGIN, Order, StatisticsTable, Table, only, read_table, row_of
+from ltr.tables.spec import (
+    MARGIN,
+    Order,
+    StatisticsTable,
+    Table,
+    only,
+    read_table,
+    row_of,
+    with_rows,
+)
 from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
 
@@ -40,15 +50,16 @@ def make_table(order: Order) -> bool:
     if order.baseline is not None:
         table = replace(table, baseline=row_of(table, "baseline", order.baseline))
     missing = missing_libraries(table, order.overrides)
-    can_run = {label: row for label, row in table.rows.items() if label not in missing}
+    can_run = with_rows(table, [label for label in table.rows if label not in missing])
     output_dir = Path(order.output_dir).absolute()
-    runs = plan(
-        replace(table, rows=can_run),
+    trained = plan(
+        can_run,
         order.overrides,
         range(1, order.seeds + 1),
         output_dir,
         absent_ok=order.dry_run,
     )
+    runs = [*trained, *planned(can_run, trained, output_dir)]
     for label, reason in missing.items():
         say(f"{label} {reason}: left out")
     if not runs:
@@ -59,7 +70,7 @@ def make_table(order: Order) -> bool:
     for run in todo:
         if run.damaged:
             say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
-    say(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(runs, workers)}")
+    say(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(trained, workers)}")
     threads = max(1, (os.cpu_count() or 1) // workers)
     done = list(dict.fromkeys(run.folder for run in runs if run.done))
     sizes = sizes_of(runs)
@@ -70,22 +81,24 @@ def make_table(order: Order) -> bool:
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")
-        if todo:
-            print("\n" + estimate(runs, workers=workers, threads=threads))
+        if any(not run.members for run in todo):
+            print("\n" + estimate(trained, workers=workers, threads=threads))
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
     folder = output_dir / "tables" / order.name(str(runs[0].config.dataset.name))
     failures: dict[Path, str] = {}
-    if todo:
+    if to_train := [run for run in todo if not run.members]:
         given = {override.partition("=")[0] for override in order.overrides}
         alone = "threads" in given or order.launcher or device.type == "cuda"
         failures = execute(
-            todo,
+            to_train,
             folder / "jobs.yaml",
-            order.launcher or local_launcher(min(workers, len(todo))),
+            order.launcher or local_launcher(min(workers, len(to_train))),
             [] if alone else [f"threads={threads}"],
         )
+    as_trained = runs[0].config.threads or (None if device.type == "cuda" else threads)
+    failures |= make_ensembles([run for run in todo if run.members], as_trained)
     missing |= unfinished(runs)
     for run in runs:
         if run.folder in failures:
@@ -158,9 +171,10 @@ def _unlike(table: Table, runs: Sequence[Run], sizes: Mapping[int | None, Size])
 
 def _commands(table: Table, order: Order) -> pd.DataFrame:
     """What each row is, as it would be typed; folds, seeds and places left out."""
-    merges = [merged(table.settings, order.overrides, row) for row in table.rows.values()]
-    commands = [
-        shlex.join(["python", "train.py", *(item for item in overrides if asked([item]))])
-        for overrides in merges
-    ]
-    return pd.DataFrame({"row": list(table.rows), "command": commands})
+    commands = {}
+    for label, row in table.rows.items():
+        overrides = merged(table.settings, order.overrides, row)
+        words = ["python", "train.py", *(item for item in overrides if asked([item]))]
+        ensemble = table.ensembles.get(label)
+        commands[label] = shlex.join(words) if ensemble is None else ensemble.describe()
+    return pd.DataFrame({"row": list(commands), "command": list(commands.values())})

@@ -19,6 +19,7 @@ from ltr.errors import CheckpointError, LTRError
 from ltr.whole import write_whole
 
 VERSION = 2
+ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
 
 # A zip file may end with a comment: here the SHA-256 of all bytes before it.
 _MARK = b"sha256:"
@@ -107,6 +108,8 @@ def selected_checkpoint(
     """
     if path.suffix == ".pt":
         return path, load_checkpoint(path, device)
+    if (path / ENSEMBLE).is_file():
+        return path / ENSEMBLE, load_checkpoint(path / ENSEMBLE, device)
     file, best = path / "last.pt", path / "best.pt"
     content = load_checkpoint(file, device)
     if content["config"].get("select") != "last" and best.is_file():
@@ -214,6 +217,34 @@ def columns_of(content: Mapping[str, Any]) -> Columns | None:
     if not np.array_equal(columns.codes, transform_of(content).codes):
         raise ValueError("columns: not those of the transform")
     return columns
+
+
+# What an ensemble's checkpoint holds of each member's: no optimiser, no progress.
+MEMBER = ("model", "config", "choices", "transform", "width", "columns", "members", "weights")
+
+
+def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
+    """The weight and the checkpoint of each member of an ensemble's; none: it is of one model.
+
+    Raises:
+        ValueError, TypeError: they are not what ``scripts/ensemble.py`` writes; see ``fitting``.
+    """
+    if "members" not in content:
+        return []
+    members, weights = content["members"], content["weights"]
+    if not members or not all(isinstance(weight, float) for weight in weights):
+        raise ValueError("members: none, or without weights")
+    parts = {name: kind for name, kind in _PARTS.items() if name in MEMBER}
+    for member in members:
+        if not isinstance(member, dict) or _first_wrong(member, parts) is not None:
+            raise ValueError("members: not checkpoints")
+    return list(zip(weights, members, strict=True))
+
+
+def weight_bytes(content: Mapping[str, Any]) -> int:
+    """Bytes of all weights in a checkpoint, its members' too; shared ones count each time."""
+    own = sum(one.nbytes for one in content["model"].values() if isinstance(one, torch.Tensor))
+    return own + sum(weight_bytes(member) for _, member in members_of(content))
 
 
 def random_states() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def of_cache(cache: Path, data: Path) -> dict[str, Any]:
 
 def of_results(run: Path) -> dict[str, Any]:
     """A finished run as ``compare`` takes it: results and metrics of every query."""
-    from ltr.compare.systems import find_runs
+    from ltr.experiment.finished import find_runs
 
     ((found,), _) = find_runs([str(run)])
     queries = found.queries

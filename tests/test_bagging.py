@@ -1,0 +1,69 @@
+"""Bagging: which lists a member is trained on, and that a run trains on them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import compose, make_lists
+
+from ltr.data.bagging import check_bagging, drawn, taken
+from ltr.errors import ConfigError
+from ltr.experiment.run import run
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.trainer import Trainer
+
+
+def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
+    lists = make_lists([3, 1, 4])
+    lists = replace(lists, weights=np.array([1, 2, 3], np.float32))
+    bag = taken(lists, np.array([2, 0, 2]))
+    entries = list(lists)
+    for (qid, features, labels), number in zip(bag, (2, 0, 2), strict=True):
+        assert qid == entries[number][0]
+        np.testing.assert_array_equal(features, entries[number][1])
+        np.testing.assert_array_equal(labels, entries[number][2])
+    assert bag.weights.tolist() == [3, 1, 3]
+    assert bag.rows.tolist() == [4, 5, 6, 7, 0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_bag_is_of_its_seed_and_its_kind() -> None:
+    bags = [drawn(1000, "bootstrap", seed) for seed in range(5)]
+    unique = [len({*bag.tolist()}) / 1000 for bag in bags]
+    assert all(abs(part - (1 - np.exp(-1))) < 0.05 for part in unique)
+    assert len({tuple(bag) for bag in bags}) == 5
+    assert len(drawn(1, 0.1, 1)) == 1
+
+
+@pytest.mark.parametrize("wrong", [True, 0, 1, 1.5, "boot", [0.5]])
+def test_a_wrong_bagging_is_refused(wrong) -> None:
+    with pytest.raises(ConfigError, match=r"bagging=.*bootstrap"):
+        check_bagging(wrong)
+
+
+@pytest.mark.slow
+def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(
+    tiny, tmp_path, monkeypatch
+) -> None:
+    seen = {}
+
+    def fit(self, data):
+        seen.update(data)
+        return trained(self, data)
+
+    trained = Trainer.fit
+    monkeypatch.setattr(Trainer, "fit", fit)
+    own = [item for item in tiny if not item.startswith("model.")]
+    folders = [tmp_path / name for name in ("all", "bag")]
+    for folder, bagging in zip(folders, ("null", "0.5"), strict=True):
+        folder.mkdir()
+        run(compose(*own, "epochs=1", "model=linear", f"bagging={bagging}"), folder, {})
+        if bagging == "null":
+            every = seen["train"].qids.tolist()
+    assert seen["train"].qids.tolist() == [every[i] for i in drawn(24, 0.5, 1)]
+    assert len(seen["vali"]) == 8
+    data, transforms = (
+        [load_checkpoint(folder / "last.pt")[key] for folder in folders]
+        for key in ("data", "transform")
+    )
+    assert data[0] == data[1]
+    assert transforms[0] == transforms[1]

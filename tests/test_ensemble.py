@@ -1,0 +1,220 @@
+"""Ensembles: what their scores are, which runs go together, what a folder of one holds."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from folders import finish, refused
+from made_table import write_data
+from made_trees import SMALL
+
+from ltr.data.batches import ItemTensors
+from ltr.data.transforms import fit_transform, no_transform
+from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.estimator.ranker import Ranker
+from ltr.experiment.ensemble import Ensemble, Member, standardised
+from ltr.experiment.ensemble_order import ensemble_of_runs
+from ltr.experiment.ensemble_run import check_alike
+from ltr.experiment.ensemble_weights import chosen_on_vali, parse_weights
+from ltr.experiment.evaluate import evaluate_kept
+from ltr.experiment.identity import ensemble_identity
+from ltr.experiment.kept import load_kept
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
+from ltr.models import MLP, Linear
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.evaluation import predict
+
+
+def by_hand(scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Scores ``[items]``, standardised list by list."""
+    parts = np.split(scores.astype(np.float64), np.cumsum(lengths)[:-1])
+    return np.concatenate(
+        [(p - p.mean()) / p.std() if p.max() > p.min() else np.zeros(len(p)) for p in parts]
+    )
+
+
+def test_members_are_standardised_in_each_list_and_averaged() -> None:
+    lists = make_lists([3, 7, 1, 5])
+    torch.manual_seed(0)
+    models = [Linear(5).eval(), MLP(5, hidden_sizes=[4]).eval()]
+    transforms = [fit_transform(lists), no_transform(lists)]
+    alone = [
+        by_hand(predict(model, ItemTensors(lists, transform)).numpy(), lists.lengths)
+        for model, transform in zip(models, transforms, strict=True)
+    ]
+    members = [Member(m, t, "float32") for m, t in zip(models, transforms, strict=True)]
+    ensemble = Ensemble(members, [0.75, 0.25])
+    raw = ItemTensors(lists, no_transform(lists, missing="keep"))
+    for items in (1, 100):  # a list alone, and all of them padded
+        found = predict(ensemble, raw, items=items).numpy()
+        np.testing.assert_allclose(found, 0.75 * alone[0] + 0.25 * alone[1], atol=1e-6)
+    assert not hasattr(ensemble, "pointwise")
+
+
+def test_what_stands_on_padding_is_not_read() -> None:
+    mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    scores = torch.tensor([[1.0, 2.0, 4.0, torch.nan], [0.1, 0.1, 7.0, torch.inf]])
+    found = standardised(scores, mask)
+    assert found[0, :3].tolist() == pytest.approx(by_hand(np.array([1, 2, 4]), np.array([3])))
+    assert found[1].tolist() == [0, 0, 0, 0]
+    features = torch.full((2, 4, 5), torch.nan).masked_fill(mask[..., None], 0.5)
+    member = Member(Linear(5), no_transform(make_lists([3])), "float32")
+    assert bool(Ensemble([member], [1.0])(features, mask).isfinite().all())
+
+
+def test_equal_scores_of_any_size_give_zeros() -> None:
+    for value in (0.1, -3e30, 1e-30):
+        scores = torch.full((1, 7), value)
+        assert not standardised(scores, torch.ones(1, 7, dtype=torch.bool)).any()
+
+
+def test_weights_are_chosen_on_vali() -> None:
+    rng = np.random.default_rng(0)
+    worth = np.array([0.2, 0.8, 0.2])  # of a member alone
+    noise = rng.normal(0, 0.05, 40)
+
+    def measure(counts):
+        return worth @ counts / sum(counts) + noise
+
+    found = chosen_on_vali(measure, 3)
+    assert found.values == (0, 1, 0)
+    assert found.crossfit == pytest.approx(0.8 + noise.mean())
+    assert chosen_on_vali(lambda counts: np.append(measure(counts), np.nan), 3) == found
+    refused(lambda: chosen_on_vali(lambda counts: np.array([0.5, np.nan]), 2), DataError)
+
+
+def test_what_chance_chose_is_worth_less_on_the_other_half() -> None:
+    lists = np.random.default_rng(0).normal(0.5, 0.2, (8, 60))
+
+    def measure(counts):
+        return np.array(counts) @ lists / sum(counts)
+
+    found = chosen_on_vali(measure, 8)
+    assert measure(found.values).mean() > lists.mean() + 0.01  # as vali shows it
+    assert found.crossfit < lists.mean() + 0.01
+
+
+@pytest.mark.parametrize("wrong", [["best"], ["1"], ["1", "-1"], ["0", "0"], ["nan", "1"], []])
+def test_wrong_weights_are_refused(wrong) -> None:
+    assert refused(lambda: parse_weights(wrong, 2), ConfigError).startswith("weights")
+    assert parse_weights(["3", "1"], 2) == (0.75, 0.25)
+
+
+RESULTS = {
+    "dataset": "mine", "fold": 1, "features": 5, "protocol": {},
+    "data": {split: {"digest": split} for split in ("train", "vali", "test")},
+    "convention": {"empty": 1.0, "text": "empty list = 1"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("dataset", "other", "data set"),
+        ("fold", 2, "fold"),
+        ("features", 6, "features"),
+        ("convention", {"empty": 0.0, "text": ""}, "convention"),
+        ("data", RESULTS["data"] | {"train": {"digest": "changed"}}, "lists"),
+    ],
+)
+def test_runs_that_do_not_go_together_are_refused(key, value, said, tmp_path) -> None:
+    runs = []
+    for name, results in (("a", RESULTS), ("b", RESULTS | {key: value})):
+        (tmp_path / name).mkdir()
+        finish(tmp_path / name, results)
+        runs.append(RunFolder(tmp_path / name))
+    assert f"differ in {said}" in refused(lambda: check_alike(runs), ConfigError).replace(
+        "number of ", ""
+    )
+    check_alike([runs[0], replace(runs[0])])
+
+
+def test_an_ensemble_is_known_by_its_members_and_weights() -> None:
+    known = ensemble_identity(["a", "b"], "equal")
+    others = [(["b", "a"], "equal"), (["a", "b"], "vali"), (["a"], "equal"), (["a", "b"], (1, 0))]
+    assert known not in {ensemble_identity(*other) for other in others}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[list[Path], list[str]]:
+    """A network and trees, which read features through other transforms; and where data are."""
+    place = tmp_path_factory.mktemp("members")
+    data = [*write_data(place, queries=8), "epochs=2", "threads=1"]
+    rows = {
+        "net": ["model=mlp", "model.hidden_sizes=[4]", "loss=listnet", "transform=standardise"],
+        "trees": ["model=lightgbm", *SMALL["lightgbm"], "metrics=[map]"],
+    }
+    for name, row in rows.items():
+        (place / name).mkdir()
+        choices = {"model": name, "loss": "None", "optimizer": "adam"}
+        run(compose(*data, *row), place / name, choices)
+    return [place / name for name in rows], [item for item in data if item.startswith("cache")]
+
+
+def made(members: list[Path], out: Path, *more: str) -> RunFolder:
+    paths = ",".join(map(str, members))
+    ensemble_of_runs(compose(f"runs=[{paths}]", f"output={out}", *more, config="ensemble"))
+    return RunFolder(out)
+
+
+@pytest.mark.slow
+def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path) -> None:
+    first, cache = trained
+    members = [Path(shutil.copytree(one, tmp_path / one.name)) for one in first]
+    alone = [RunFolder(folder) for folder in members]
+    lengths = alone[0].queries["items"].to_numpy()
+    expected = sum(by_hand(one.scores, lengths) for one in alone) / 2
+    ensemble = made(members, tmp_path / "both", *cache)
+    np.testing.assert_allclose(ensemble.scores, expected, atol=2e-6)
+    assert ensemble.results["choices"] == {
+        "model": "ensemble", "members": "net + trees", "weights": "equal",
+        "loss": "None", "optimizer": "adam",
+    }  # fmt: skip
+    assert set(ensemble.results["test"]) == {"ndcg@5", "ndcg@10", "map"}
+    nested = made([ensemble.folder, members[1]], tmp_path / "nested", "weights=[1,0]", *cache)
+    again = by_hand(ensemble.scores, lengths)
+    np.testing.assert_allclose(nested.scores, again, atol=2e-6)
+    fitted = made(members, tmp_path / "fitted", "weights=vali", *cache)
+    assert fitted.results["crossfit"] is not None
+
+    for folder in members:
+        shutil.rmtree(folder)
+    table = evaluate_kept(compose(f"checkpoint={nested.folder}", *cache, config="evaluate"))
+    assert f"{nested.results['test']['ndcg@5']:.4f}" in table
+    ranker = Ranker.load(ensemble.folder)
+    lists = make_lists(lengths.tolist())
+    scores = ranker.predict(lists.features, qid=np.repeat(lists.qids, lengths))
+    assert np.isfinite(scores).all()
+    saved = tmp_path / "saved"
+    ranker.save(saved)
+    assert RunFolder(saved).checked_results() == ensemble.results
+    assert "new folder" in refused(lambda: made([nested.folder], saved, *cache), ConfigError)
+
+
+@pytest.mark.slow
+def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tmp_path) -> None:
+    members, cache = trained
+    path = made(members, tmp_path / "both", *cache).folder / "ensemble.pt"
+    sound, cpu = load_checkpoint(path), torch.device("cpu")
+
+    def changed(**parts):
+        first = sound["members"][0]
+        save_checkpoint(path, sound | {"members": [first | parts, sound["members"][1]]})
+        return str(path)
+
+    config = sound["members"][0]["config"]
+    foreign = changed(config=config | {"model": {"_target_": "os.system"}})
+    assert "trust=[MODULE]" in refused(lambda: load_kept(foreign, cpu), ConfigError)
+    large = {
+        name: torch.zeros(1).expand(10**9) for name in sound["members"][0]["model"]
+    }  # 4 GB, of one number in the file
+    refused(lambda: load_kept(changed(model=large), cpu), CheckpointError)
+    refused(lambda: load_kept(changed(width=7), cpu), CheckpointError)
+    for wrong in ([], [0.5], [0.5, "a"], None):
+        save_checkpoint(path, sound | {"weights": wrong})
+        refused(lambda: load_kept(str(path), cpu), CheckpointError)
