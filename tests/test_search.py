@@ -15,6 +15,7 @@ from orders import search_of
 
 from ltr.errors import DataError
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
 from ltr.search.best_file import best_text, write_best
 from ltr.search.results import sentence, worth
 from ltr.search.study import finished
@@ -35,15 +36,15 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     small = [*small, "trials=7", "pruner=none", "space.model.output_activation=[choice,null,tanh]"]
     assert searched(*small)
     out, err = capsys.readouterr()
-    said = re.findall(r"^([1-7]) of 7  trial \d+  ndcg@5 [01]\.\d{4} on vali  .*took ", err, re.M)
+    said = re.findall(r"^([1-7]) of 7  trial \d+  crossfit ndcg@5 [01]\.\d{4} on vali  .*took ", err, re.M)
     assert said == list("1234567")  # on standard error, where it is no terminal too
     assert " of 7 " not in out
     folder = tmp_path / "out/search/mine"
     table = rows(tmp_path)
     assert [row["state"] for row in table] == ["done"] * 7
     assert (table[0]["optimizer.lr"], table[0]["model.output_activation"]) == ("0.001", "null")
-    values = [float(row["vali ndcg@5"]) for row in table]
-    assert f"best: ndcg@5 on vali {max(values):.4f}" in out
+    values = [float(row["crossfit ndcg@5"]) for row in table]
+    assert f"best: crossfit ndcg@5 on vali {max(values):.4f}" in out
     assert "importance" in out
     assert {"history.png", "history.svg", "search.db"} <= {path.name for path in folder.iterdir()}
     assert not list(folder.rglob("*.pt"))
@@ -51,7 +52,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     found = tmp_path / "experiment/found.yaml"
     text = found.read_text()
     assert text.startswith(f"# @package _global_\n# python train.py --config-dir {tmp_path} exper")
-    assert f"# ndcg@5 {max(values):.4f} on vali of letor: trial " in text
+    assert f"# crossfit ndcg@5 {max(values):.4f} on vali of letor: trial " in text
     assert f"with the values it began from {values[0]:.4f}" in text
     assert str(letor_folder) not in text.split("defaults:")[1]
     (letor_folder / "test.txt").rename(letor_folder / "mine" / "test.txt")
@@ -60,7 +61,10 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
         f"data_dir={letor_folder}", f"cache_dir={tmp_path}/cache", "threads=1",
     )  # fmt: skip
     (tmp_path / "run").mkdir()
-    assert run(config, tmp_path / "run", {})["vali_ndcg@5"] == max(values)
+    trained = run(config, tmp_path / "run", {})
+    assert RunFolder(tmp_path / "run").crossfit == max(values)
+    best = table[values.index(max(values))]
+    assert trained["vali_ndcg@5"] == float(best["vali ndcg@5"])
 
     assert searched(*small)  # again: nothing is left to do, nothing is written anew
     assert found.read_text() == text
@@ -254,7 +258,7 @@ def test_dry_run_prints_the_space_and_the_first_config(
 ) -> None:
     assert searched(*small, "dry_run=true", "trials=9")
     out = capsys.readouterr().out
-    assert "search mine by ndcg@5 on vali of letor\n9 trials of one training each" in out
+    assert "search mine by ndcg@5 on vali of letor (select_value=null)\n9 trials of one training each" in out
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
     assert "first trial: python train.py dataset=letor" in out
     assert "_target_: ltr.losses.listnet_loss" in out

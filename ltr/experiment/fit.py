@@ -24,6 +24,7 @@ from ltr.experiment.kept import (
 )
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.record import AfterEpoch, Progress, Record
@@ -41,6 +42,7 @@ class Fitted:
     transform: FeatureTransform
     data: dict[str, ItemTensors]
     progress: Progress
+    crossfit: Crossfit | None  # what the choice of the best epoch is worth; None: nothing is chosen
     computed_on: tuple[str, ...]  # every place, in order; the last is this one
 
 
@@ -122,7 +124,8 @@ def fit(
         trainer.resume(last)
         log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
-    return Fitted(model, transform, data, trainer.fit(data), tuple(places))
+    done = trainer.fit(data)
+    return Fitted(model, transform, data, done, record.crossfit, tuple(places))
 
 
 def parameters_of(model: nn.Module) -> int:

@@ -22,6 +22,7 @@ from ltr.experiment.labels import settle
 from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.statistics.crossfit import Crossfit
 from ltr.tracking import Tracking, flat, tracked
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
@@ -91,8 +92,8 @@ def _run(
             after_epoch(epoch, row)
 
     fitted = fit(cfg, experiment, lists, folder, choices, told)
-    model, data, done, convention = (
-        fitted.model, fitted.data, fitted.progress, experiment.convention,
+    model, data, done, worth, convention = (
+        fitted.model, fitted.data, fitted.progress, fitted.crossfit, experiment.convention,
     )  # fmt: skip
 
     chosen = "best.pt" if settings.select == "best" else "last.pt"
@@ -134,6 +135,8 @@ def _run(
             "select_on": settings.select_on,
             "selected_epoch": tested,
             "best_epoch": done.best_epoch,
+            "crossfit": None if worth is None else worth.value,
+            "crossfit_error": None if worth is None else worth.error,
             "epochs": done.epoch,
             "seed": settings.seed,
             "dataset": experiment.dataset.name,
@@ -157,13 +160,24 @@ def _run(
         {f"{k}_{name}": v for k, part in chosen_values.items() for name, v in part.items()}
     )
     result = (
-        f"{metric_table(table)}\n{convention.describe()}; weights of epoch {tested} "
+        f"{metric_table(table)}\n{_worth(worth, settings.select_on)}"
+        f"{convention.describe()}; weights of epoch {tested} "
         f"(select={settings.select}); {time.perf_counter() - started:.0f} s\nkept in {folder}"
     )
     (_log_file if printed else log).info("\n%s", result)
     if printed:
         print(result)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def _worth(crossfit: Crossfit | None, metric: str) -> str:
+    """A line that says what the choice of the best epoch is worth; empty: nothing was chosen."""
+    if crossfit is None:
+        return ""
+    return (
+        f"crossfit vali {metric} {crossfit.value:.4f} +- {crossfit.error:.4f}: the epoch chosen on "
+        "one half of the lists, measured on the other\n"
+    )
 
 
 def _params(cfg: DictConfig, choices: Mapping[str, str]) -> dict[str, Any]:
