@@ -128,6 +128,8 @@ def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(
         ["loss=listnet", "model.dropout=0.3"],
         ["loss=listmle", "model.dropout=0"],
         ["loss=neuralndcg", "loss.stochastic=true", "model.dropout=0"],
+        ["average=ema", "select_window=2", "loss=listnet", "optimizer.lr=0.05"],
+        ["average=swa", "average_start=0.2", "loss=listnet", "optimizer.lr=0.05"],
     ],
     ids=lambda draws: draws[0],
 )

@@ -23,6 +23,7 @@ class Grammar:
 GRAMMARS = {
     "evaluate": Grammar(lists=("metrics_as",)),
     "compare": Grammar(bare="runs", several=True),
+    "selection": Grammar(bare="runs", several=True),
     "importances": Grammar(bare="run"),
     "list_losses": Grammar(bare="name"),
     "check_loss": Grammar(bare="name", rest="knobs"),

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from tabulate import tabulate
 from ltr.console.keys import Kind, Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
+from ltr.experiment.advice import after, before
 from ltr.experiment.beginning import with_its_categories
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit, parameters_of
@@ -91,11 +92,14 @@ def _run(
         if after_epoch is not None:
             after_epoch(epoch, row)
 
+    if cfg.resume is None:
+        _advise(before(experiment, lists["train"]))
     fitted = fit(cfg, experiment, lists, folder, choices, told)
     model, data, done, worth, convention = (
         fitted.model, fitted.data, fitted.progress, fitted.crossfit, experiment.convention,
     )  # fmt: skip
 
+    _advise(after(experiment, done, worth))
     chosen = "best.pt" if settings.select == "best" else "last.pt"
     model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
     if "test" in lists:
@@ -168,6 +172,11 @@ def _run(
     if printed:
         print(result)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def _advise(lines: Iterator[str]) -> None:
+    for line in lines:
+        log.info("advice: %s", line)
 
 
 def _worth(crossfit: Crossfit | None, metric: str) -> str:

@@ -27,7 +27,6 @@ from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.whole import write_csv, write_whole
 
-
 _METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+from tabulate import tabulate
 
 from ltr.errors import ConfigError
 from ltr.figures.draw import check_whole, numbers
@@ -44,12 +45,12 @@ def selection(
     found = pd.DataFrame([summary(size, settings, folds, epochs, draws, seed) for size in sizes])
     figure = page(
         "Choosing the best epoch: what its value on vali claims, and what it is",
-        f"Simulated: {settings} settings of {epochs} epochs on {folds} folds, {draws} draws. Left: the value minus "
-        "what it should be, in the mean. The best epoch's value is set against the true value of "
-        "that epoch; crossfit against the true value of the epochs that it measures, each chosen "
-        "on half of the lists, and against that of the best epoch. Right: rank correlation over "
-        "settings of each value with the true value of the epoch that is kept. Bars: two standard "
-        "errors.",
+        f"Simulated: {settings} settings of {epochs} epochs on {folds} folds, {draws} draws. "
+        "Left: the value minus what it should be, in the mean. The best epoch's value is set "
+        "against the true value of that epoch; crossfit against the true value of the epochs that "
+        "it measures, each chosen on half of the lists, and against that of the best epoch. Right: "
+        "rank correlation over settings of each value with the true value of the epoch that is "
+        "kept. Bars: two standard errors.",
         width=7.2,
         height=3.0,
     )
@@ -114,7 +115,7 @@ def judged(
         noise = generator.standard_normal((settings, epochs, lists)) * restless[..., None]
         noise += generator.normal(0, 0.07, (settings, 1, lists)) + generator.normal(0, 0.3, lists)
         by_fold.append(_judged(true, noise))
-    best, crossfit, error, kept, by_halves, luck = np.mean(by_fold, axis=0)
+    best, crossfit, _, kept, by_halves, luck = np.mean(by_fold, axis=0)
     return {
         "best": float((best - kept - luck).mean()),
         "crossfit": float((crossfit - by_halves - luck).mean()),
@@ -163,14 +164,30 @@ def _rank_correlation(one: Array, other: Array) -> float:
 
 
 def _text(found: pd.DataFrame) -> str:
-    lines = ["bias (value minus truth, +- standard error) and rank correlation with the truth:"]
-    for row in found.itertuples():
-        lines.append(
-            f"{row.lists:>6,} lists: best epoch {row.best:+.4f} +- {row.best_error:.4f}, crossfit "
-            f"{row.crossfit:+.4f} +- {row.crossfit_error:.4f} (of the best epoch "
-            f"{row.crossfit_of_best:+.4f}); rank correlation {row.best_rank:.2f} and "
-            f"{row.crossfit_rank:.2f}; the setting chosen is worth {row.best_worth:.4f} and "
-            f"{row.crossfit_worth:.4f}; standard error {np.sqrt(row.variance):.4f}, claimed "
-            f"{np.sqrt(row.claimed):.4f}"
+    """The numbers of a summary as tables."""
+
+    def mean(column: str) -> list[str]:
+        errors = found[f"{column}_error"]
+        return [f"{v:+.5f} ± {e:.5f}" for v, e in zip(found[column], errors, strict=True)]
+
+    lists = [f"{size:,}" for size in found["lists"]]
+    biases = {label: mean(column) for column, label in _BIASES.items()}
+    ranks = {
+        f"{what}, {label}": [f"{value:.{digits}f}" for value in found[f"{column}_{name}"]]
+        for what, name, digits in (("rank correlation", "rank", 2), ("setting chosen", "worth", 4))
+        for column, label in (("best", "best"), ("crossfit", "crossfit"))
+    }
+    errors = {
+        label: [f"{value:.4f}" for value in np.sqrt(found[column].to_numpy())]
+        for column, label in (("variance", "standard error"), ("claimed", "as crossfit says"))
+    }
+    return "\n\n".join(
+        (
+            "value minus truth, ± standard error",
+            tabulate({"lists": lists, **biases}, "keys", disable_numparse=True),
+            "rank correlation with the truth over settings, and what the setting chosen is worth",
+            tabulate({"lists": lists, **ranks}, "keys", disable_numparse=True),
+            "crossfit: root of its mean squared distance from the truth, and its standard error",
+            tabulate({"lists": lists, **errors}, "keys", disable_numparse=True),
         )
-    return "\n".join(lines)
+    )

@@ -14,7 +14,8 @@ class WeightAverage:
     ``ema``: epoch i of n weighs ``average_decay ** (n - i)``; ``swa``: the epochs after
     ``average_start * epochs`` weigh the same (Izmailov et al. 2018), and until then the weights are
     those of the present epoch. The mean divides by the sum of what its epochs weigh, so that the
-    untrained model has no part in it. The running statistics of a batch norm are averaged as weights are, not measured anew.
+    untrained model has no part in it. The running statistics of a batch norm are averaged as
+    weights are, not measured anew.
 
     Attributes:
         model: a copy of the other model, untrained until ``add``.

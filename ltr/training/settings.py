@@ -72,8 +72,8 @@ class Settings:
 _NUMBER = (int, float)
 # The least value of each; where it is an int, the setting is a whole number.
 _LEAST: dict[str, int | float] = {
-    "seed": 0, "epochs": 0, "select_window": 1, "batch_size": 1, "list_size": 2, "patience": 1, "threads": 1,
-    "evaluation_items": 1,
+    "seed": 0, "epochs": 0, "batch_size": 1, "list_size": 2, "patience": 1, "threads": 1,
+    "evaluation_items": 1, "select_window": 1,
     "warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0,
     "average_decay": 0.0, "average_start": 0.0,
 }  # fmt: skip
