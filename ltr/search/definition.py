@@ -166,6 +166,10 @@ def define_search(cfg: DictConfig) -> Search:
     prune_after = None if cfg.prune_after is None else whole(cfg, "prune_after", least=0)
 
     config, choices = run_config(overrides)
+    if cfg.select_value == "crossfit" and config.select != "best":
+        raise ConfigError(
+            f"select_value=crossfit: select={config.select} chooses no epoch; leave one of them out"
+        )
     fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
     for key, several in _SEVERAL.items():
         if key in fixed and texts(cfg, several):

@@ -44,7 +44,8 @@ def run_search(search: Search) -> bool:
         print(_described(search))
         return True
     data, fewest = read_all(search)
-    chosen = "crossfit" if fewest < FEW_LISTS else "best"
+    few = fewest < FEW_LISTS and search.config.select == "best"
+    chosen = "crossfit" if few else "best"
     search = replace(search, select_value=search.select_value or chosen)
     check_free(path, search.folder)
     search.folder.mkdir(parents=True, exist_ok=True)
