@@ -220,8 +220,8 @@ class Report:
 
     def end(self, crossfit: Crossfit | None) -> None:
         """The present repeat has ended; ``crossfit`` is None where it chose no epoch."""
-        by_best = crossfit is None or not self._by_crossfit
-        self._worth.append(self._values[-1] if by_best else crossfit.value)
+        measured = crossfit if self._by_crossfit else None
+        self._worth.append(self._values[-1] if measured is None else measured.value)
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take in a row of the history.

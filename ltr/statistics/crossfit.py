@@ -69,7 +69,7 @@ def crossfit(values: Array, *, window: int = 1, splits: int = HALVINGS) -> Cross
     >>> found is not None and found.value < 0.5  # the luck of a half is not that of the other
     True
     """
-    counted: NDArray[np.bool_] = (~np.isnan(values)).any(axis=0)
+    counted = np.atleast_1d(~np.isnan(values).all(axis=0))
     halves = Halves.of(counted, splits=splits)
     return crossfit_of_halves(np.array([halves.means(row) for row in values]), window=window)
 
