@@ -13,6 +13,7 @@ COMMANDS = {
     "prepare_data": "check, unpack and count a data set",
     "table": "many runs beside the published numbers",
     "compare": "which runs are better, and how sure that is",
+    "selection": "whether vali says what test does, over settings",
     "search": "good settings of a ranker, by vali",
     "importances": "features that trees use most, and the library's own model",
     "list_losses": "every loss with its paper and its knobs",

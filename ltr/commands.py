@@ -82,6 +82,15 @@ def compare(cfg: DictConfig) -> None:
         print(comparison(compare_order(cfg)))
 
 
+@command("selection")
+def selection(cfg: DictConfig) -> None:
+    """Print how values on vali correlate with test, over the settings of runs."""
+    from ltr.compare.selection import selection as correlations
+
+    with stoppable():
+        print(correlations(cfg))
+
+
 @command("search", stopped=_GOES_ON)
 def search(cfg: DictConfig) -> bool:
     """Search for good settings on vali; whether all trials are finished."""

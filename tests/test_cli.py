@@ -201,6 +201,7 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
         "loss",
         "seed",
         "vali ndcg@5",
+        "crossfit ndcg@5",
         "show_test=true",
         "mean ± standard deviation over seed",
         "empty list",

@@ -9,16 +9,18 @@ import optuna
 import pandas as pd
 import pytest
 from conftest import compose, real_data
-from made_search import rows, searched, small_search, study_of
+from made_search import refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
 from orders import search_of
 
-from ltr.errors import DataError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
 from ltr.search.best_file import best_text, write_best
 from ltr.search.results import sentence, worth
-from ltr.search.study import finished
+from ltr.search.study import finished, settle_identity
 from ltr.search.trial import Report
+from ltr.statistics.crossfit import Crossfit
 
 small = small_search
 
@@ -35,15 +37,17 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     small = [*small, "trials=7", "pruner=none", "space.model.output_activation=[choice,null,tanh]"]
     assert searched(*small)
     out, err = capsys.readouterr()
-    said = re.findall(r"^([1-7]) of 7  trial \d+  ndcg@5 [01]\.\d{4} on vali  .*took ", err, re.M)
+    said = re.findall(
+        r"^([1-7]) of 7  trial \d+  crossfit ndcg@5 [01]\.\d{4} on vali  .*took ", err, re.M
+    )
     assert said == list("1234567")  # on standard error, where it is no terminal too
     assert " of 7 " not in out
     folder = tmp_path / "out/search/mine"
     table = rows(tmp_path)
     assert [row["state"] for row in table] == ["done"] * 7
     assert (table[0]["optimizer.lr"], table[0]["model.output_activation"]) == ("0.001", "null")
-    values = [float(row["vali ndcg@5"]) for row in table]
-    assert f"best: ndcg@5 on vali {max(values):.4f}" in out
+    values = [float(row["crossfit ndcg@5"]) for row in table]
+    assert f"best: crossfit ndcg@5 on vali {max(values):.4f}" in out
     assert "importance" in out
     assert {"history.png", "history.svg", "search.db"} <= {path.name for path in folder.iterdir()}
     assert not list(folder.rglob("*.pt"))
@@ -51,7 +55,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
     found = tmp_path / "experiment/found.yaml"
     text = found.read_text()
     assert text.startswith(f"# @package _global_\n# python train.py --config-dir {tmp_path} exper")
-    assert f"# ndcg@5 {max(values):.4f} on vali of letor: trial " in text
+    assert f"# crossfit ndcg@5 {max(values):.4f} on vali of letor: trial " in text
     assert f"with the values it began from {values[0]:.4f}" in text
     assert str(letor_folder) not in text.split("defaults:")[1]
     (letor_folder / "test.txt").rename(letor_folder / "mine" / "test.txt")
@@ -60,7 +64,10 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
         f"data_dir={letor_folder}", f"cache_dir={tmp_path}/cache", "threads=1",
     )  # fmt: skip
     (tmp_path / "run").mkdir()
-    assert run(config, tmp_path / "run", {})["vali_ndcg@5"] == max(values)
+    trained = run(config, tmp_path / "run", {})
+    assert RunFolder(tmp_path / "run").crossfit == max(values)
+    best = table[values.index(max(values))]
+    assert trained["vali_ndcg@5"] == float(best["vali ndcg@5"])
 
     assert searched(*small)  # again: nothing is left to do, nothing is written anew
     assert found.read_text() == text
@@ -206,6 +213,53 @@ def test_trainings_of_several_lengths_do_not_report_over_each_other(small: list[
     assert len(study.trials[0].intermediate_values) == 2 * 12
 
 
+def test_a_trial_is_worth_its_crossfit_value_and_the_pruner_sees_the_best_epoch(
+    small: list[str],
+) -> None:
+    worths = []
+    for value in ("crossfit", "best"):
+        search = search_of((*small, "seeds=1,2", "epochs=2", f"select_value={value}"))
+        study = optuna.create_study(direction="maximize")
+        report, key = Report(search, study.ask(), None), f"vali_{search.config.select_on}"
+        for repeat, crossfit in zip(search.repeats, (Crossfit(0.4, 0), None), strict=True):
+            report.begin(search.config, repeat)
+            report(1, {key: 0.7})
+            report(2, {key: 0.6})
+            report.end(crossfit)
+        assert report.mean == list(study.trials[0].intermediate_values.values())[-1] == 0.7
+        worths.append(report.worth)
+    assert worths == [pytest.approx((0.4 + 0.7) / 2), 0.7]
+
+
+def test_a_window_is_followed_to_the_epoch_that_it_chooses(small: list[str]) -> None:
+    search = search_of((*small, "epochs=4", "select_window=2"))
+    report, key = Report(search, optuna.create_study().ask(), None), f"vali_{search.metric}"
+    report.begin(search.config, search.repeats[0])
+    for epoch, value in enumerate((0.9, 0.2, 0.6, 0.5, 0.1)):  # the untrained model is no choice
+        report(epoch, {key: value})
+    assert report.mean == 0.5
+
+
+@pytest.mark.slow
+def test_values_of_two_kinds_are_not_mixed(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [item for item in small if not item.startswith("epochs=")] + ["epochs=1"]
+    assert searched(*small, "trials=1")
+    said = refused(*small, "trials=2", "select_value=best")
+    assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in said
+    monkeypatch.setattr("ltr.search.search.FEW_LISTS", 1)
+    assert "now it is best" in refused(*small, "trials=2")
+
+
+def test_a_search_of_an_earlier_version_went_by_the_best_epoch(tmp_path: Path) -> None:
+    study, old = optuna.create_study(), {"epochs": 3}
+    settle_identity(study, tmp_path, old, {}, "code")
+    assert settle_identity(study, tmp_path, old | {"select_value": "best"}, {}, "code")
+    with pytest.raises(ConfigError, match="select_value=best, now it is crossfit"):
+        settle_identity(study, tmp_path, old | {"select_value": "crossfit"}, {}, "code")
+
+
 @pytest.mark.slow
 def test_failed_trials_are_recorded_and_the_search_goes_on(
     small: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -254,7 +308,10 @@ def test_dry_run_prints_the_space_and_the_first_config(
 ) -> None:
     assert searched(*small, "dry_run=true", "trials=9")
     out = capsys.readouterr().out
-    assert "search mine by ndcg@5 on vali of letor\n9 trials of one training each" in out
+    assert (
+        "search mine by ndcg@5 on vali of letor (select_value=null)\n9 trials of one training each"
+        in out
+    )
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
     assert "first trial: python train.py dataset=letor" in out
     assert "_target_: ltr.losses.listnet_loss" in out

@@ -29,6 +29,8 @@ from ltr.search.trial import _overrides
         (["folds=1,x"], "folds=1,x: give whole numbers, such as folds=1,2"),
         (["seeds="], "seeds=: give whole numbers, such as seeds=1,2"),
         (["pruner=mean"], "pruner=mean: write median or none"),
+        (["select_value=vali"], "select_value=vali: write crossfit or best, or null"),
+        (["select_value=crossfit", "select=last"], "select=last chooses no epoch; leave one of"),
         (["dry_run=maybe"], "dry_run=maybe: write true or false"),
         (["name=a/b"], "name=a/b: write letters, digits, _, . and - only"),
         (["seed=1,2"], "seed=1,2: for the mean over several write seeds=1,2"),

@@ -13,6 +13,7 @@ from conftest import make_lists
 from made_trees import booster_of, order_of, reading, scores_of, tensors, train
 
 from ltr.errors import TrainingError
+from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
@@ -53,6 +54,9 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
         assert booster_of(tmp_path / "cut" / name) == booster_of(tmp_path / "whole" / name)
     for name in ("scores.csv", "queries.csv"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    worths = [RunFolder(tmp_path / name).crossfit for name in ("whole", "cut")]
+    assert worths[0] is not None
+    assert worths[0] == worths[1]
     histories = [
         pd.read_csv(tmp_path / name / "history.csv").drop(columns="seconds")
         for name in ("cut", "whole")
@@ -78,6 +82,7 @@ def test_patience_and_no_round_at_all(data, tmp_path) -> None:
     results = json.loads((tmp_path / "none" / "results.json").read_text())
     assert (results["selected_epoch"], results["parameters"]) == (0, 0)
     assert results["vali"] == results["untrained_vali"]
+    assert results["crossfit"] is None
     train(
         tmp_path / "stop", *data, "model=lightgbm", "epochs=50", "patience=3",
         "model.learning_rate=1e-30",

@@ -24,6 +24,7 @@ GRAMMARS = {
     "evaluate": Grammar(lists=("metrics_as",)),
     "ensemble": Grammar(bare="runs", several=True, lists=("runs", "weights")),
     "compare": Grammar(bare="runs", several=True),
+    "selection": Grammar(bare="runs", several=True),
     "importances": Grammar(bare="run"),
     "list_losses": Grammar(bare="name"),
     "check_loss": Grammar(bare="name", rest="knobs"),

@@ -25,6 +25,7 @@ from ltr.experiment.kept import (
 )
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.record import AfterEpoch, Progress, Record
@@ -42,6 +43,7 @@ class Fitted:
     transform: FeatureTransform
     data: dict[str, ItemTensors]
     progress: Progress
+    crossfit: Crossfit | None  # what the choice of the best epoch is worth; None: nothing is chosen
     computed_on: tuple[str, ...]  # every place, in order; the last is this one
 
 
@@ -126,7 +128,8 @@ def fit(
         "train": ItemTensors(_bag(lists["train"], experiment), transform, device),
         "vali": ItemTensors(lists["vali"], transform, device),
     }
-    return Fitted(model, transform, data, trainer.fit(data), tuple(places))
+    done = trainer.fit(data)
+    return Fitted(model, transform, data, done, record.crossfit, tuple(places))
 
 
 def _bag(train: Lists, experiment: Experiment) -> Lists:

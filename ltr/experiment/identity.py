@@ -27,7 +27,7 @@ from ltr.training.checkpoint import selected_checkpoint
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "tabular", "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
-    "experiment/parts.py", "experiment/run.py",
+    "experiment/parts.py", "experiment/run.py", "statistics/crossfit.py",
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (

@@ -52,6 +52,11 @@ _READ: dict[str, Any] = {
     "monitor": (list, str, type(None)),
     "convention": dict,
 }
+# What the config of an older run lacks, as it was trained.
+_OLDER: dict[str, Any] = {
+    "init_from": None, "select_window": 1, "average": None, "average_decay": 0.9,
+    "average_start": 0.5,
+}  # fmt: skip
 RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
 
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
@@ -177,14 +182,13 @@ def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it lacks a key that every run has.
     """
-    config = dict(content["config"])
+    config = {**_OLDER, **content["config"]}
     for key, kind in _READ.items():
         if key not in config or not isinstance(config[key], kind):
             raise CheckpointError(
                 f"the config in the checkpoint of {folder} has no {key} as train.py writes it: use "
                 "another checkpoint"
             )
-    config.setdefault("init_from", None)  # an older run has none
     for key in RELATIVE:
         if config[key] is not None and not Path(config[key]).is_absolute():
             config[key] = os.path.relpath(folder / config[key])

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from tabulate import tabulate
 from ltr.console.keys import Kind, Resumed, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
+from ltr.experiment.advice import after, before
 from ltr.experiment.beginning import with_its_categories
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit, parameters_of
@@ -22,6 +23,7 @@ from ltr.experiment.labels import settle
 from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.statistics.crossfit import Crossfit
 from ltr.tracking import Tracking, flat, tracked
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
@@ -90,11 +92,14 @@ def _run(
         if after_epoch is not None:
             after_epoch(epoch, row)
 
+    if cfg.resume is None:
+        _advise(before(experiment, lists["train"]))
     fitted = fit(cfg, experiment, lists, folder, choices, told)
-    model, data, done, convention = (
-        fitted.model, fitted.data, fitted.progress, experiment.convention,
+    model, data, done, worth, convention = (
+        fitted.model, fitted.data, fitted.progress, fitted.crossfit, experiment.convention,
     )  # fmt: skip
 
+    _advise(after(experiment, done, worth))
     chosen = "best.pt" if settings.select == "best" else "last.pt"
     model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
     if "test" in lists:
@@ -134,6 +139,8 @@ def _run(
             "select_on": settings.select_on,
             "selected_epoch": tested,
             "best_epoch": done.best_epoch,
+            "crossfit": None if worth is None else worth.value,
+            "crossfit_error": None if worth is None else worth.error,
             "epochs": done.epoch,
             "seed": settings.seed,
             "dataset": experiment.dataset.name,
@@ -157,13 +164,29 @@ def _run(
         {f"{k}_{name}": v for k, part in chosen_values.items() for name, v in part.items()}
     )
     result = (
-        f"{metric_table(table)}\n{convention.describe()}; weights of epoch {tested} "
+        f"{metric_table(table)}\n{_worth(worth, settings.select_on)}"
+        f"{convention.describe()}; weights of epoch {tested} "
         f"(select={settings.select}); {time.perf_counter() - started:.0f} s\nkept in {folder}"
     )
     (_log_file if printed else log).info("\n%s", result)
     if printed:
         print(result)
     return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+
+
+def _advise(lines: Iterator[str]) -> None:
+    for line in lines:
+        log.info("advice: %s", line)
+
+
+def _worth(crossfit: Crossfit | None, metric: str) -> str:
+    """A line that says what the choice of the best epoch is worth; empty: nothing was chosen."""
+    if crossfit is None:
+        return ""
+    return (
+        f"crossfit vali {metric} {crossfit.value:.4f} +- {crossfit.error:.4f}: the epoch chosen on "
+        "one half of the lists, measured on the other\n"
+    )
 
 
 def _params(cfg: DictConfig, choices: Mapping[str, str]) -> dict[str, Any]:

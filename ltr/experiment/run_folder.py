@@ -179,6 +179,15 @@ class RunFolder:
         return table["qid"].tolist(), table[metric].to_numpy("float64")
 
     @property
+    def crossfit(self) -> float | None:
+        """``select_on`` on vali of an epoch chosen on other lists of it (``crossfit_of_halves``).
+
+        None where nothing was chosen, and of a run of an earlier version.
+        """
+        value = self.results.get("crossfit")
+        return None if value is None else float(value)
+
+    @property
     def seed(self) -> int:
         """The seed of the training."""
         return int(self.results["seed"])

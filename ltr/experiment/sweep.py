@@ -27,6 +27,8 @@ from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 from ltr.whole import write_csv, write_whole
 
+_METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
+
 
 class SweepSummary(Callback):
     """Hydra callback: keep ``summary.csv`` of a sweep up to date, and print it at the end."""
@@ -156,6 +158,8 @@ def _outcome(run: RunFolder) -> dict[str, Any]:
         return {"status": str(error)}
     row: dict[str, Any] = {"status": "done"}
     row |= {f"vali {name}": value for name, value in results["vali"].items()}
+    if run.crossfit is not None:
+        row[f"crossfit {results['select_on']}"] = run.crossfit
     row |= {f"test {name}": value for name, value in results["test"].items()}
     row |= {"epoch": results["selected_epoch"], "seconds": round(results["wall_seconds"])}
     row["convention"] = results["convention"]["text"]
@@ -186,7 +190,7 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
 def _text(name: str, value: Any) -> str:
     if name == "status":
         return "done" if value == "done" else "failed"
-    return f"{value:.4f}" if name.startswith(("vali ", "test ")) else str(value)
+    return f"{value:.4f}" if name.startswith(_METRICS) else str(value)
 
 
 def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
@@ -196,7 +200,8 @@ def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
     compared = [name for name in varied if name not in repeats]
     if not repeated or len(done) < 2:
         return ""
-    metrics = [name for name in done[0] if name.startswith(("vali ", "test "))]
+    metrics = [name for name in done[0] if name.startswith(_METRICS)]
+    metrics = [name for name in metrics if all(name in row for row in done)]  # select=last has none
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in done:
         groups.setdefault(tuple(row[name] for name in compared), []).append(row)

@@ -123,9 +123,9 @@ def _comments(search: Search, study: optuna.Study, best: FrozenTrial) -> list[st
         if argument.partition("=")[0] not in (*keys(Kind.PLACE), "workers", "dry_run", "storage")
     ]
     lines = [
-        f"{search.metric} {best.value:.4f} on vali of {data_of(search)}: "
+        f"{search.value_name} {best.value:.4f} on vali of {data_of(search)}: "
         f"trial {best.number}, the best of {len(trials)}",
-        f"({pruned} pruned, {failed} failed) by {today}"
+        f"({pruned} pruned, {failed} failed; select_value={search.select_value}) by {today}"
         + (f"; with the values it began from {own.value:.4f}" if own is not None else ""),
         f"python scripts/search.py {shlex.join(kept)}",
     ]

@@ -20,6 +20,7 @@ from ltr.errors import ConfigError
 from ltr.search.space import Range, Space, chosen_space, is_no_knob
 
 PRUNERS = ("median", "none")
+SELECT_VALUES = ("crossfit", "best")
 # Of a network's training; to boosted trees they do nothing, so trials would not differ.
 _NOT_OF_TREES = ("optimizer", "schedule", "batch_size", "list_size")
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
@@ -59,6 +60,7 @@ class Search:
         choices: of the groups.
         space: what is varied.
         repeats: a trial's value is the mean over them.
+        select_value: what a trial is worth; None: until the number of lists is known.
         prune_after: epochs that every training has before its trial may be pruned.
         folder: where the search is kept.
     """
@@ -70,6 +72,7 @@ class Search:
     choices: Mapping[str, str]
     space: Space
     repeats: tuple[Repeat, ...]
+    select_value: str | None
     prune_after: int
     folder: Path
     trials: int
@@ -83,8 +86,13 @@ class Search:
 
     @property
     def metric(self) -> str:
-        """What a trial is judged by, on vali."""
+        """What the best epoch is chosen by, on vali."""
         return str(self.config.select_on)
+
+    @property
+    def value_name(self) -> str:
+        """What a trial is judged by, on vali, such as ``crossfit ndcg@5``."""
+        return f"crossfit {self.metric}" if self.select_value == "crossfit" else self.metric
 
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         """The config of a trial that sets ``overrides``, and its choice of each group.
@@ -114,7 +122,8 @@ class Search:
         for key, distribution in self.space.items():
             flat.pop(key, None)
             flat[f"space.{key}"] = str(distribution)
-        return flat | {"repeats": [str(repeat) for repeat in self.repeats]}
+        repeats = [str(repeat) for repeat in self.repeats]
+        return flat | {"repeats": repeats, "select_value": self.select_value}
 
 
 def need_optuna() -> None:
@@ -137,6 +146,10 @@ def define_search(cfg: DictConfig) -> Search:
     overrides, changes = _split(texts(cfg, "train"))
     if cfg.pruner not in PRUNERS:
         raise ConfigError(f"pruner={cfg.pruner}: write {' or '.join(PRUNERS)}")
+    if cfg.select_value not in (None, *SELECT_VALUES):
+        raise ConfigError(
+            f"select_value={cfg.select_value}: write {' or '.join(SELECT_VALUES)}, or null"
+        )
     if cfg.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(cfg.name)):
         raise ConfigError(f"name={cfg.name}: write letters, digits, _, . and - only")
     counts = {key: whole(cfg, key, least=1) for key in ("trials", "workers", "n_startup_trials")}
@@ -147,6 +160,10 @@ def define_search(cfg: DictConfig) -> Search:
     prune_after = None if cfg.prune_after is None else whole(cfg, "prune_after", least=0)
 
     config, choices = run_config(overrides)
+    if cfg.select_value == "crossfit" and config.select != "best":
+        raise ConfigError(
+            f"select_value=crossfit: select={config.select} chooses no epoch; leave one of them out"
+        )
     fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
     for key, several in _SEVERAL.items():
         if key in fixed and texts(cfg, several):
@@ -164,6 +181,7 @@ def define_search(cfg: DictConfig) -> Search:
         choices=choices,
         space=space,
         repeats=tuple(Repeat(fold, seed) for fold in folds for seed in seeds),
+        select_value=text(cfg, "select_value"),
         prune_after=max(1, _most_epochs(space, config) // 5)
         if prune_after is None
         else prune_after,

@@ -12,7 +12,7 @@ from ltr.console.progress import Finished
 from ltr.figures.drawing import BLUE, GREY, ORANGE, page, save_figure, style
 from ltr.search.definition import Search
 from ltr.search.space import as_text
-from ltr.search.study import REACHED, finished, reason
+from ltr.search.study import BEST_EPOCH, REACHED, finished, reason
 from ltr.whole import write_csv
 
 _FEWEST = 5  # trials done, below which importances say nothing
@@ -69,25 +69,26 @@ def best_of(trials: list[FrozenTrial]) -> FrozenTrial | None:
 
 
 def worth(trial: FrozenTrial) -> float | None:
-    """Its metric on vali: of a trial that was pruned, the mean over the trainings it had begun."""
-    return trial.user_attrs.get(REACHED, trial.value)
+    """Its best epoch on vali: of a pruned trial, the mean over the trainings it had begun."""
+    return trial.user_attrs.get(REACHED, trial.user_attrs.get(BEST_EPOCH, trial.value))
 
 
 def sentence(trial: FrozenTrial, metric: str) -> str:
-    """How a finished trial ended, and its settings."""
-    head, failed = "", reason(trial)
+    """How a finished trial ended, and its settings; ``metric`` is the ``value_name``."""
+    head, failed, pruned = "", reason(trial), trial.user_attrs.get("pruned")
+    value = worth(trial) if pruned else trial.value
     if failed is not None:
         head = f"failed: {failed}"
-    elif (value := worth(trial)) is not None:
-        pruned = trial.user_attrs.get("pruned")
-        head = f"{metric} {value:.4f} on vali" + (f", pruned {pruned}" if pruned else "")
+    elif value is not None:
+        name = metric.removeprefix("crossfit ") if pruned else metric
+        head = f"{name} {value:.4f} on vali" + (f", pruned {pruned}" if pruned else "")
     overrides = trial.user_attrs.get("overrides") or ["the config's own values"]
     return f"{head}  {' '.join(overrides)}"
 
 
 def write_trials(path: Path, study: optuna.Study, search: Search) -> None:
     """Write a row per trial, those cut off included, atomically."""
-    rows = []
+    rows, by_crossfit = [], search.select_value == "crossfit"
     for trial in study.get_trials(deepcopy=False):
         failed = reason(trial)
         word = "failed" if failed else _WORDS.get(trial.state, "cut off")
@@ -97,12 +98,18 @@ def write_trials(path: Path, study: optuna.Study, search: Search) -> None:
                 "trial": trial.number,
                 "state": word,
                 f"vali {search.metric}": worth(trial),
+                **({search.value_name: _crossfit(trial)} if by_crossfit else {}),
                 "seconds": None if took is None else round(took.total_seconds(), 1),
                 **{key: trial.params.get(key) for key in search.space},
                 "reason": failed or trial.user_attrs.get("pruned", ""),
             }
         )
     write_csv(path, rows)
+
+
+def _crossfit(trial: FrozenTrial) -> float | None:
+    """The value of a trial that was trained to its end."""
+    return trial.value if trial.state == TrialState.COMPLETE else None
 
 
 def importances(study: optuna.Study, search: Search) -> dict[str, float]:
@@ -136,7 +143,7 @@ def summary(study: optuna.Study, search: Search) -> str:
         failed = [reason(trial) for trial in trials if reason(trial)]
         return "\n".join([*lines, "no trial was trained to its end", *map(str, failed[:1])])
     first = own_values(trials)
-    lines.append(f"best: {search.metric} on vali {best.value:.4f}, trial {best.number}")
+    lines.append(f"best: {search.value_name} on vali {best.value:.4f}, trial {best.number}")
     if first is not None and first.number != best.number:
         lines.append(f"the config's own values: {first.value:.4f}")
     weights = importances(study, search)

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -25,6 +26,10 @@ from ltr.search.worker import work, work_at_once
 from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted
 
+# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
+# (docs/selection.md), no more than seeds differ by.
+FEW_LISTS = 2000
+
 
 def run_search(search: Search) -> bool:
     """Search, print what was found and keep it; return whether all trials were finished.
@@ -38,7 +43,10 @@ def run_search(search: Search) -> bool:
     if search.dry_run:
         print(_described(search))
         return True
-    data = digests(search)
+    data, fewest = read_all(search)
+    few = fewest < FEW_LISTS and search.config.select == "best"
+    chosen = "crossfit" if few else "best"
+    search = replace(search, select_value=search.select_value or chosen)
     check_free(path, search.folder)
     search.folder.mkdir(parents=True, exist_ok=True)
     with storage_errors(search):
@@ -94,14 +102,15 @@ def _added(search: Search, override: str) -> str:
     return f"; to search a key that the config does not have, write space.+{key}"
 
 
-def digests(search: Search) -> dict[str, str]:
-    """What identifies the lists of every fold of the search: ``{"fold 1 train": ..., ...}``.
+def read_all(search: Search) -> tuple[dict[str, str], int]:
+    """What identifies the lists of every fold, ``{"fold 1 train": ..., ...}``; the fewest of vali.
 
     Raises:
         DataError: a file is not there or malformed.
         ConfigError: the loss or a metric does not take a label.
     """
     found: dict[str, str] = {}
+    counts = []
     for fold, repeat in {repeat.fold: repeat for repeat in search.repeats}.items():
         config = repeat.set(search.config)
         experiment = build(config)
@@ -109,13 +118,14 @@ def digests(search: Search) -> dict[str, str]:
         settle(config, experiment, lists)
         place = "" if fold is None else f"fold {fold} "
         found |= {f"{place}{split}": part.digest for split, part in lists.items()}
-    return found
+        counts.append(len(lists["vali"]))
+    return found, min(counts)
 
 
 def _work(search: Search, study: optuna.Study) -> list[str]:
     """Do the trials; return why workers ended early."""
     say(f"search {search.name}: {_so_far(search, study)}; {search.workers} at a time")
-    watch = Watch(study, search.trials, search.metric)
+    watch = Watch(study, search.trials, search.value_name)
     try:
         if search.workers == 1:
             work(search, study, look=watch.look)
@@ -131,7 +141,7 @@ def _work(search: Search, study: optuna.Study) -> list[str]:
 
 def _of_worker(search: Search) -> Sequence[str]:
     """The arguments of one of several processes, which share the cores."""
-    arguments = [*search.arguments, "workers=1"]
+    arguments = [*search.arguments, "workers=1", f"select_value={search.select_value}"]
     if pick_device(search.config.device).type == "cpu" and search.config.threads is None:
         arguments.append(f"threads={max(1, (os.cpu_count() or 1) // search.workers)}")
     return arguments
@@ -143,7 +153,7 @@ def _so_far(search: Search, study: optuna.Study) -> str:
     text = f"{len(trials)} of {search.trials} trials finished"
     if best is None:
         return text
-    return f"{text}, best {search.metric} {best.value:.4f} on vali (trial {best.number})"
+    return f"{text}, best {search.value_name} {best.value:.4f} on vali (trial {best.number})"
 
 
 def _finish(search: Search, study: optuna.Study, path: Path, reasons: Sequence[str]) -> bool:
@@ -152,7 +162,7 @@ def _finish(search: Search, study: optuna.Study, path: Path, reasons: Sequence[s
         retry_dead(search, study)  # what a worker that was killed has left is not running
     complete = len(finished(study)) >= search.trials
     write_trials(search.folder / "trials.csv", study, search)
-    draw_history(study, search.folder, f"{search.name}: {data_of(search)}", search.metric)
+    draw_history(study, search.folder, f"{search.name}: {data_of(search)}", search.value_name)
     print(f"{summary(study, search)}\n")
     best = best_of(finished(study))
     if best is not None:
@@ -172,7 +182,8 @@ def _described(search: Search) -> str:
     count = "one training" if len(search.repeats) == 1 else f"{len(search.repeats)} trainings"
     return "\n".join(
         [
-            f"search {search.name} by {search.metric} on vali of {data_of(search)}",
+            f"search {search.name} by {search.value_name} on vali of {data_of(search)} "
+            f"(select_value={as_text(search.select_value)})",
             f"{search.trials} trials of {count} each, {search.workers} at a time, "
             f"{'would go on' if search.folder.exists() else 'would begin'} in {search.folder}",
             "",

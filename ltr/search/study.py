@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 from ltr.errors import ConfigError, DataError, LTRError, OutputError
 from ltr.search.definition import Search
 
+BEST_EPOCH = "best_epoch"  # of a trial judged by crossfit: its best epoch's value
 REACHED = "reached"  # by a trial that was pruned; Optuna itself counts trainings to come as 0
 GRACE_SECONDS = 300  # a process that does not beat for so long is dead
 _HEARTBEAT_SECONDS = 30
@@ -186,7 +187,7 @@ def settle_identity(
         identity = {"settings": dict(settings), "data": dict(data), "code": code}
         study.set_user_attr(_IDENTITY, identity | {_DIGEST: _digest(identity)})
         return True
-    before = kept["settings"]
+    before = {"select_value": "best", **kept["settings"]}  # a search of an earlier version
     for key in [*settings, *before]:
         one, other = before.get(key, "not set"), settings.get(key, "not set")
         if one != other:

@@ -1,5 +1,6 @@
 """One trial: trained for every fold and seed, and told to the study by its metric on vali."""
 
+import math
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import torch
 from filelock import FileLock, Timeout
@@ -28,7 +30,8 @@ from ltr.experiment.labels import settle
 from ltr.search.definition import Repeat, Search
 from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
 from ltr.search.space import Choice, as_text
-from ltr.search.study import REACHED, seal
+from ltr.search.study import BEST_EPOCH, REACHED, seal
+from ltr.statistics.crossfit import Crossfit, trailing_means
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 from ltr.whole import write_whole
@@ -129,8 +132,10 @@ def _objective(
             trial.set_user_attr("error", kind + " ".join(str(error).split()))
             seal(study, trial, TrialState.FAIL, None)
             raise _Failed from error
-        seal(study, trial, TrialState.COMPLETE, report.mean)
-        return report.mean
+        if search.select_value == "crossfit":
+            trial.set_user_attr(BEST_EPOCH, report.mean)
+        seal(study, trial, TrialState.COMPLETE, report.worth)
+        return report.worth
     except UpdateFinishedTrialError as error:
         raise _Lost from error
 
@@ -178,7 +183,8 @@ class Report:
     """Called after every epoch: tells Optuna the value so far, and ends trials not worth more.
 
     With several folds or seeds the value so far is a mean in which those to come count 0: with a
-    metric that is never below 0, it grows from one to the next, as the pruner expects.
+    metric that is never below 0, it grows from one to the next, as the pruner expects. Where trials
+    are worth their crossfit values, the pruner still sees those of the best epochs so far.
     """
 
     def __init__(self, search: Search, trial: optuna.Trial, parent: int | None) -> None:
@@ -186,22 +192,36 @@ class Report:
         self._trial, self._parent = trial, parent
         self._repeats, self._stride = len(search.repeats), search.epochs + 1
         self._place, self._key, self._epochs, self._best = "", "", 0, True  # of the present repeat
+        self._window, self._recent, self._highest = 1, list[float](), -math.inf
+        self._by_crossfit = search.select_value == "crossfit"
         self._every = max(1, search.epochs // _REPORTS)
         self._prune_after = search.prune_after
         self._spared = bool(trial.user_attrs.get("default"))  # the others are measured against it
         self._values: list[float] = []
+        self._worth: list[float] = []  # of the repeats that ended
 
     @property
     def mean(self) -> float:
-        """The value of the trial: the mean over its repeats, those to come count 0."""
+        """What the pruner is told: the mean over the repeats, those to come count 0."""
         return sum(self._values) / self._repeats
+
+    @property
+    def worth(self) -> float:
+        """The value of the trial, once all its repeats have ended."""
+        return sum(self._worth) / self._repeats
 
     def begin(self, config: DictConfig, repeat: Repeat) -> None:
         """``repeat`` begins, to be trained with ``config``."""
         self._place = str(repeat)
         self._key, self._epochs = f"vali_{config.select_on}", int(config.epochs)
         self._best = config.select == "best"
+        self._window, self._recent, self._highest = int(config.select_window), [], -math.inf
         self._values.append(0.0)
+
+    def end(self, crossfit: Crossfit | None) -> None:
+        """The present repeat has ended; ``crossfit`` is None where it chose no epoch."""
+        measured = crossfit if self._by_crossfit else None
+        self._worth.append(self._values[-1] if measured is None else measured.value)
 
     def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take in a row of the history.
@@ -215,7 +235,10 @@ class Report:
         if epoch == 0 < self._epochs:
             return  # as for the trainer, the untrained model does not count
         value = metrics[self._key]
-        self._values[-1] = max(self._values[-1], value) if self._best else value
+        self._recent = [*self._recent, value][-self._window :]
+        smoothed = float(trailing_means(np.array(self._recent), self._window)[-1])
+        if smoothed > self._highest or not self._best:
+            self._highest, self._values[-1] = smoothed, value
         end = epoch == self._epochs
         if epoch % self._every and not end:
             return
@@ -233,7 +256,7 @@ def _train_all(search: Search, overrides: Sequence[str], folder: Path, report: R
     config, choices = search.trial(overrides)
     for repeat in search.repeats:
         report.begin(config, repeat)
-        _train(repeat.set(config), choices, folder / str(repeat), overrides, report)
+        report.end(_train(repeat.set(config), choices, folder / str(repeat), overrides, report))
 
 
 def _train(
@@ -242,7 +265,7 @@ def _train(
     folder: Path,
     overrides: Sequence[str],
     report: Report,
-) -> None:
+) -> Crossfit | None:
     experiment = build(config)
     lists = read_lists(experiment)
     config, experiment = settle(config, experiment, lists)
@@ -254,7 +277,7 @@ def _train(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / _CODE, code)
-    fit(config, experiment, lists, folder, choices, report)
+    return fit(config, experiment, lists, folder, choices, report).crossfit
 
 
 def read_lists(experiment: Experiment) -> dict[str, Lists]:

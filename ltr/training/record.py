@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -21,6 +22,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
+from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves, trailing_means
 from ltr.training.checkpoint import save_checkpoint
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
@@ -44,7 +46,7 @@ class Progress:
     epoch: int = 0  # epochs finished
     step: int = 0  # steps finished in the current epoch
     best_epoch: int | None = None
-    best_value: float = -math.inf
+    best_value: float = -math.inf  # of select_on, the mean over select_window epochs
     wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
     loss: float = 0.0
     lists: int = 0  # lists that counted in the loss
@@ -57,7 +59,8 @@ class Record:
     """Keeps ``best.pt``, ``last.pt``, ``history.csv`` and TensorBoard's events in ``folder``.
 
     Attributes:
-        best: the checkpoint of the epoch with the best ``select_on`` on vali.
+        best: the checkpoint of the epoch with the best ``select_on`` on vali (the mean over it and
+            the ``select_window - 1`` epochs before it, so that its weights are at hand).
         last: the checkpoint from which a run is resumed.
     """
 
@@ -85,6 +88,36 @@ class Record:
         self._metrics, self._convention = metrics, convention
         self._folder, self._kept = folder, kept
         self._after_epoch = after_epoch or (lambda epoch, row: None)
+        self._halves: Halves | None = None
+        self._measured = np.empty((HALVINGS, 2))  # the halves of vali in the row to be added
+        self._half_means: list[NDArray[np.float64]] = []  # of every row of the history
+
+    def restart(self) -> None:
+        """Forget the epochs, but for the time that they took."""
+        self.progress = Progress(wall_seconds=self.progress.wall_seconds)
+        self._half_means = []
+
+    def resume(self, content: Mapping[str, Any]) -> None:
+        """Take the progress from the content of ``last.pt``.
+
+        Raises:
+            ValueError, TypeError, AttributeError: it does not fit; see ``fitting``.
+        """
+        self.progress = Progress(**content["progress"])
+        shape = (len(self.progress.history), HALVINGS, 2)
+        kept = content.get("half_means")  # a run of an earlier version has none: no crossfit
+        means = np.full(shape, math.nan) if kept is None else kept.cpu().numpy()
+        if means.shape != shape or means.dtype != np.float64:
+            raise ValueError("half_means: not those of the history")
+        self._half_means = list(means)
+
+    @property
+    def crossfit(self) -> Crossfit | None:
+        """What the choice of the best epoch is worth on vali; None: nothing was chosen."""
+        if self.settings.select == "last" or not self.settings.epochs:
+            return None
+        means = np.array(self._half_means[1:])  # the untrained model is no choice
+        return crossfit_of_halves(means, window=self.settings.select_window)
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
@@ -113,9 +146,16 @@ class Record:
     def measured(
         self, split: str, data: ItemTensors, scores: Tensor | NDArray[np.floating]
     ) -> dict[str, float]:
-        """The columns of ``split`` in a row: the mean of every metric over its lists."""
+        """The columns of ``split`` in a row: the mean of every metric over its lists.
+
+        Of vali the means of ``select_on`` over the halves are kept too, for ``crossfit``.
+        """
         items = self.settings.evaluation_items
         values = metrics_of_scores(data, scores, self._metrics, self._convention, items=items)
+        if split == "vali":
+            selected = values[self.settings.select_on]
+            self._halves = self._halves or Halves.of(~np.isnan(selected))
+            self._measured = self._halves.means(selected)
         return {f"{split}_{name}": mean for name, mean in means(values, self._convention).items()}
 
     def add(self, row: dict[str, float]) -> bool:
@@ -124,16 +164,22 @@ class Record:
         Raises:
             TrainingError: no list of vali counts.
         """
-        done, select_on = self.progress, self.settings.select_on
-        selected = row[f"vali_{select_on}"]
-        if math.isnan(selected):
+        done, select_on, window = (
+            self.progress, self.settings.select_on, self.settings.select_window,
+        )  # fmt: skip
+        column = f"vali_{select_on}"
+        if math.isnan(row[column]):
             raise TrainingError(
                 f"{select_on} of vali is not a number: no list of vali counts under this "
                 "convention; set convention.empty to a number"
             )
         done.history.append(row)
+        self._half_means.append(self._measured)
         # The untrained model is the best only where no epoch follows.
-        better = selected > done.best_value and (done.epoch > 0 or self.settings.epochs == 0)
+        candidates = done.history[1:] if self.settings.epochs else done.history
+        recent = np.array([row[column] for row in candidates[-window:]])
+        selected = float(trailing_means(recent, window)[-1]) if candidates else -math.inf
+        better = selected > done.best_value
         if better:
             done.best_value, done.best_epoch = selected, done.epoch
         return better
@@ -143,7 +189,12 @@ class Record:
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
-        save_checkpoint(path, {**state, "progress": vars(self.progress), **self._kept})
+        content = {**state, "progress": vars(self.progress), **self._kept}
+        if path == self.last:
+            content["half_means"] = torch.from_numpy(
+                np.array(self._half_means).reshape(-1, HALVINGS, 2)
+            )
+        save_checkpoint(path, content)
 
     def write(self) -> None:
         """Write ``history.csv``; its columns are those of the last row first."""

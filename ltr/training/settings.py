@@ -19,6 +19,10 @@ class Settings:
     list_size: int
     select_on: str
     select: str
+    select_window: int
+    average: str | None
+    average_decay: float
+    average_start: float
     patience: int | None
     monitor: tuple[str, ...]
     empty_lists: str
@@ -44,11 +48,15 @@ class Settings:
                 wrong.append(f"{name}={value}: give a {word} >= {least:g}")
         if not isinstance(self.compile, bool):
             wrong.append(f"compile={self.compile}: write true or false")
+        for name in ("average_decay", "average_start"):
+            if isinstance(value := getattr(self, name), _NUMBER) and value >= 1:
+                wrong.append(f"{name}={value}: give a number below 1")
         if self.clip == 0:
             wrong.append("clip=0: give a number > 0, or null for no clipping")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                wrong.append(f"{name}={getattr(self, name)}: choose one of {', '.join(choices)}")
+                known = ", ".join("null" if one is None else one for one in choices)
+                wrong.append(f"{name}={getattr(self, name)}: choose one of {known}")
         for split in self.monitor:
             if split not in ("train", "vali"):
                 wrong.append(f"monitor: {split}: choose from train, vali (test is read once, last)")
@@ -65,12 +73,14 @@ _NUMBER = (int, float)
 # The least value of each; where it is an int, the setting is a whole number.
 _LEAST: dict[str, int | float] = {
     "seed": 0, "epochs": 0, "batch_size": 1, "list_size": 2, "patience": 1, "threads": 1,
-    "evaluation_items": 1,
+    "evaluation_items": 1, "select_window": 1,
     "warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0,
+    "average_decay": 0.0, "average_start": 0.0,
 }  # fmt: skip
 _OPTIONAL = {"patience", "threads", "clip"}
-_CHOICES = {
+_CHOICES: dict[str, tuple[str | None, ...]] = {
     "select": ("best", "last"),
+    "average": (None, "ema", "swa"),
     "empty_lists": ("keep", "skip"),
     "precision": ("float32", "bfloat16"),
 }

@@ -30,6 +30,7 @@ _WRITE_SECONDS = 2.0  # between two versions of history.csv
 # Settings of the neural trainer that trees do not support: their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
+    "average": None,
 }  # fmt: skip
 
 
@@ -65,7 +66,7 @@ class TreeTrainer:
             return record.progress
         self.model.check_lists()
         self._there = record.progress.epoch
-        record.progress = Progress(wall_seconds=record.progress.wall_seconds)
+        record.restart()
         with record.open() as interruption:
             started = time.perf_counter()
             if self.loss is not None:
@@ -172,7 +173,7 @@ class TreeTrainer:
             CheckpointError: it does not fit this model.
         """
         with fitting(self.record.last):
-            self.record.progress = Progress(**content["progress"])
+            self.record.resume(content)
             if self.record.over:
                 self.model.load_state_dict(content["model"])
                 return

@@ -1,0 +1,65 @@
+"""Advice on the settings of a run: lines for its log, which change nothing."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ltr.data.batches import steps_in_epoch
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.experiment.build import Experiment
+from ltr.experiment.parts import boosts
+from ltr.statistics.crossfit import Crossfit
+from ltr.training.record import Progress
+
+_LISTS = 100  # of train, whose features are looked at
+_FEW_STEPS = 2  # in an epoch
+_EARLY = 0.25  # of the epochs that were trained, at least _EPOCHS
+_EPOCHS = 8
+_FAR = 0.01  # of the best epoch's value
+
+
+def before(experiment: Experiment, train: Lists) -> Iterator[str]:
+    """What the lists of train and the settings say; nothing of boosted trees."""
+    settings = experiment.settings
+    if boosts(experiment.model) or not settings.epochs:
+        return
+    steps = steps_in_epoch(len(train), settings.batch_size)
+    if steps <= _FEW_STEPS:
+        yield (
+            f"an epoch is {steps} step{'s' * (steps > 1)} (batch_size={settings.batch_size}, "
+            f"{len(train):,} lists): set batch_size lower, or epochs higher"
+        )
+    transforms = getattr(experiment.fit_transform, "func", None) is not no_transform
+    if transforms and normalised_per_list(train):
+        yield (
+            "the features of every list span 0 to 1, as if normalised per list: compare with "
+            "transform=none"
+        )
+
+
+def after(experiment: Experiment, done: Progress, worth: Crossfit | None) -> Iterator[str]:
+    """What the epochs of a network say."""
+    if worth is None or not done.best_epoch or boosts(experiment.model):
+        return
+    early = done.epoch >= _EPOCHS and done.best_epoch <= _EARLY * done.epoch
+    if early and done.best_value - worth.value > _FAR * abs(done.best_value):
+        yield (
+            f"the best epoch is {done.best_epoch} of {done.epoch}, and on vali worth "
+            f"{worth.value:.4f}, not {done.best_value:.4f}: it overfits; compare with fewer epochs "
+            "and with optimizer=adamw optimizer.weight_decay=1"
+        )
+
+
+def normalised_per_list(lists: Lists) -> bool:
+    """Whether each column is constant, or spans exactly 0 to 1, in every one of the first lists.
+
+    Most columns must also have values between: indicators span 0 to 1 without being normalised.
+    """
+    ends = lists.offsets[: _LISTS + 1]
+    rows = np.asarray(lists.features[: ends[-1]])
+    starts = ends[:-1]
+    low, high = (reduce.reduceat(rows, starts, axis=0) for reduce in (np.minimum, np.maximum))
+    spans = (low == 0) & (abs(high - 1) < 1e-6)
+    between = ((rows > 0) & (rows < 1)).any(axis=0)
+    return bool((spans | (low == high)).all() and between.mean() > 0.5)

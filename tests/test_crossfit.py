@@ -1,0 +1,265 @@
+"""Crossfit: the choice of an epoch, measured on lists that did not make it."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from folders import finish
+
+from ltr.compare.selection import selection
+from ltr.console.compose import typed
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError
+from ltr.experiment.advice import after, before, normalised_per_list
+from ltr.experiment.build import build
+from ltr.experiment.kept import config_to_keep, kept_config
+from ltr.experiment.parts import make_settings
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
+from ltr.figures.selection import summary
+from ltr.metrics import Convention, parse_metric
+from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit, trailing_means
+from ltr.training.averaging import WeightAverage
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.evaluation import metrics_of_scores
+from ltr.training.record import Progress, Record
+
+DRAWS = np.random.default_rng(0)
+
+
+def by_hand(values: np.ndarray, window: int) -> tuple[float, float]:
+    """The definition, a split and a half at a time."""
+    lists = [i for i in range(values.shape[1]) if not np.isnan(values[0, i])]
+    draws, measured, squares = np.random.default_rng(0), [], []
+    for _ in range(HALVINGS):
+        order = [int(i) for i in draws.permutation(lists)]
+        halves = order[: len(lists) // 2], order[len(lists) // 2 :]
+        pair = []
+        for mine, other in (halves, halves[::-1]):
+            means = [float(np.mean([row[i] for i in mine])) for row in values]
+            smooth = [np.mean(means[max(0, e + 1 - window) : e + 1]) for e in range(len(means))]
+            pair.append(np.mean([values[int(np.argmax(smooth)), i] for i in other]))
+        measured += pair
+        squares.append((pair[0] - pair[1]) ** 2)
+    return float(np.mean(measured)), math.sqrt(np.mean(squares)) / 2
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("lists", [2, 7, 30])
+def test_it_is_what_its_definition_says(window, lists) -> None:
+    values = DRAWS.random((12, lists + 2))
+    values[:, [1, 3]] = np.nan  # do not count
+    found = crossfit(values, window=window)
+    assert found is not None
+    assert (found.value, found.error) == pytest.approx(by_hand(values, window), rel=1e-12)
+
+
+def test_there_is_none_of_one_list_or_no_epoch() -> None:
+    assert crossfit(DRAWS.random((5, 1))) is None
+    assert crossfit(np.empty((0, 9))) is None
+
+
+def test_of_one_epoch_it_is_the_mean_of_even_halves() -> None:
+    values = DRAWS.random((1, 8))
+    found = crossfit(values)
+    assert found is not None
+    assert found.value == pytest.approx(values.mean())
+
+
+def test_it_is_unbiased_and_the_best_epoch_is_not() -> None:
+    found = summary(lists=40, settings=8, folds=1, epochs=30, draws=60, seed=1)
+    assert abs(found["crossfit"]) < 3 * found["crossfit_error"]
+    assert found["best"] > 10 * found["best_error"]
+    assert found["crossfit_error"] < found["best"] / 20  # it would show a tenth of that bias
+    assert found["crossfit_rank"] > found["best_rank"]
+    assert 0.6 < found["claimed"] / found["variance"] < 1.6  # its own standard error, squared
+
+
+def record_of(folder: Path, *overrides: str) -> Record:
+    settings = make_settings(compose(*overrides, "select_on=ndcg"))
+    convention = Convention(empty="skip")
+    return Record(
+        settings, metrics=[parse_metric("ndcg")], convention=convention, folder=folder, kept={}
+    )
+
+
+def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> None:
+    lists = make_lists([3] * 15, seed=2)
+    data, window = ItemTensors(lists, no_transform(lists)), 2
+    record = record_of(tmp_path, "epochs=9", f"select_window={window}")
+    values, means = [], []
+    for epoch in range(10):
+        scores = torch.tensor(DRAWS.random(45))
+        row = record.measured("vali", data, scores)
+        record.progress.epoch = epoch
+        record.add({"epoch": epoch, **row})
+        found = metrics_of_scores(data, scores, [parse_metric("ndcg")], Convention(empty="skip"))
+        values.append(found["ndcg"])
+        means.append(row["vali_ndcg"])
+    assert record.crossfit == crossfit(np.array(values[1:]), window=window)  # to the last bit
+    smooth = [means[1], *(np.mean(pair) for pair in pairwise(means[1:]))]
+    assert record.progress.best_epoch == 1 + int(np.argmax(smooth))
+    assert record.progress.best_value == pytest.approx(max(smooth))
+    assert record_of(tmp_path, "select=last").crossfit is None
+
+
+def test_a_checkpoint_without_halves_has_no_crossfit_and_one_of_others_is_refused(tmp_path) -> None:
+    progress = vars(Progress(epoch=1, history=[{"epoch": 0}, {"epoch": 1}]))
+    record = record_of(tmp_path)
+    record.resume({"progress": progress})  # of an earlier version
+    assert record.crossfit is None
+    for shape, dtype in (((3, HALVINGS, 2), torch.float64), ((2, HALVINGS, 2), torch.float32)):
+        with pytest.raises(ValueError, match="not those of the history"):
+            record.resume({"progress": progress, "half_means": torch.zeros(shape, dtype=dtype)})
+
+
+def test_a_config_of_an_earlier_version_is_read_as_it_was_trained(tmp_path) -> None:
+    config = config_to_keep(compose(), tmp_path)
+    new = ("select_window", "average", "average_decay", "average_start")
+    older = {key: value for key, value in config.items() if key not in new}
+    assert kept_config({"config": older}, tmp_path) == kept_config({"config": config}, tmp_path)
+
+
+def test_halves_are_even_disjoint_and_the_same_for_all_runs() -> None:
+    counted = DRAWS.random(31) < 0.7
+    one, two = Halves.of(counted), Halves.of(counted)
+    for mine, theirs in zip((one.first, one.second), (two.first, two.second), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    for first, second in zip(one.first, one.second, strict=True):
+        assert sorted([*first, *second]) == np.flatnonzero(counted).tolist()
+        assert len(second) - len(first) in (0, 1)
+    assert len(np.unique(np.sort(one.first), axis=0)) == HALVINGS
+
+
+def test_a_trailing_mean_of_one_changes_no_bit() -> None:
+    values = DRAWS.random(50)
+    np.testing.assert_array_equal(trailing_means(values, 1), values)
+    np.testing.assert_allclose(trailing_means(values, 60)[-1], values.mean())
+
+
+@pytest.mark.parametrize("average", ["ema", "swa"])
+def test_the_average_is_that_of_its_epochs(average) -> None:
+    settings = make_settings(compose(f"average={average}", "epochs=6", "average_decay=0.5"))
+    model = torch.nn.BatchNorm1d(2)  # weights, running statistics and a count
+    mean = WeightAverage(model)
+    epochs = torch.tensor(DRAWS.random((6, 2)), dtype=torch.float32)
+    for number, weights in enumerate(epochs, 1):
+        model.weight.data = weights.clone()
+        model.running_mean = 2 * weights  # type: ignore[assignment]
+        model.num_batches_tracked.fill_(number)  # type: ignore[operator]
+        mean.add(model, number, settings)
+    part = (
+        0.5 ** torch.arange(5.0, -1, -1) if average == "ema" else torch.tensor([0.0] * 3 + [1] * 3)
+    )
+    expected = (part[:, None] * epochs).sum(0) / part.sum()
+    torch.testing.assert_close(mean.model.weight.data, expected)
+    torch.testing.assert_close(mean.model.running_mean, 2 * expected)
+    assert mean.model.num_batches_tracked == 6
+
+
+@pytest.mark.slow
+def test_the_average_is_what_is_kept_and_measured(tiny, tmp_path) -> None:
+    args = (
+        *tiny,
+        "loss=listnet",
+        "model.dropout=0",
+        "optimizer.lr=0.05",
+        "select=last",
+        "epochs=2",
+    )
+    got = {}
+    for name, more in {"plain": [], "first": ["epochs=1"], "mean": ["average=swa"]}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        schedule = ["schedule=constant", "average_start=0"]
+        got[name] = run(compose(*args, *schedule, *more), folder, {})
+    kept = {name: load_checkpoint(tmp_path / name / "last.pt")["model"] for name in got}
+    for key, weights in kept["mean"].items():
+        torch.testing.assert_close(weights, (kept["first"][key] + kept["plain"][key]) / 2)
+    assert got["mean"] != got["plain"]
+    assert json.loads((tmp_path / "mean" / "results.json").read_text())["crossfit"] is None
+
+
+def keep(folder: Path, lr: float, best: float, crossfit: float | None, test: float) -> None:
+    for fold in (1, 2):
+        run = folder / f"{lr}-{fold}"
+        (run / ".hydra").mkdir(parents=True)
+        (run / ".hydra" / "overrides.yaml").write_text(f"- optimizer.lr={lr}\n")
+        finish(run, {
+            "choices": {"model": "mlp"}, "seed": 1, "fold": fold, "dataset": "mine",
+            "select_on": "ndcg@5", "convention": {"text": "empty list = 1"},
+            "data": {"test": {"digest": str(fold)}}, "crossfit": crossfit,
+            "vali": {"ndcg@5": best + fold}, "test": {"ndcg@5": test + fold, "map": -test},
+            "protocol": {"optimizer": {"lr": lr}, "dataset": {"fold": fold}},
+        })  # fmt: skip
+
+
+def test_correlations_over_settings_are_of_their_means(tmp_path) -> None:
+    # best epoch against test: reversed; crossfit: exactly in line
+    for lr, (best, value, test) in {
+        1: (0.3, 0.1, 0.2),
+        2: (0.2, 0.2, 0.4),
+        3: (0.1, 0.3, 0.6),
+    }.items():
+        keep(tmp_path, lr, best, value, test)
+    text = selection(typed("selection", [str(tmp_path)]))
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert rows["optimizer.lr=3"][1:] == ["2", "1.6000", "0.3000", "2.1000"]
+    assert rows["best"][2:4] == ["-1.00", "-1.00"]
+    assert rows["crossfit"][1:3] == ["1.00", "1.00"]
+    assert rows["crossfit"][-2:] == ["2.1000", "optimizer.lr=3"]
+    assert rows["best"][-2:] == ["1.7000", "optimizer.lr=1"]
+    by_map = selection(typed("selection", [str(tmp_path), "metric=map"]))
+    assert any(line.split()[:4] == ["best", "epoch", "1.00", "1.00"] for line in by_map.split("\n"))
+    keep(tmp_path, 4, 0.1, None, 0.2)
+    with pytest.raises(ConfigError, match=r"has no crossfit value .*select=best, or leave it out"):
+        selection(typed("selection", [str(tmp_path)]))
+    with pytest.raises(ConfigError, match="2 settings: a correlation needs 3"):
+        selection(typed("selection", [f"{tmp_path}/{n}-*" for n in (1, 2)]))
+    assert RunFolder(tmp_path / "4-1").crossfit is None
+
+
+def normalised() -> Lists:
+    lists = make_lists([4] * 6)
+    cells = lists.features.reshape(6, 4, -1)
+    low, high = cells.min(1, keepdims=True), cells.max(1, keepdims=True)
+    return Lists(
+        features=((cells - low) / (high - low)).reshape(lists.features.shape),
+        labels=lists.labels, offsets=lists.offsets, qids=lists.qids,
+    )  # fmt: skip
+
+
+def test_features_that_are_normalised_per_list_are_noticed() -> None:
+    lists = normalised()
+    assert normalised_per_list(lists)
+    lists.features[:4, 0] = 0  # constant in a list
+    assert normalised_per_list(lists)
+    lists.features[8:, 1] *= 0.5
+    assert not normalised_per_list(lists)
+    assert not normalised_per_list(make_lists([4] * 6))
+    lists.features[:] = lists.features > 0.5
+    assert not normalised_per_list(lists)  # indicators
+
+
+def test_advice_is_for_what_it_names() -> None:
+    lists = normalised()
+    network = build(compose("model=mlp", "batch_size=3", "transform=standardise"))
+    assert [text.split(":")[-1] for text in before(network, lists)] == [
+        " set batch_size lower, or epochs higher", " compare with transform=none",
+    ]  # fmt: skip
+    plain = build(compose("model=mlp", "batch_size=2", "transform=none"))
+    assert not list(before(plain, lists))
+    done = Progress(epoch=100, best_epoch=11, best_value=0.5365)
+    (text,) = after(network, done, Crossfit(0.5237, 0.02))
+    assert "best epoch is 11 of 100" in text
+    assert "optimizer.weight_decay" in text
+    assert not list(after(network, done, Crossfit(0.5330, 0.02)))
+    assert not list(after(network, Progress(epoch=20, best_epoch=11, best_value=1), Crossfit(0, 0)))
+    assert not list(after(network, done, None))
