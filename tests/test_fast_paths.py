@@ -31,6 +31,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "ranksvm_loss": [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}],
     "rankboost_loss": [{}, {"pair_weight": "ndcg_beta"}],
     "approx_ndcg_loss": [{}, {"k": 4}, {"temperature": 0.1}],
+    "lap_ndcg_loss": [{}, {"k": 4}, {"temperature": 0.1}],
     "soft_ndcg_loss": [{}, {"k": 1}, {"k": 4, "sigma": 0.3}, {"discount": "linear"}],
     "neural_ndcg_loss": [{}, {"k": 4}],
 }

@@ -103,7 +103,10 @@ def test_battery(loss: partial[Tensor], prop: Property) -> None:
 def applies(prop: str, loss: partial[Tensor]) -> bool:
     """Whether a property means something for a loss, from what is known of our losses."""
     name, knobs = loss.func.__name__, loss.keywords
-    normalised = {"neural_ndcg", "approx_ndcg", "soft_ndcg", "ot_ndcg", "softsort_ndcg"}
+    normalised = {
+        *("neural_ndcg", "approx_ndcg", "lap_ndcg", "soft_ndcg", "ot_ndcg", "softsort_ndcg"),
+        "plrank",
+    }
     with_metric = normalised | {"neural_map", "neural_mrr", "neural_err", "neural_precision"}
     known = name.removesuffix("_loss")
     return {
@@ -119,7 +122,7 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
 
 
 def draws(name: str, knobs: dict[str, Any]) -> bool:
-    return name in ("listmle", "p_listmle") or bool(knobs.get("stochastic"))
+    return name in ("listmle", "p_listmle", "plrank") or bool(knobs.get("stochastic"))
 
 
 # NeuralNDCG

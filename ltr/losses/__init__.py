@@ -26,6 +26,7 @@ from ltr.losses.batch import mean_over_batch
 from ltr.losses.bce import bce_loss
 from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
+from ltr.losses.lapndcg import lap_ndcg_loss
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
 from ltr.losses.mse import mse_loss
@@ -50,6 +51,7 @@ __all__ = [
     "lambda_loss",
     "lambdarank_lambdas",
     "lambdarank_loss",
+    "lap_ndcg_loss",
     "listmle_loss",
     "listnet_loss",
     "mean_over_batch",
