@@ -135,4 +135,4 @@ GOES_TO = {
         *("approx_ndcg", "lap_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),
         *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg"),
     )
-}
+} | {"plrank_loss": "ndcg"}

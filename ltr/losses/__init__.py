@@ -38,6 +38,7 @@ from ltr.losses.neuralprecision import neural_precision_loss
 from ltr.losses.ordinal import ordinal_loss
 from ltr.losses.otndcg import ot_ndcg_loss
 from ltr.losses.p_listmle import p_listmle_loss
+from ltr.losses.plrank import plrank_loss
 from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
 from ltr.losses.ranksvm import ranksvm_loss
@@ -64,6 +65,7 @@ __all__ = [
     "ordinal_loss",
     "ot_ndcg_loss",
     "p_listmle_loss",
+    "plrank_loss",
     "rankboost_loss",
     "ranknet_loss",
     "ranksvm_loss",
