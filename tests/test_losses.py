@@ -34,6 +34,7 @@ CHOICES = {
     "pair_weight": ["ndcg_beta"],
     "discount": ["sqrt_log2", "linear"],
     "pairs": ["both"],
+    "targets": ["isotonic"],
 }
 VARIANTS: dict[str, dict[str, Any]] = {"neuralndcg_t": {"transposed": True}}
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))

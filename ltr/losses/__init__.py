@@ -41,10 +41,13 @@ from ltr.losses.p_listmle import p_listmle_loss
 from ltr.losses.plrank import plrank_loss
 from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
+from ltr.losses.rankprop import rankprop_loss
 from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.rmse import rmse_loss
 from ltr.losses.softndcg import soft_ndcg_loss
 from ltr.losses.softsortndcg import softsort_ndcg_loss
+from ltr.losses.svmmap import svm_map_loss
+from ltr.losses.svmndcg import svm_ndcg_loss
 
 __all__ = [
     "approx_ndcg_loss",
@@ -68,8 +71,11 @@ __all__ = [
     "plrank_loss",
     "rankboost_loss",
     "ranknet_loss",
+    "rankprop_loss",
     "ranksvm_loss",
     "rmse_loss",
     "soft_ndcg_loss",
     "softsort_ndcg_loss",
+    "svm_map_loss",
+    "svm_ndcg_loss",
 ]

@@ -142,6 +142,16 @@ def expected_dcg(
     return _summed(expected_dcg_lists, scores, [mask, gain, of_rank], [float(sigma), k], costs)
 
 
+def hinge_map(scores: Scores, relevant: Mask, mask: Mask) -> PerList:
+    """max over rankings of (1 - AP) + F - F(ideal), see ``svm_map_loss``, ``[batch]``.
+
+    ``relevant`` is ``[batch, list]``, False on padding.
+    """
+    from ltr.kernels.hinge_map import hinge_map_lists
+
+    return _summed(hinge_map_lists, scores, [mask, relevant], [], _sizes(mask) ** 2)
+
+
 def _summed(
     kernel: Callable[..., None],
     scores: Scores,
