@@ -68,7 +68,7 @@ def _ranks(s: Vector, temperature: float) -> Vector:
 
 @part
 def _slopes(s: Vector, weights: Vector, temperature: float) -> Vector:
-    """Sum over i != j of (w_i - w_j) exp(-|s_i - s_j| / temperature) / (2 temperature), of each j."""
+    """For each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T, T the temperature."""
     n = len(s)
     slopes = np.zeros(n)
     count, total = 0.0, 0.0

@@ -29,6 +29,7 @@ from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
 from ltr.losses.lapndcg import lap_ndcg_loss
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
+from ltr.losses.mix import mix_loss
 from ltr.losses.mse import mse_loss
 from ltr.losses.neuralerr import neural_err_loss
 from ltr.losses.neuralmap import neural_map_loss
@@ -59,6 +60,7 @@ __all__ = [
     "listmle_loss",
     "listnet_loss",
     "mean_over_batch",
+    "mix_loss",
     "mse_loss",
     "neural_err_loss",
     "neural_map_loss",

@@ -29,8 +29,9 @@ def plrank_loss(
     ``n_samples`` of them estimates the expected NDCG@k without bias. As a function of the scores it
     is a step function for given draws; its gradient here is PL-Rank-3's estimate of that of the
     expectation, without bias too (Oosterhuis, 2022, "Learning-to-Rank at the Speed of Sampling",
-    which computes his PL-Rank of 2021 in the time of the sorting). With the reward g_j d(r) of item j at rank r, g = 2^y - 1 over maxDCG@k, d(r) =
-    1/log2(1 + r) up to k, the slope of the expectation by m_j is the mean over the rankings of
+    which computes his PL-Rank of 2021 in the time of the sorting). With the reward g_j d(r) of item
+    j at rank r, g = 2^y - 1 over maxDCG@k, d(r) = 1/log2(1 + r) up to k, the slope of the
+    expectation by m_j is the mean over the rankings of
 
         sum over r > r_j of the rewards + exp(m_j) sum over r <= min(r_j, k) of (g_j d(r) - R_r)/Z_r
 
