@@ -84,7 +84,7 @@ def _knobs_of(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(losses_by_name()[name]).parameters)[3:]
 
 
-def _positive(name: str, weight: object) -> bool:
+def _positive(name: str, weight: float | int) -> bool:
     """Whether a part counts, its weight being above 0."""
     number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if not (number and math.isfinite(weight) and weight >= 0):
