@@ -72,9 +72,10 @@ def mix_loss(
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
     """Every loss that can be a part, by its module's name, sorted."""
-    from ltr import losses
+    import ltr.losses  # not at the top: it imports this module
 
-    functions = [vars(losses)[name] for name in losses.__all__ if name.endswith("_loss")]
+    names = [name for name in ltr.losses.__all__ if name.endswith("_loss")]
+    functions = [vars(ltr.losses)[name] for name in names]
     named = {function.__module__.rpartition(".")[2]: function for function in functions}
     return {name: named[name] for name in sorted(named) if name != "mix"}
 
