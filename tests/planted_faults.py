@@ -17,6 +17,7 @@ from ltr.losses import (
     listnet_loss,
     mse_loss,
     neural_ndcg_loss,
+    plrank_loss,
     ranknet_loss,
 )
 from ltr.losses.fused import neural_dcg
@@ -282,5 +283,22 @@ def memory_of_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
         value = mse_loss(scores, labels, mask)
         seen.append(value.mean().item())
         return value - sum(seen) / len(seen)
+
+    return loss
+
+
+def estimate_doubled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """PL-Rank whose estimate of the gradient is twice too large."""
+
+    def loss(
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        found = plrank_loss(scores, labels, mask, temperature=temperature, generator=generator)
+        return 2 * found - found.detach()
 
     return loss

@@ -124,7 +124,22 @@ def approxndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.
     return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
 
 
+def lapndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
+    gaps = (s - s[:, None]) / temperature
+    near = np.exp(-np.abs(gaps)) / 2
+    above = np.where(gaps < 0, near, 1 - near)
+    np.fill_diagonal(above, 0)
+    r = 1 + above.sum(1)
+    cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
+    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+
+
 # pointwise
+
+
+def rankprop(s: Array, y: Array):
+    order = sorted(range(len(s)), key=lambda i: (-y[i], -s[i]))
+    return np.mean([(s[j] - (len(s) - r - 0.5) / len(s)) ** 2 for r, j in enumerate(order)])
 
 
 def bce(s: Array, y: Array):

@@ -14,6 +14,7 @@ from ltr.losses import (
     listnet_loss,
     mse_loss,
     neural_ndcg_loss,
+    plrank_loss,
     ranknet_loss,
 )
 
@@ -90,6 +91,11 @@ MORE = {
         ranknet_loss,
         "the_gradient_agrees_with_finite_differences",
         "Jacobian mismatch",
+    ),
+    plant.estimate_doubled: (
+        plrank_loss,
+        "the_gradient_agrees_with_finite_differences",
+        "the mean over 5000 draws is",
     ),
     plant.nothing_to_learn: (
         mse_loss,

@@ -27,6 +27,7 @@ from ltr.losses import (
     rmse_loss,
 )
 from ltr.losses.batch import counted_lists
+from ltr.losses.mix import losses_by_name
 
 CHOICES = {
     "variant": ["ndcg1", "ndcg2"],
@@ -34,6 +35,7 @@ CHOICES = {
     "pair_weight": ["ndcg_beta"],
     "discount": ["sqrt_log2", "linear"],
     "pairs": ["both"],
+    "targets": ["isotonic"],
 }
 VARIANTS: dict[str, dict[str, Any]] = {"neuralndcg_t": {"transposed": True}}
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))
@@ -85,6 +87,9 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
     defaults = {p.name: p.default for p in parameters[3:] if p.name != "generator"}
     if path.stem in VARIANTS:
         defaults |= VARIANTS[path.stem]
+    if "parts" in knobs:  # the names of others stand there with the weight 0
+        assert set(knobs["parts"]) == set(losses_by_name())
+        knobs["parts"] = {name: weight for name, weight in knobs["parts"].items() if weight}
     assert knobs == defaults
 
 
@@ -103,7 +108,10 @@ def test_battery(loss: partial[Tensor], prop: Property) -> None:
 def applies(prop: str, loss: partial[Tensor]) -> bool:
     """Whether a property means something for a loss, from what is known of our losses."""
     name, knobs = loss.func.__name__, loss.keywords
-    normalised = {"neural_ndcg", "approx_ndcg", "soft_ndcg", "ot_ndcg", "softsort_ndcg"}
+    normalised = {
+        *("neural_ndcg", "approx_ndcg", "lap_ndcg", "soft_ndcg", "ot_ndcg", "softsort_ndcg"),
+        "plrank",
+    }
     with_metric = normalised | {"neural_map", "neural_mrr", "neural_err", "neural_precision"}
     known = name.removesuffix("_loss")
     return {
@@ -119,7 +127,7 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
 
 
 def draws(name: str, knobs: dict[str, Any]) -> bool:
-    return name in ("listmle", "p_listmle") or bool(knobs.get("stochastic"))
+    return name in ("listmle", "p_listmle", "plrank") or bool(knobs.get("stochastic"))
 
 
 # NeuralNDCG

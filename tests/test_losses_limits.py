@@ -25,6 +25,7 @@ SHARP: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
         ndcg,
     ),
     "approxndcg": (partial(losses.approx_ndcg_loss, temperature=1e-4, cut_slope=100.0), ndcg),
+    "lapndcg": (partial(losses.lap_ndcg_loss, temperature=1e-4, cut_slope=100.0), ndcg),
     "softndcg": (partial(losses.soft_ndcg_loss, sigma=1e-4), ndcg),
     "softndcg normalised": (partial(losses.soft_ndcg_loss, sigma=1e-4, normalise=True), ndcg),
     "otndcg": (partial(losses.ot_ndcg_loss, temperature=1e-5), ndcg),

@@ -85,15 +85,27 @@ def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
         if value.dtype != wanted or gradient.dtype != dtype:
             raise Broken(f"scores of {dtype} gave values of {value.dtype}, not {wanted}")
     scores, labels, mask = ragged()
-    exact = loss.measure(scores, labels, mask).value
-    nudged = loss.measure(scores + 1e-10 * scores.sin(), labels, mask).value
-    if torch.equal(exact, nudged):
+    exact = loss.measure(scores, labels, mask)
+    nudged = loss.measure(scores + 1e-10 * scores.sin(), labels, mask)
+    what = 1 if loss.steps(scores, labels, mask) else 0
+    if torch.equal(exact[what], nudged[what]):
         raise Broken("a change of 1e-10 in float64 scores changed nothing: digits are lost inside")
 
 
-def the_gradient_agrees_with_finite_differences(loss: Subject) -> None:
-    """In float64 the gradient of every value is its slope, to about six digits."""
+def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
+    """In float64 the gradient of every value is its slope, to about six digits.
+
+    Where draws make the values steps, their means over draws agree within five standard errors.
+    """
     scores, labels, mask = ragged()
+    if loss.steps(scores, labels, mask):
+        slopes = _slopes_of_copies(loss)
+        for direction in (scores[0].cos(), scores[1].sin(), scores[2]):
+            errors = _quotients(loss, direction) - slopes @ direction
+            mean, sure = errors.mean().item(), errors.std().item() / len(errors) ** 0.5
+            if not abs(mean) <= 5 * sure:
+                raise Broken(f"the mean over {_COPIES} draws is {mean:.3g} off, {sure:.2g} sure")
+        return f"on average over {_COPIES} draws"
 
     def seeded(scores: Tensor) -> Tensor:
         torch.default_generator.manual_seed(0)
@@ -105,6 +117,31 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> None:
         except RuntimeError as error:
             lines = [" ".join(line.split()) for line in str(error).splitlines()]
             raise Broken(f"it does not: {lines[0]}") from error
+    return None
+
+
+_COPIES = 5_000  # of a list, each with draws of its own
+
+
+def _copies(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The first list of ``ragged`` with these scores, many times."""
+    _, labels, mask = (x[:1].expand(_COPIES, -1) for x in ragged())
+    return scores.expand(_COPIES, -1), labels, mask
+
+
+def _slopes_of_copies(loss: Subject) -> Tensor:
+    """The gradient of each copy, ``[copies, list]``."""
+    weighted = loss.measure(*_copies(ragged()[0][0])).gradient
+    return weighted / torch.arange(1, _COPIES + 1, dtype=weighted.dtype).unsqueeze(-1)
+
+
+def _quotients(loss: Subject, direction: Tensor, step: float = 0.1) -> Tensor:
+    """The difference quotient of each copy along ``direction``, for the same draws."""
+    scores = ragged()[0][0]
+    above, below = (
+        loss.measure(*_copies(scores + sign * step * direction)).value for sign in (1, -1)
+    )
+    return (above - below) / (2 * step)
 
 
 def there_is_something_to_learn(loss: Subject) -> None:
@@ -117,6 +154,12 @@ def there_is_something_to_learn(loss: Subject) -> None:
 def following_the_gradient_lowers_the_loss(loss: Subject) -> None:
     """A small step against the gradient lowers the value of some list and raises that of none."""
     scores, labels, mask = ragged()
+    if loss.steps(scores, labels, mask):  # the mean over draws
+        downhill = -_slopes_of_copies(loss).mean(0)
+        rise = _quotients(loss, downhill / downhill.norm()).mean().item()
+        if not rise < 0:
+            raise Broken(f"against the mean gradient the mean value has the slope {rise:.3g}")
+        return
     before, gradient = loss.measure(scores, labels, mask)
     after, _ = loss.measure(scores - 1e-3 * gradient, labels, mask)
     rises = after - before

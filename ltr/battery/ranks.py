@@ -132,7 +132,7 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
 GOES_TO = {
     f"{name}_loss": name.split("_")[-1]
     for name in (
-        *("approx_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),
+        *("approx_ndcg", "lap_ndcg", "neural_err", "neural_map", "neural_mrr", "neural_ndcg"),
         *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg"),
     )
-}
+} | {"plrank_loss": "ndcg"}

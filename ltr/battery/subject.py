@@ -150,11 +150,22 @@ class Subject:
             moved = not torch.equal(before, torch.get_rng_state())
             return moved or not torch.equal(first, self.value(scores, labels, mask))
 
+    def steps(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
+        """Whether the loss draws and its values, for given draws, are step functions of the scores.
+
+        Its gradient is then an estimate of that of the mean over draws.
+        """
+        if not self.draws(scores, labels, mask):
+            return False
+        values = [self.measure(scores + x * scores.sin(), labels, mask).value for x in (0, 1e-10)]
+        return torch.equal(*values)
+
     def silenced(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Self, Tensor]:
         """Loss and labels whose value does not depend on the draws.
 
         Distinct labels help where the loss draws the order of equal ones; failing that, noise of
-        scale ``beta`` is turned off. ``DoesNotApply`` if neither helps.
+        scale ``beta`` is turned off, or the model that is drawn from is sharp. ``DoesNotApply`` if
+        nothing helps.
         """
         if not self.draws(scores, labels, mask):
             return self, labels
@@ -164,6 +175,8 @@ class Subject:
         attempts = [(quiet, distinct)]
         if "beta" in self.knobs:
             attempts.append((self.with_knobs(beta=1e-300), labels))
+        if self.steps(scores, labels, mask):
+            attempts.append((self.sharp(), labels))
         for subject, given in attempts:
             values = [subject.measure(scores, given, mask, seed=seed).value for seed in range(3)]
             if all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):

@@ -76,6 +76,9 @@ def loss_config(name: str) -> LossConfig:
     for key in (key for key in plain if not key.startswith("_")):
         line = written.get(key)
         value, comment = line.group("value", "comment") if line else (str(plain[key]), None)
+        if isinstance(plain[key], dict):  # weights of 0 are names that may be set
+            parts = ",".join(f"{name}:{one}" for name, one in plain[key].items() if one)
+            value, comment = f"{{{parts}}}", comment or value.lstrip("# ")
         knobs.append(_knob(key, value, comment or ""))
     return LossConfig(
         name=name,

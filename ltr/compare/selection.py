@@ -8,9 +8,10 @@ from omegaconf import DictConfig
 from scipy.stats import rankdata
 from tabulate import tabulate
 
-from ltr.compare.systems import System, find_runs, group
+from ltr.compare.systems import System, group
 from ltr.console.values import text, texts
 from ltr.errors import ConfigError
+from ltr.experiment.finished import find_runs
 from ltr.experiment.run_folder import RunFolder
 
 _FEWEST = 3  # settings, below which a correlation says nothing

@@ -261,11 +261,12 @@ def loss_drowns(loss: Callable[..., torch.Tensor], largest: float) -> bool:
     """
     if largest < _SPREAD or _knob(loss, "relevant") is not None:
         return False
-    with torch.random.fork_rng():
-        one, other = (  # without ties, which some losses draw
-            _slope(loss, torch.tensor([[*labels, largest]]))
-            for labels in ((0.0, largest / 2), (largest / 2, 0.0))
-        )
+    slopes = []
+    for labels in ((0.0, largest / 2), (largest / 2, 0.0)):  # no ties, which some losses draw
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            slopes.append(_slope(loss, torch.tensor([[*labels, largest]])))
+    one, other = slopes
     return bool((one - other).abs().max() < _NOTHING * other.abs().max())
 
 

@@ -26,8 +26,10 @@ from ltr.losses.batch import mean_over_batch
 from ltr.losses.bce import bce_loss
 from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
+from ltr.losses.lapndcg import lap_ndcg_loss
 from ltr.losses.listmle import listmle_loss
 from ltr.losses.listnet import listnet_loss
+from ltr.losses.mix import mix_loss
 from ltr.losses.mse import mse_loss
 from ltr.losses.neuralerr import neural_err_loss
 from ltr.losses.neuralmap import neural_map_loss
@@ -37,12 +39,16 @@ from ltr.losses.neuralprecision import neural_precision_loss
 from ltr.losses.ordinal import ordinal_loss
 from ltr.losses.otndcg import ot_ndcg_loss
 from ltr.losses.p_listmle import p_listmle_loss
+from ltr.losses.plrank import plrank_loss
 from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
+from ltr.losses.rankprop import rankprop_loss
 from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.rmse import rmse_loss
 from ltr.losses.softndcg import soft_ndcg_loss
 from ltr.losses.softsortndcg import softsort_ndcg_loss
+from ltr.losses.svmmap import svm_map_loss
+from ltr.losses.svmndcg import svm_ndcg_loss
 
 __all__ = [
     "approx_ndcg_loss",
@@ -50,9 +56,11 @@ __all__ = [
     "lambda_loss",
     "lambdarank_lambdas",
     "lambdarank_loss",
+    "lap_ndcg_loss",
     "listmle_loss",
     "listnet_loss",
     "mean_over_batch",
+    "mix_loss",
     "mse_loss",
     "neural_err_loss",
     "neural_map_loss",
@@ -62,10 +70,14 @@ __all__ = [
     "ordinal_loss",
     "ot_ndcg_loss",
     "p_listmle_loss",
+    "plrank_loss",
     "rankboost_loss",
     "ranknet_loss",
+    "rankprop_loss",
     "ranksvm_loss",
     "rmse_loss",
     "soft_ndcg_loss",
     "softsort_ndcg_loss",
+    "svm_map_loss",
+    "svm_ndcg_loss",
 ]

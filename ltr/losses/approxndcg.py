@@ -48,6 +48,16 @@ def approx_ndcg_loss(
         above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
         # the item itself adds sigmoid(0) = 1/2
         ranks = 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
+    return minus_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
+
+
+def minus_ndcg_at(
+    ranks: Scores, labels: Labels, mask: Mask, *, k: int | None, cut_slope: float
+) -> PerList:
+    """Minus NDCG@k of each list, ``[batch]``, whose items stand at soft ``ranks``.
+
+    ``ranks`` are ``[batch, list]``, those of padding >= 0; ``labels`` are 0 on padding.
+    """
     found = gains(labels, mask) / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()

@@ -142,6 +142,16 @@ def expected_dcg(
     return _summed(expected_dcg_lists, scores, [mask, gain, of_rank], [float(sigma), k], costs)
 
 
+def hinge_map(scores: Scores, relevant: Mask, mask: Mask) -> PerList:
+    """max over rankings of (1 - AP) + F - F(ideal), see ``svm_map_loss``, ``[batch]``.
+
+    ``relevant`` is ``[batch, list]``, False on padding.
+    """
+    from ltr.kernels.hinge_map import hinge_map_lists
+
+    return _summed(hinge_map_lists, scores, [mask, relevant], [], _sizes(mask) ** 2)
+
+
 def _summed(
     kernel: Callable[..., None],
     scores: Scores,
@@ -178,32 +188,52 @@ def approximate_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
 
     Memory in proportion to the items; 1 on padding.
     """
-    return _ApproximateRanks.apply(scores, mask, float(temperature))
+    from ltr.kernels.ranks import approx_rank_lists
+
+    sizes = _sizes(mask)
+    return _SoftRanks.apply(scores, mask, float(temperature), approx_rank_lists, sizes**2)
 
 
-class _ApproximateRanks(torch.autograd.Function):
+def laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    """r_j = 1 + sum over i != j of Phi((s_i - s_j) / temperature), ``[batch, list]``.
+
+    Phi is the distribution function of the Laplace distribution. A sort's time, memory in
+    proportion to the items; 1 on padding.
+    """
+    from ltr.kernels.laplace_ranks import laplace_rank_lists
+
+    sizes = _sizes(mask)
+    return _SoftRanks.apply(scores, mask, float(temperature), laplace_rank_lists, sizes * 64)
+
+
+class _SoftRanks(torch.autograd.Function):
+    """The ranks that ``kernel(lists, scores, mask, temperature, ranks, ...)`` writes."""
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, mask: Tensor, temperature: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        mask: Tensor,
+        temperature: float,
+        kernel: Callable[..., None],
+        costs: NDArray[np.int64],
+    ) -> Tensor:
         ctx.save_for_backward(scores, mask)
-        ctx.temperature = temperature
+        ctx.rest = temperature, kernel, costs
         ranks = np.ones(scores.shape)
-        _approximate(scores, mask, temperature, ranks, ranks, ranks, False)
+        given = _array(scores), _array(mask), temperature, ranks, ranks, ranks, False
+        over_lists(lambda lists: kernel(lists, *given), costs)
         return torch.from_numpy(ranks).to(scores.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scores, mask = ctx.saved_tensors
+        temperature, kernel, costs = ctx.rest
         slope = np.zeros(scores.shape)
-        _approximate(scores, mask, ctx.temperature, slope, _array(grad), slope, True)
-        return torch.from_numpy(slope).to(scores.dtype), None, None
-
-
-def _approximate(scores: Tensor, mask: Tensor, *rest: Any) -> None:
-    from ltr.kernels.ranks import approx_rank_lists
-
-    given = _array(scores), _array(mask)
-    over_lists(lambda lists: approx_rank_lists(lists, *given, *rest), _sizes(mask) ** 2)
+        given = _array(scores), _array(mask), temperature, slope, _array(grad), slope, True
+        over_lists(lambda lists: kernel(lists, *given), costs)
+        return torch.from_numpy(slope).to(scores.dtype), None, None, None, None
 
 
 def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:

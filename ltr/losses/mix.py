@@ -1,0 +1,93 @@
+"""Mix: a weighted sum of the losses of this package, by their names."""
+
+import functools
+import inspect
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ltr.errors import ConfigError
+from ltr.typing import Labels, Loss, Mask, PerList, Scores
+
+_DEFAULT = MappingProxyType({"neuralndcg": 1.0, "listnet": 0.3})
+
+
+def mix_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    parts: Mapping[str, float | int] = _DEFAULT,
+    knobs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    levels: int = 5,
+    generator: torch.Generator | None = None,
+) -> PerList:
+    """Sum over the parts p of weight_p loss_p of each list, ``[batch]``.
+
+    The parts are named as ``loss=`` names them, ``neuralndcg`` is ``neural_ndcg_loss``, and each
+    has the values, the gradient and the empty lists of that function, in its own units: NeuralNDCG
+    goes from -1 to 0 and ListNet from the entropy of its labels up. The transposed NeuralNDCG is
+    ``neuralndcg`` with its knob.
+
+    Args:
+        parts: the weight of each part, >= 0; 0 leaves it out.
+        knobs: of some parts, ``{"neuralndcg": {"temperature": 0.1}}``; the others are the
+            functions' defaults.
+        levels: number of grades, for the parts that take it.
+        generator: for the parts that draw, in the order of their names; None is torch's own.
+
+    Raises:
+        ConfigError: a name, a weight or a knob is wrong, or no part counts.
+
+    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
+    >>> mask = torch.tensor([[True, True]])
+    >>> mix_loss(scores, labels, mask, parts={"mse": 0.5, "ranknet": 1})  # 1/2 4/2 + log 2
+    tensor([1.6931])
+    """
+    known = losses_by_name()
+    for name in (*parts, *knobs):
+        if name not in known:
+            raise ConfigError(f"{name}: no such part of a mix; there are {', '.join(known)}")
+    total = None
+    for name in sorted(parts):
+        if not _positive(name, parts[name]):
+            continue
+        own = dict(knobs.get(name, {}))
+        takes = _knobs_of(name)
+        if wrong := [knob for knob in own if knob not in takes or knob == "generator"]:
+            there = ", ".join(knob for knob in takes if knob != "generator") or "none"
+            raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
+        shared = {"levels": levels, "generator": generator}
+        given = {knob: value for knob, value in shared.items() if knob in takes} | own
+        values = parts[name] * known[name](scores, labels, mask, **given)
+        total = values if total is None else total + values
+    if total is None:
+        raise ConfigError("no part of the mix has a weight: set loss.parts.NAME=1")
+    return total
+
+
+@functools.cache
+def losses_by_name() -> dict[str, Loss]:
+    """Every loss that can be a part, by its module's name, sorted."""
+    import ltr.losses  # not at the top: it imports this module
+
+    names = [name for name in ltr.losses.__all__ if name.endswith("_loss")]
+    functions = [vars(ltr.losses)[name] for name in names]
+    named = {function.__module__.rpartition(".")[2]: function for function in functions}
+    return {name: named[name] for name in sorted(named) if name != "mix"}
+
+
+@functools.cache
+def _knobs_of(name: str) -> tuple[str, ...]:
+    return tuple(inspect.signature(losses_by_name()[name]).parameters)[3:]
+
+
+def _positive(name: str, weight: float | int) -> bool:
+    """Whether a part counts, its weight being above 0."""
+    number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if not (number and math.isfinite(weight) and weight >= 0):
+        raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
+    return weight > 0

@@ -1,0 +1,76 @@
+"""RankProp: regression to targets that have the order of the labels and follow the scores."""
+
+import numpy as np
+import torch
+
+from ltr.losses.batch import without_padding
+from ltr.losses.ideal import at_items, ideal_order
+from ltr.metrics.checks import check_choice
+from ltr.metrics.ordering import real_ranks
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = "ranks") -> PerList:
+    """RankProp of each list, ``[batch]``, >= 0.
+
+    Mean over items of (s_j - t_j)^2 with targets t that are constants in the gradient and that
+    every call takes anew from the scores s:
+
+    - ``ranks``: the items are sorted by label, equal labels by their score, and t falls evenly with
+      the rank r, t = (n - r + 1/2) / n from near 1 to near 0 for n items (Caruana, Baluja and
+      Mitchell, 1996: before each epoch they sort the training set by the true order, ties by the
+      network's output, and scale the ranks to targets).
+    - ``isotonic``: of all t that fall with that order, the closest to s in squares. The loss is the
+      squared distance to the right orders, whose gradient it has; it is 0 for all right orders and
+      for scores that are all equal.
+
+    The paper ranks one set of patients once per epoch, by whether they died; here each list is
+    ranked by itself and at every step, so that targets are never older than the scores; their scale
+    is a choice made here. Only the order of the labels matters. An empty list is drawn apart by
+    ``ranks``, in the order that it has, and gives 0 with ``isotonic``.
+
+    Args:
+        targets: ``"ranks"`` (the paper's) or ``"isotonic"``.
+
+    >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    >>> mask = torch.tensor([[True, True]])
+    >>> rankprop_loss(scores, labels, mask)  # ((0 - 3/4)^2 + (1 - 1/4)^2) / 2
+    tensor([0.5625])
+    >>> rankprop_loss(scores, labels, mask, targets="isotonic")  # both to 1/2
+    tensor([0.2500])
+    """
+    check_choice("targets", targets, ["ranks", "isotonic"])
+    scores, labels = without_padding(scores, labels, mask)
+    order = ideal_order(scores, labels, mask)
+    sizes = mask.sum(-1, keepdim=True).clamp(min=1)
+    if targets == "ranks":
+        target = ((sizes - at_items(order)).to(scores.dtype) + 0.5) / sizes
+    else:
+        falling = _closest_falling(scores.detach().gather(-1, order), real_ranks(mask))
+        target = falling.gather(-1, at_items(order) - 1)
+    return (scores - target).square().masked_fill(~mask, 0).sum(-1) / sizes.squeeze(-1)
+
+
+def _closest_falling(values: Scores, real: Mask) -> Scores:
+    """The closest t to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``; 0 where not ``real``.
+
+    On the CPU by pooling adjacent violators, in time and memory of the items. Elsewhere t_r = min
+    over p <= r of the max over q >= r of the mean of the values from p to q, on whole tensors.
+    """
+    if values.device.type == "cpu" and not torch.compiler.is_compiling():
+        from scipy.optimize import isotonic_regression
+
+        found, given = np.zeros(values.shape), values.double().numpy()
+        for b, n in enumerate(real.sum(-1).tolist()):
+            if n and np.isfinite(given[b, :n]).all():  # else the value says that it is not
+                found[b, :n] = isotonic_regression(given[b, :n], increasing=False).x
+        return torch.from_numpy(found).to(values.dtype)
+    sums = torch.nn.functional.pad(values.double().masked_fill(~real, 0).cumsum(-1), (1, 0))
+    places = torch.arange(values.shape[-1], device=values.device)
+    lengths = (places + 1 - places.unsqueeze(-1)).clamp(min=1)  # [p, q]
+    means = (sums[:, None, 1:] - sums[:, :-1, None]) / lengths
+    means = means.masked_fill(~real.unsqueeze(-2), -torch.inf)
+    later = (places < places.unsqueeze(-1)).expand_as(means)  # q < p
+    largest = means.masked_fill(later, -torch.inf).flip(-1).cummax(-1).values.flip(-1)
+    least = largest.masked_fill(later, torch.inf).cummin(-2).values
+    return least.diagonal(dim1=-2, dim2=-1).masked_fill(~real, 0).to(values.dtype)
