@@ -19,7 +19,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.kernels.prank import prank_pass
 from ltr.metrics import Convention
-from ltr.rounds import AdaRank, PRank
+from ltr.rounds import AdaRank, PRank, RankBoost
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 
@@ -131,7 +131,7 @@ def test_prank_with_a_linear_kernel_is_prank() -> None:
         (["model=adarank", "loss=listnet"], "leave out loss="),
         (["model=prank", "model.kernel=linear"], "model.kernel=linear"),
         (["model=prank", "model.share=1.5"], "model.share=1.5"),
-        (["model=prank", "clip=1"], "clip: AdaRank and PRank do not support"),
+        (["model=prank", "clip=1"], "clip: AdaRank, PRank and RankBoost do not"),
         (["model=prank", "transform.missing=keep"], "transform.missing=mean"),
     ],
 )
@@ -149,7 +149,7 @@ def test_prank_refuses_labels_that_are_no_grades() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["adarank", "prank", "prank model.kernel=rbf"])
+@pytest.mark.parametrize("model", ["adarank", "rankboost", "prank", "prank model.kernel=rbf"])
 def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_folder, tmp_path):
     overrides = [*reading(letor_folder), *f"model={model}".split(), "metrics=[ndcg@5]"]
     cfg = compose(*overrides, "epochs=3", "transform=none")
@@ -176,3 +176,32 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
             kept.model.set_extra_state({**state, name: state[name] * torch.nan})
         with pytest.raises(CheckpointError):
             kept.model.set_extra_state({**state, name: state[name][None]})
+
+
+def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight() -> None:
+    lists = make_lists([6, 5, 7, 4], empty=(3,))
+    x, y = lists.features, lists.labels
+    pairs = [
+        (i, j)
+        for start, end in zip(lists.offsets, lists.offsets[1:], strict=False)
+        for i in range(start, end)
+        for j in range(start, end)
+        if y[i] > y[j]
+    ]
+    better, worse = np.array(pairs).T
+    scores, alphas = np.zeros(len(x)), []
+    for _ in range(3):
+        weights = np.exp(scores[worse] - scores[better])
+        weights /= weights.sum()
+        found = {
+            (k, theta): weights @ (1.0 * (x[better, k] > theta) - (x[worse, k] > theta))
+            for k in range(5)
+            for theta in x[:, k]
+        }
+        (k, theta), r = max(found.items(), key=lambda one: abs(one[1]))
+        alphas.append(0.5 * np.log((1 + r) / (1 - r)))
+        scores += alphas[-1] * (x[:, k] > theta)
+    model = after(RankBoost(5), lists, 3)
+    np.testing.assert_allclose(model.content["alphas"], alphas)
+    np.testing.assert_allclose(predict(model, tensors(lists)), scores, rtol=1e-6)
+    assert len(after(RankBoost(5, thresholds=2), lists, 3).content["alphas"]) == 3

@@ -17,7 +17,7 @@ from ltr.experiment.labels import check_loss, loss_drowns, metric_drowns, refuse
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
-from ltr.rounds import AdaRank, PRank, RoundModel
+from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
 from ltr.rounds.model import Order
 from ltr.trees import BoostedTrees, CatBoost, LightGBM, XGBoost
 
@@ -65,6 +65,7 @@ def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
         name = f"model={trees.library} model.objective={objective}"
         yield name, what, partial(of_rounds, partial(trees, objective=objective, options=None))
     yield "model=adarank", "as model.metric counts it", partial(of_rounds, AdaRank)
+    yield "model=rankboost", "their order", partial(of_rounds, RankBoost)
     yield "model=prank", "y, a grade", partial(of_rounds, PRank)
 
 

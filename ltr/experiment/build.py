@@ -88,7 +88,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
             attempt(metric, *tiny_lists(), parts["convention"])
     if cfg.get("init_from") is not None and parts["model"] and by_rounds(parts["model"]):
         wrong.append(
-            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank and PRank do, since "
+            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since "
             "a run counts, selects and keeps rounds from the first on: leave it out, or train a "
             "network"
         )
@@ -123,6 +123,6 @@ def _check_objective(
         check_rounds(tried, loss, settings)
     elif loss is None:
         raise ConfigError(
-            "no loss is chosen: only boosted trees have an objective of their own, and AdaRank and "
-            "PRank; set loss=..."
+            "no loss is chosen: only boosted trees have an objective of their own, and AdaRank, "
+            "PRank and RankBoost; set loss=..."
         )

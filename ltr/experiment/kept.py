@@ -50,7 +50,7 @@ RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run
 TARGETS: dict[str, set[str]] = {
     "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
     | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
-    | {f"ltr.rounds.{name}" for name in ("AdaRank", "PRank")},
+    | {f"ltr.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
     "loss": {f"ltr.losses.{name}" for name in ltr.losses.__all__ if "_loss" in name},
     "optimizer": {
         f"torch.optim.{name}"

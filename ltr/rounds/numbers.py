@@ -19,7 +19,7 @@ Numbers = Mapping[str, NDArray[np.float64]]
 class NumbersModel(RoundModel, ABC):
     """A model whose content is named arrays of finite float64; none before the first round."""
 
-    kind = "AdaRank and PRank"
+    kind = "AdaRank, PRank and RankBoost"
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
