@@ -15,13 +15,23 @@ from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
+from ltr.tables.folds import make_folds
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, local_launcher, merged, missing_libraries, plan
 from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
-from ltr.tables.spec import MARGIN, Order, StatisticsTable, Table, only, read_table, row_of
+from ltr.tables.spec import (
+    MARGIN,
+    FoldsTable,
+    Order,
+    StatisticsTable,
+    Table,
+    only,
+    read_table,
+    row_of,
+)
 from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
 
@@ -35,6 +45,8 @@ def make_table(order: Order) -> bool:
     table = read_table(order.table)
     if isinstance(table, StatisticsTable):
         return make_statistics(table, order)
+    if isinstance(table, FoldsTable):
+        return make_folds(table, order)
     if order.rows:
         table = only(table, order.rows)
     if order.baseline is not None:
