@@ -101,12 +101,22 @@ class _Rounds(Rounds):
         }
         self._single = of_features(train, model.metric, order.convention)
         counted = ~np.isnan(self._single).any(axis=1)
-        if not counted.any():
+        if not np.isfinite(self._single[counted]).all() or not (
+            counted.all() or order.convention.empty == "skip"
+        ):
             raise DataError(
-                f"model.metric={model.metric}: no list of train counts under this convention; "
-                "choose another metric, or set convention.empty to a number"
+                f"model.metric={model.metric} of train is not finite, as 2 to its largest label is "
+                "too large a number: set convention.gain=linear, or choose another model.metric"
             )
         self._single[~counted] = 0.0
+        if self._single.max() == self._single.min():
+            largest, remedy = float(train.labels.max()), "choose another"
+            if 0 < largest < order.convention.relevant:
+                remedy = f"set convention.relevant={largest:.9g}, the largest label, or {remedy}"
+            raise DataError(
+                f"model.metric={model.metric} of train is the same for every list and feature: "
+                f"{remedy}"
+            )
         self._own = counted * (1.0 if order.weights is None else order.weights)
         self._weights = self._own / self._own.sum()
         self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
