@@ -95,7 +95,7 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
     assert native.read_bytes() == booster_of(out / "last.pt")
     items = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
     np.testing.assert_allclose(
-        trees.score_items(read(model, native), items),
+        trees.score_with(read(model, native), items),
         trees(torch.from_numpy(items)[None], torch.ones(1, 20, dtype=torch.bool))[0],
         rtol=1e-5,
     )

@@ -110,9 +110,9 @@ class _Rounds(Rounds):
             )
         self._single[~counted] = 0.0
         if self._single.max() == self._single.min():
-            largest, remedy = float(train.labels.max()), "choose another"
+            largest, remedy = train.labels.max().cpu().numpy(), "choose another"
             if 0 < largest < order.convention.relevant:
-                remedy = f"set convention.relevant={largest:.9g}, the largest label, or {remedy}"
+                remedy = f"set convention.relevant={largest}, the largest label, or {remedy}"
             raise DataError(
                 f"model.metric={model.metric} of train is the same for every list and feature: "
                 f"{remedy}"
