@@ -126,7 +126,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     with pytest.raises(CheckpointError, match=r"is a \w+, which has no importances of .*: give a"):
         importances_of(out)
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
-    with pytest.raises(CheckpointError, match=r"has no tree .*: resume it, or give another"):
+    with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):
         importances_of(tmp_path / "none")
     for wrong, message in (
         ("top=many", "top=many: give a whole number >= 0"),

@@ -112,7 +112,7 @@ class _Rounds(Rounds):
         if self._single.max() == self._single.min():
             largest, remedy = train.labels.max().cpu().numpy(), "choose another"
             if 0 < largest < order.convention.relevant:
-                remedy = f"set convention.relevant={largest}, the largest label, or {remedy}"
+                remedy = f"set convention.relevant={largest!s}, the largest label, or {remedy}"
             raise DataError(
                 f"model.metric={model.metric} of train is the same for every list and feature: "
                 f"{remedy}"
