@@ -137,14 +137,14 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """In the quick tier, a test that starts a process or trains is to be marked slow."""
     if request.config.option.markexpr != QUICK:
         return
+    from ltr.rounds.fit import RoundTrainer
     from ltr.training.trainer import Trainer
-    from ltr.trees.fit import TreeTrainer
 
     def refused(*_: object, **__: object) -> None:
         pytest.fail("it starts a process or trains: mark it with pytest.mark.slow")
 
     for place, name in (
-        (subprocess.Popen, "__init__"), (os, "fork"), (Trainer, "fit"), (TreeTrainer, "fit"),
+        (subprocess.Popen, "__init__"), (os, "fork"), (Trainer, "fit"), (RoundTrainer, "fit"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
 

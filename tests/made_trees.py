@@ -15,10 +15,10 @@ from ltr.data.transforms import no_transform
 from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_loss
 from ltr.experiment.run import run
+from ltr.rounds.model import Order
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 from ltr.trees import CatBoost, LightGBM, LossObjective, XGBoost
-from ltr.trees.model import Order
 
 LIBRARIES = ["lightgbm", "xgboost", "catboost"]
 KINDS = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}

@@ -81,7 +81,7 @@ def test_a_text_that_is_no_python_counts() -> None:
 @pytest.mark.slow
 def test_every_number_in_the_code_of_runs_counts() -> None:
     """The whole code, reworded and one file merged into another; then with one constant changed."""
-    texts = {path: path.read_text() for path in _code_files(trees=True)}
+    texts = {path: path.read_text() for path in _code_files(rounds=True)}
     before = code_hash(texts.values())
     gains = Path(ltr.__path__[0], "metrics", "cumulative_gain.py")
     moved = {path: text for path, text in texts.items() if path != gains}

@@ -130,7 +130,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     last.write_bytes(last.read_bytes()[:100])
     stopped()
     assert "resumed at epoch" not in caplog.text
-    monkeypatch.setattr("ltr.search.trial.code_digest", lambda trees: "other")
+    monkeypatch.setattr("ltr.search.trial.code_digest", lambda rounds: "other")
     caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text

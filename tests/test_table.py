@@ -15,9 +15,10 @@ from orders import table_of
 from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError, LTRError
+from ltr.experiment.build import build
 from ltr.experiment.run_folder import write_scores
 from ltr.tables.runs import plan
-from ltr.tables.spec import StatisticsTable, Table, parse_table, read_table, tables
+from ltr.tables.spec import FoldsTable, StatisticsTable, Table, parse_table, read_table, tables
 from ltr.tables.table import make_table
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
@@ -41,6 +42,12 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
         for overrides in spec.rows.values():
             assert run_config([*spec.settings, *overrides])[0].dataset.name in spec.rows
         return
+    if isinstance(spec, FoldsTable):
+        for row in spec.rows.values():
+            firsts = [f"{key}={values[0]}".lower() for key, values in row.choices.items()]
+            build(run_config([*spec.settings, *row.settings, *firsts])[0])
+        assert spec.published.keys() == spec.rows.keys()
+        return
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
     seeds = [1, 2] if name == "ranknet_report" else [1]  # the code of seeds is one for all
     runs = plan(spec, given, seeds, tmp_path)
@@ -60,6 +67,11 @@ def test_published_numbers_stand_under_metrics_of_the_table() -> None:
     for name in tables():
         spec = read_table(name)
         if isinstance(spec, StatisticsTable):
+            continue
+        if isinstance(spec, FoldsTable):
+            parts = [part for row in spec.published.values() for part in row.values()]
+            assert all(set(part) == set(spec.metrics) for part in parts)
+            assert {len(numbers) for part in parts for numbers in part.values()} == {5}
             continue
         for published in spec.published.values():
             for conventions in published.values.values():

@@ -53,7 +53,7 @@ def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
 
 def test_trees_of_other_features_are_refused() -> None:
     data = tensors(make_lists([8, 9]))
-    boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1).boost(order_of(data))
+    boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1).begin(order_of(data))
     boosting.round()
     with pytest.raises(CheckpointError, match=r"are of 5 features, the config is of 6"):
         LightGBM(6).take(boosting.content(1))
@@ -74,7 +74,7 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
         assert np.isnan(splits).all()
         assert gain.sum() == pytest.approx(100)
     else:  # a tree has one leaf more than splits
-        assert splits.sum() == trees.leaves - 12
+        assert splits.sum() == trees.fitted - 12
         assert ((splits > 0) == (gain > 0)).all()
 
     text = importances_of(out, "top=2", f"write={written}")
@@ -95,7 +95,7 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
     assert native.read_bytes() == booster_of(out / "last.pt")
     items = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
     np.testing.assert_allclose(
-        trees.score_items(read(model, native), items),
+        trees.score_with(read(model, native), items),
         trees(torch.from_numpy(items)[None], torch.ones(1, 20, dtype=torch.bool))[0],
         rtol=1e-5,
     )
@@ -126,7 +126,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     with pytest.raises(CheckpointError, match=r"is a \w+, which has no importances of .*: give a"):
         importances_of(out)
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
-    with pytest.raises(CheckpointError, match=r"has no tree .*: resume it, or give another"):
+    with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):
         importances_of(tmp_path / "none")
     for wrong, message in (
         ("top=many", "top=many: give a whole number >= 0"),
@@ -209,7 +209,7 @@ def test_only_trees_from_elsewhere_are_tried_out(data, tmp_path, monkeypatch) ->
     with pytest.raises(CheckpointError, match=r"in a process of their own"):
         load_kept(str(path), torch.device("cpu"))
     assert len(commands) == 1
-    assert load_kept(str(path), torch.device("cpu"), trust="ltr.trees").model.leaves > 0
+    assert load_kept(str(path), torch.device("cpu"), trust="ltr.trees").model.fitted > 0
     assert len(commands) == 1
 
 
@@ -219,7 +219,7 @@ def test_sound_trees_come_through(library) -> None:
     needed(library)
     lists = tensors(make_lists([8, 9]))
     model = KINDS[library](5, **({"min_data_in_leaf": 1} if library == "lightgbm" else {}))
-    boosting = model.boost(order_of(lists))
+    boosting = model.begin(order_of(lists))
     boosting.round()
     content = boosting.content(1)
     assert content

@@ -23,7 +23,7 @@ def test_every_loss_as_objective_lowers_itself_on_train(kind, loss) -> None:
     knobs = {"min_data_in_leaf": 3} if kind is LightGBM else {"max_depth": 3}
     order = order_of(data, a_loss(loss, "dataset=mq2008"))
     assert isinstance(order.derivatives, LossObjective)
-    boosting = kind(5, **knobs).boost(order)
+    boosting = kind(5, **knobs).begin(order)
     order.derivatives(boosting.scores("train").astype(float))
     before = order.derivatives.value
     for _ in range(12):
@@ -133,9 +133,9 @@ def test_a_loss_that_draws_and_long_lists_boost() -> None:
     data = tensors(make_lists([10_050, 3]))
     torch.manual_seed(0)
     loss = a_loss("listmle")
-    boosting = LightGBM(5, num_leaves=2).boost(order_of(data, loss))
+    boosting = LightGBM(5, num_leaves=2).begin(order_of(data, loss))
     boosting.round()
-    assert boosting.trees == 1
+    assert boosting.length == 1
 
 
 def with_labels(labels: list[float]) -> ItemTensors:
@@ -148,12 +148,12 @@ def test_labels_and_lists_that_an_objective_cannot_take() -> None:
     with pytest.raises(
         DataError, match=r"lambdarank takes whole labels .* 0\.5: boost with a loss"
     ):
-        LightGBM(5).boost(order_of(with_labels([0, 0.5])))
+        LightGBM(5).begin(order_of(with_labels([0, 0.5])))
     with pytest.raises(DataError, match=r"at most 10,000 items, train has one of 10,001: boost"):
-        LightGBM(5).boost(order_of(tensors(make_lists([10_001]))))
-    LightGBM(5).boost(order_of(with_labels([0, 40, 32, 5]))).round()  # beyond LightGBM's own 31
-    LightGBM(5).boost(order_of(with_labels([0, 0.5]), a_loss("ranknet"))).round()
+        LightGBM(5).begin(order_of(tensors(make_lists([10_001]))))
+    LightGBM(5).begin(order_of(with_labels([0, 40, 32, 5]))).round()  # beyond LightGBM's own 31
+    LightGBM(5).begin(order_of(with_labels([0, 0.5]), a_loss("ranknet"))).round()
     needed("xgboost")
     with pytest.raises(DataError, match=r"rank:ndcg takes whole labels from 0 to 31, .* 32: set"):
-        XGBoost(5).boost(order_of(with_labels([0, 32])))
-    XGBoost(5, objective="rank:pairwise").boost(order_of(with_labels([0, 32.5]))).round()
+        XGBoost(5).begin(order_of(with_labels([0, 32])))
+    XGBoost(5, objective="rank:pairwise").begin(order_of(with_labels([0, 32.5]))).round()

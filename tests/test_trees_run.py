@@ -35,7 +35,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         check_finite(*args, **kwargs)
 
-    monkeypatch.setattr("ltr.trees.fit.check_finite", stop_then_check)
+    monkeypatch.setattr("ltr.rounds.fit.check_finite", stop_then_check)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_patience_and_no_round_at_all(data, tmp_path) -> None:
 def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
     lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
     data, convention = tensors(lists), Convention(empty="skip")
-    boosting = LightGBM(5, num_leaves=3).boost(order_of(data))
+    boosting = LightGBM(5, num_leaves=3).begin(order_of(data))
     boosting.round()
     model = LightGBM(5)
     model.take(boosting.content(1))
@@ -173,7 +173,7 @@ def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path, monkey
     def worse(scores, *args, **kwargs):
         check_finite(scores * (np.inf if next(rounds) == 4 else 1), *args, **kwargs)
 
-    monkeypatch.setattr("ltr.trees.fit.check_finite", worse)
+    monkeypatch.setattr("ltr.rounds.fit.check_finite", worse)
     with pytest.raises(TrainingError, match="not finite on lists"):
         train(out, *args)
     assert load_checkpoint(out / "last.pt")["progress"]["epoch"] == 3
@@ -189,7 +189,7 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
         check_finite(scores, data, whose="model's", remedy="look at them")
     with pytest.raises(TrainingError, match=r"q0, q1, .*, q9 and 4 more: look"):
         check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
-    boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300).boost(
+    boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300).begin(
         order_of(data)
     )
     boosting.round()

@@ -1,4 +1,4 @@
-"""What each loss, metric and objective of a tree library does with labels of many kinds: tried."""
+"""What each loss, metric and objective of a model does with labels of many kinds: tried."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,8 +17,9 @@ from ltr.experiment.labels import check_loss, loss_drowns, metric_drowns, refuse
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
+from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
+from ltr.rounds.model import Order
 from ltr.trees import BoostedTrees, CatBoost, LightGBM, XGBoost
-from ltr.trees.model import Order
 
 KINDS = {
     "0 to 9": np.arange(10),
@@ -62,7 +63,10 @@ def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
         yield name, _counted(metric), partial(of_metric, metric)
     for (trees, objective), what in _TREES.items():
         name = f"model={trees.library} model.objective={objective}"
-        yield name, what, partial(of_trees, trees, objective)
+        yield name, what, partial(of_rounds, partial(trees, objective=objective, options=None))
+    yield "model=adarank", "as model.metric counts it", partial(of_rounds, AdaRank)
+    yield "model=rankboost", "their order", partial(of_rounds, RankBoost)
+    yield "model=prank", "y, a grade", partial(of_rounds, PRank)
 
 
 def of_loss(name: str, labels: np.ndarray) -> str:
@@ -90,19 +94,19 @@ def of_metric(metric: Metric, labels: np.ndarray) -> str:
     return TOP if metric_drowns(metric, convention, largest) else YES
 
 
-def of_trees(trees: type[BoostedTrees], objective: str, labels: np.ndarray) -> str:
-    """What becomes of ``labels`` under an objective of a tree library."""
+def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
+    """What becomes of ``labels`` under the objective of a model fitted by rounds."""
     lists = _lists(labels)
     order = Order(
         data={"train": ItemTensors(lists, no_transform(lists))}, derivatives=None, rounds=1,
         seed=0, threads=1, device="cpu", stop=lambda: False,
     )  # fmt: skip
     try:
-        boosting = trees(lists.width, objective=objective, options=None).boost(order)
+        rounds = make(lists.width).begin(order)
     except DataError as error:
         return _remedy(error)
-    boosting.round()
-    return YES if np.isfinite(boosting.scores("train")).all() else "not finite"
+    rounds.round()
+    return YES if np.isfinite(rounds.scores("train")).all() else "not finite"
 
 
 def _counted(metric: Metric) -> str:

@@ -23,8 +23,8 @@ from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_model
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.rounds import RoundModel
 from ltr.training.checkpoint import load_checkpoint
-from ltr.trees import BoostedTrees
 
 # of the trainings that are compared: short, and all that is drawn and scheduled is in them
 _SHORT = (
@@ -45,7 +45,7 @@ def checked(cfg: DictConfig) -> tuple[str, bool]:
     make, width = make_model(config.model), whole(cfg, "width", least=1)
     with tempfile.TemporaryDirectory() as folder, _quiet():
         config.cache_dir = config.dataset.cache_dir = f"{folder}/cache"
-        if isinstance(make(width), BoostedTrees):  # trees without rounds score nothing
+        if isinstance(make(width), RoundModel):  # without rounds it scores nothing
             make, width = _grown(config, Path(folder))
         subject = ModelSubject(
             make,
@@ -95,7 +95,7 @@ def _trained(config: DictConfig, parent: Path, epochs: Sequence[int]) -> dict[st
 
 
 def _grown(config: DictConfig, parent: Path) -> tuple[partial[nn.Module], int]:
-    """Boosted trees of three rounds, to be copied, and their number of features."""
+    """A model of three rounds, to be copied, and its number of features."""
     folder = Path(tempfile.mkdtemp(dir=parent))
     own = config.copy()
     own.epochs = 3

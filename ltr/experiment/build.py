@@ -14,7 +14,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.parts import (
     bind,
-    boosts,
+    by_rounds,
     make_convention,
     make_dataset,
     make_loss,
@@ -26,11 +26,11 @@ from ltr.experiment.parts import (
     tiny_lists,
 )
 from ltr.metrics import Convention, Metric
+from ltr.rounds import RoundModel
+from ltr.rounds.fit import check_rounds
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
 from ltr.training.trainer import Schedule
-from ltr.trees import BoostedTrees
-from ltr.trees.fit import check_trees
 from ltr.typing import Loss
 
 _TRIED_LEVELS = 5
@@ -43,7 +43,7 @@ class Experiment:
     dataset: Dataset
     fit_transform: Callable[[Lists], FeatureTransform]
     model: Callable[[int], nn.Module]
-    loss: Loss | None  # None: the objective of a tree library
+    loss: Loss | None  # None: the model's own objective
     optimizer: Callable[..., torch.optim.Optimizer]
     schedule: Schedule
     settings: Settings
@@ -89,10 +89,11 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     if parts["metrics"] and parts["convention"]:
         for metric in parts["metrics"]:  # one may not be defined under this convention
             attempt(metric, *tiny_lists(), parts["convention"])
-    if cfg.get("init_from") is not None and parts["model"] and boosts(parts["model"]):
+    if cfg.get("init_from") is not None and parts["model"] and by_rounds(parts["model"]):
         wrong.append(
-            f"init_from={cfg.init_from}: boosted trees begin anew, as a run counts, selects "
-            "and keeps its rounds from the first tree on: leave it out, or train a network"
+            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since "
+            "a run counts, selects and keeps rounds from the first on: leave it out, or train a "
+            "network"
         )
     if not wrong:
         attempt(_check_objective, parts["model"], parts["loss"], parts["settings"])
@@ -105,7 +106,10 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
 def _check_missing(model: Any, fit_transform: Any) -> None:
     """A network of this project reads no missing value; one of the user may."""
     home = f"{getattr(model, 'func', model).__module__}."
-    if home.startswith("ltr.models.") and fit_transform.keywords.get("missing") == "keep":
+    if (
+        home.startswith(("ltr.models.", "ltr.rounds."))
+        and fit_transform.keywords.get("missing") == "keep"
+    ):
         raise ConfigError(
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"
@@ -115,12 +119,13 @@ def _check_missing(model: Any, fit_transform: Any) -> None:
 def _check_objective(
     model: Callable[[int], nn.Module], loss: Loss | None, settings: Settings
 ) -> None:
-    """Try boosted trees with what they boost with; other models need a loss."""
-    if boosts(model):
-        trees = model(2)
-        assert isinstance(trees, BoostedTrees)
-        check_trees(trees, loss, settings)
+    """Try a model by rounds with what it fits; other models need a loss."""
+    if by_rounds(model):
+        tried = model(2)
+        assert isinstance(tried, RoundModel)
+        check_rounds(tried, loss, settings)
     elif loss is None:
         raise ConfigError(
-            "no loss is chosen: only boosted trees have an objective of their own; set loss=..."
+            "no loss is chosen: only boosted trees have an objective of their own, and AdaRank, "
+            "PRank and RankBoost; set loss=..."
         )

@@ -25,12 +25,13 @@ from ltr.experiment.kept import (
 )
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.rounds import RoundModel, RoundTrainer
 from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.record import AfterEpoch, Progress, Record
 from ltr.training.trainer import Trainer
-from ltr.trees import BoostedTrees, TreeTrainer
+from ltr.trees import BoostedTrees
 
 log = logging.getLogger(__name__)
 
@@ -112,10 +113,11 @@ def fit(
         kept=kept,
         after_epoch=after_epoch,
     )
-    trainer: Trainer | TreeTrainer
+    trainer: Trainer | RoundTrainer
     if isinstance(model, BoostedTrees):
         model.trusted = trusts_trees(cfg.trust)
-        trainer = TreeTrainer(model, experiment.loss, record)
+    if isinstance(model, RoundModel):
+        trainer = RoundTrainer(model, experiment.loss, record)
     else:
         assert experiment.loss is not None
         optimizer = experiment.optimizer(model.parameters())
@@ -146,8 +148,8 @@ def _bag(train: Lists, experiment: Experiment) -> Lists:
 
 def parameters_of(model: nn.Module) -> int:
     """The number of fitted values: of trees, those in their leaves."""
-    if isinstance(model, BoostedTrees):
-        return model.leaves
+    if isinstance(model, RoundModel):
+        return model.fitted
     return sum(p.numel() for p in model.parameters())
 
 
@@ -157,8 +159,8 @@ def _introduction(
     sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
     fold = f" fold {experiment.dataset.fold}" if experiment.dataset.fold is not None else ""
     size, objective = f"{parameters_of(model):,} parameters", choices.get("loss", "loss")
-    if isinstance(model, BoostedTrees):
-        size = f"boosted trees, {model.title} {model.version}"
+    if isinstance(model, RoundModel):
+        size = model.description
         if experiment.loss is None:
             objective = f"its own objective {model.own_objective()}"
     return (

@@ -25,7 +25,8 @@ from ltr.training.checkpoint import selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
-    "metrics", "relaxations", "kernels", "losses", "models", "trees", "data", "tabular", "training",
+    "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",
+    "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
     "experiment/parts.py", "experiment/run.py", "statistics/crossfit.py",
 )  # fmt: skip
@@ -33,7 +34,8 @@ _CODE = (
 _CODE_OF_ENSEMBLES = (
     "experiment/ensemble.py", "experiment/ensemble_run.py", "experiment/ensemble_weights.py",
 )  # fmt: skip
-_OF_TREES = "trees"  # not counted in a run whose model is another
+_OF_ROUNDS = ("rounds", "trees")  # not counted in a run of a network
+_BY_ROUNDS = ("ltr.rounds.", "ltr.trees.")
 _LTR = Path(__file__).resolve().parents[1]
 _NOT_OWN = ("ltr", "torch")
 # The distributions that a class of ltr.trees may come from.
@@ -77,8 +79,7 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
     del plain["monitor"], plain["init_from"]  # ``_more`` has them
-    trees = str(config.model._target_).startswith("ltr.trees.")
-    parts = {"config": plain, "data": data, "code": code_digest(trees=trees)}
+    parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config))}
     parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -94,6 +95,11 @@ def _more(config: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in more.items() if value}
 
 
+def by_rounds(config: DictConfig) -> bool:
+    """Whether the model of ``config`` is one of this project that is fitted by rounds."""
+    return str(config.model._target_).startswith(_BY_ROUNDS)
+
+
 @functools.cache
 def _data(node: str) -> dict[str, str]:
     dataset = make_dataset(OmegaConf.create(json.loads(node)))
@@ -102,15 +108,15 @@ def _data(node: str) -> dict[str, str]:
 
 
 @functools.cache
-def code_digest(*, trees: bool = True) -> str:
-    """A hash of the code that decides what a run computes; without ``trees``, of a network."""
-    return code_hash(file.read_text(encoding="utf-8") for file in _code_files(trees=trees))
+def code_digest(*, rounds: bool = True) -> str:
+    """A hash of the code that decides what a run computes; without ``rounds``, of a network."""
+    return code_hash(file.read_text(encoding="utf-8") for file in _code_files(rounds=rounds))
 
 
-def _code_files(*, trees: bool) -> Iterator[Path]:
+def _code_files(*, rounds: bool) -> Iterator[Path]:
     for part in _CODE:
         place = _LTR / part
-        if trees or part != _OF_TREES:
+        if rounds or part not in _OF_ROUNDS:
             yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
 
 

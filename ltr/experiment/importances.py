@@ -1,4 +1,4 @@
-"""List the features that the trees of a run use, as a table and as files."""
+"""List the features that the trees, or the weights, of a run use, as a table and as files."""
 
 from pathlib import Path
 
@@ -13,12 +13,13 @@ from ltr.console.values import required, whole
 from ltr.data.lists import Columns
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.kept import load_kept
+from ltr.rounds import RoundModel
 from ltr.trees import BoostedTrees
 from ltr.whole import make_folder, write_frame, write_whole
 
 
 def importances(cfg: DictConfig) -> str:
-    """The features of the largest gain in the trees of the run ``cfg.run``, as a table.
+    """The features of the largest gain in the model of the run ``cfg.run``, as a table.
 
     Raises:
         ConfigError, CheckpointError: one line that says what to mend.
@@ -31,39 +32,47 @@ def importances(cfg: DictConfig) -> str:
     register_resolvers()  # the run's config needs them
     kept = load_kept(run, torch.device("cpu"))
     model = kept.model
-    if not isinstance(model, BoostedTrees):
+    if not isinstance(model, RoundModel):
         raise CheckpointError(
             f"{run} is a {type(model).__name__}, which has no importances of features: give a run "
-            "of model=lightgbm, xgboost, catboost or stumps"
+            "of model=lightgbm, xgboost, catboost, stumps, adarank or prank"
         )
-    if not model.content:
+    if not model.fitted:
         raise CheckpointError(
-            f"{run} has no tree (it was kept before the first round): resume it, or give another"
+            f"{run} has no {model.makes} (it was kept before the first round): resume it, or give "
+            "another"
         )
     table = _all_features(model, kept.columns)
+    written = [] if write is None else [write / "importances.csv"]
     if write is not None:
         make_folder("write", write)
-        write_frame(write / "importances.csv", table)
-        write_whole(write / model.native, model.content)
+        write_frame(written[0], table)
+        if isinstance(model, BoostedTrees):
+            written.append(write / model.native)
+            write_whole(written[1], model.content)
     used = int((table.gain > 0).sum())
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
     if "name" in shown:
         marks = shown.pop("category").map({True: " (category)", False: ""})
         shown["name"] += marks
     lines = [
-        f"{run}: trees of {model.title} {model.version}, {used} of {model.width} features used",
+        f"{run}: {model.makes} of {_name(model)}, {used} of {model.width} features used",
         tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=","),
     ]
-    if write is not None:
-        lines.append(f"written: {write / 'importances.csv'}, {write / model.native}")
+    if written:
+        lines.append(f"written: {', '.join(map(str, written))}")
     return "\n".join(lines)
 
 
-def _all_features(model: BoostedTrees, columns: Columns | None) -> pd.DataFrame:
+def _name(model: RoundModel) -> str:
+    return f"{model.title} {model.version}" if isinstance(model, BoostedTrees) else model.title
+
+
+def _all_features(model: RoundModel, columns: Columns | None) -> pd.DataFrame:
     """``feature`` (from 1), ``gain``, ``share`` of all gain, ``splits``; the largest gain first.
 
-    ``splits`` is empty where the library does not say. Where the features have names, ``name`` and
-    ``category`` (whether it is one) follow the number.
+    ``splits`` is empty where the model does not say; of AdaRank they are its rounds. Where the
+    features have names, ``name`` and ``category`` (whether it is one) follow the number.
     """
     gain, splits = model.importances()
     known = not np.isnan(splits).any()

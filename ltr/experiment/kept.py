@@ -62,7 +62,8 @@ RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
 TARGETS: dict[str, set[str]] = {
     "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
-    | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")},
+    | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
+    | {f"ltr.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
     "loss": {f"ltr.losses.{name}" for name in ltr.losses.__all__ if "_loss" in name},
     "optimizer": {
         f"torch.optim.{name}"

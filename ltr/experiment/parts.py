@@ -20,6 +20,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.models.embeddings import WithEmbeddings
+from ltr.rounds import RoundModel
 from ltr.tracking import Tracker
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
@@ -105,6 +106,12 @@ def boosts(make: Callable[[int], nn.Module]) -> bool:
     return isinstance(made, type) and issubclass(made, BoostedTrees)
 
 
+def by_rounds(make: Callable[[int], nn.Module]) -> bool:
+    """Whether ``make`` makes a model that is fitted by rounds: boosted trees, AdaRank, PRank."""
+    made = getattr(make, "func", None)
+    return isinstance(made, type) and issubclass(made, RoundModel)
+
+
 def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:
     """The model of ``make`` for features as ``transform`` leaves them.
 
@@ -112,6 +119,11 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
     """
     if not transform.codes.any():
         return make(transform.outputs)
+    if by_rounds(make) and not boosts(make):
+        raise ConfigError(
+            "a feature is a category, and this model reads numbers alone: leave it out of the "
+            "table, or choose model=lightgbm, xgboost or catboost"
+        )
     if not boosts(make):
         indicators = transform.outputs - transform.width
         return WithEmbeddings(make, transform.codes.tolist(), numbers=indicators)

@@ -17,12 +17,13 @@ from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.keys import Kind, without
 from ltr.console.values import flag, text, texts, whole
 from ltr.errors import ConfigError
+from ltr.experiment.identity import by_rounds
 from ltr.search.space import Range, Space, chosen_space, is_no_knob
 
 PRUNERS = ("median", "none")
 SELECT_VALUES = ("crossfit", "best")
-# Of a network's training; to boosted trees they do nothing, so trials would not differ.
-_NOT_OF_TREES = ("optimizer", "schedule", "batch_size", "list_size")
+# Of a network's training; to a model by rounds they do nothing, so trials would not differ.
+_NOT_OF_ROUNDS = ("optimizer", "schedule", "batch_size", "list_size")
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
 
 
@@ -279,9 +280,9 @@ def _most_epochs(space: Space, config: DictConfig) -> int:
 
 
 def _check_read(space: Space, config: DictConfig) -> None:
-    if "model" in space or not str(config.model._target_).startswith("ltr.trees."):
+    if "model" in space or not by_rounds(config):
         return
-    unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_TREES]
+    unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_ROUNDS]
     if unread:
         raise ConfigError(
             f"space: {', '.join(unread)} {'do' if len(unread) > 1 else 'does'} nothing to boosted "

@@ -17,14 +17,16 @@ from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.tables.ensemble_rows import EnsembleRow, parse_ensemble
 
-RUNS, STATISTICS = "runs", "statistics"
+RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"
 _KEYS = {
     RUNS: ("title", "settings", "folds", "metrics", "conventions", "rows"),
     STATISTICS: ("title", "kind", "settings", "fold", "rows"),
+    FOLDS: ("title", "kind", "settings", "metrics", "convention", "rows", "published"),
 }
 _OPTIONAL = {
     RUNS: ("kind", "verdicts", "baseline", "history", "published"),
     STATISTICS: ("published",),
+    FOLDS: (),
 }
 
 Numbers = Mapping[str, Mapping[str, float]]  # convention -> metric -> number
@@ -84,12 +86,35 @@ class StatisticsTable:
     source: str  # of the published numbers
 
 
+@dataclass(frozen=True)
+class Choices:
+    """A row whose settings are chosen on vali, for each fold alone."""
+
+    settings: tuple[str, ...]
+    choices: Mapping[str, Sequence[Any]]  # key -> values; all combinations are tried
+    unknown: str  # of the published row
+
+
+@dataclass(frozen=True)
+class FoldsTable:
+    """A table of published rows beside ours, fold by fold."""
+
+    name: str
+    title: str
+    settings: tuple[str, ...]
+    metrics: tuple[str, ...]
+    convention: str
+    rows: Mapping[str, Choices]
+    published: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # row, split, metric
+    source: str
+
+
 def tables() -> dict[str, str]:
     """Name and title of every table."""
     return {name: str(OmegaConf.load(path).title) for name, path in files_of("table").items()}
 
 
-def read_table(name: str) -> Table | StatisticsTable:
+def read_table(name: str) -> Table | StatisticsTable | FoldsTable:
     """The table of that name, or in that file; ``ConfigError`` as ``parse_table``, or no such."""
     files = files_of("table")
     path = files.get(name, Path(name))
@@ -132,7 +157,7 @@ def row_of(table: Table, key: str, label: str) -> str:
     return known[label.lower()]
 
 
-def parse_table(path: Path) -> Table | StatisticsTable:
+def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
     """The table in a file.
 
     Raises:
@@ -147,6 +172,8 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     if wrong:
         raise ConfigError(f"{path}: {wrong[0]} is missing or unknown; write {', '.join(needed)}")
     listed = partial(_listed, path)
+    if kind == FOLDS:
+        return _folds_table(path, raw)
     given = {str(label): row for label, row in (raw["rows"] or {}).items()}
     rows = {
         label: () if isinstance(row, dict) else _flat(listed(label, row))
@@ -186,6 +213,17 @@ def parse_table(path: Path) -> Table | StatisticsTable:
     )
     _check(table, path)
     return table
+
+
+def _folds_table(path: Path, raw: Mapping[str, Any]) -> FoldsTable:
+    rows = {
+        label: Choices(_flat(row["settings"]), row.get("choices", {}), row.get("unknown", ""))
+        for label, row in raw["rows"].items()
+    }
+    return FoldsTable(
+        path.stem, raw["title"], tuple(raw["settings"]), tuple(raw["metrics"]), raw["convention"],
+        rows, raw["published"]["values"], raw["published"]["source"],
+    )  # fmt: skip
 
 
 def _read(path: Path) -> dict[str, Any]:

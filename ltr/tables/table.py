@@ -16,6 +16,7 @@ from ltr.metrics import Convention
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
 from ltr.tables.ensembles import make_ensembles, planned
+from ltr.tables.folds import make_folds
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
@@ -24,6 +25,7 @@ from ltr.tables.runs import Run, describe, execute, local_launcher, merged, miss
 from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import (
     MARGIN,
+    FoldsTable,
     Order,
     StatisticsTable,
     Table,
@@ -45,6 +47,8 @@ def make_table(order: Order) -> bool:
     table = read_table(order.table)
     if isinstance(table, StatisticsTable):
         return make_statistics(table, order)
+    if isinstance(table, FoldsTable):
+        return make_folds(table, order)
     if order.rows:
         table = only(table, order.rows)
     if order.baseline is not None:

@@ -16,11 +16,11 @@ from ltr.data.transforms import no_transform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.parts import make_dataset
+from ltr.rounds import RoundModel
+from ltr.rounds.model import Order
 from ltr.tables.runs import Run
 from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.trainer import Stepper
-from ltr.trees import BoostedTrees, LossObjective
-from ltr.trees.model import Order
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def measured(run: Run) -> Cost:
         return ItemTensors(lists, no_transform(lists), experiment.device)
 
     trees = experiment.model(width)
-    if isinstance(trees, BoostedTrees):
+    if isinstance(trees, RoundModel):
         train = shape.lists["train"] * shape.length
         step, of_item = _of_trees(trees, experiment, drawn(_LISTS), drawn(_GROWTH * _LISTS), train)
         steps = 1
@@ -155,7 +155,7 @@ def measured(run: Run) -> Cost:
         evaluation=sum(of_split[split] for split in dict.fromkeys((*settings.monitor, "vali"))),
         last=of_split["vali"] + of_split["test"],
         patience=settings.patience,
-        trees=isinstance(trees, BoostedTrees),
+        trees=isinstance(trees, RoundModel),
     )
 
 
@@ -192,7 +192,7 @@ def _of_network(experiment: Experiment, data: ItemTensors, width: int) -> tuple[
 
 
 def _of_trees(
-    trees: BoostedTrees, experiment: Experiment, few: ItemTensors, many: ItemTensors, train: float
+    trees: RoundModel, experiment: Experiment, few: ItemTensors, many: ItemTensors, train: float
 ) -> tuple[float, float]:
     """Seconds of a round on ``train`` items, and of an evaluation, by item.
 
@@ -204,10 +204,10 @@ def _of_trees(
     return b + slope * (train - items[1]), of_item
 
 
-def _round(trees: BoostedTrees, experiment: Experiment, data: ItemTensors) -> tuple[float, float]:
+def _round(trees: RoundModel, experiment: Experiment, data: ItemTensors) -> tuple[float, float]:
     """Seconds of a round on ``data``, and of an evaluation, by item."""
     settings, loss, device = experiment.settings, experiment.loss, experiment.device
-    derivatives = None if loss is None else LossObjective(loss, data)
+    derivatives = None if loss is None else trees.derivatives(loss, data, settings)
     took = []
     for rounds in _ROUNDS:
         started = time.perf_counter()
@@ -221,7 +221,7 @@ def _round(trees: BoostedTrees, experiment: Experiment, data: ItemTensors) -> tu
             stop=lambda: False,
         )
         with trees.complaints():
-            boosting = trees.boost(order)
+            boosting = trees.begin(order)
             one = _timed(boosting.round, device, 1, times=rounds)
         took.append(time.perf_counter() - started)
     scores, items = boosting.scores("vali"), settings.evaluation_items

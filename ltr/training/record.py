@@ -132,6 +132,11 @@ class Record:
                 self._scalars.close()
 
     @property
+    def convention(self) -> Convention:
+        """The convention of the metrics."""
+        return self._convention
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """The splits that are evaluated after every epoch."""
         return tuple(dict.fromkeys((*self.settings.monitor, "vali")))

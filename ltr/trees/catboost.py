@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.errors import CheckpointError
-from ltr.trees.model import BoostedTrees, Boosting, Importances, Order, single
+from ltr.rounds.model import Importances, Order, Rounds, single
+from ltr.trees.model import BoostedTrees
 
 
 class CatBoost(BoostedTrees):
@@ -74,7 +75,7 @@ class CatBoost(BoostedTrees):
             l2_leaf_reg=l2_leaf_reg, random_strength=random_strength, border_count=border_count,
         )  # fmt: skip
 
-    def boost(self, order: Order) -> Boosting:
+    def begin(self, order: Order) -> Rounds:
         """Do all rounds of a fit; see the base class."""
         params = self.params | {
             "loss_function": self.own_objective(),
@@ -106,7 +107,7 @@ class CatBoost(BoostedTrees):
             )
         return booster
 
-    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         threads = torch.get_num_threads()
         table = with_categories(items, self.categories)
         return booster.predict(table, prediction_type="RawFormulaVal", thread_count=threads)
@@ -135,7 +136,7 @@ class _Stop:
         self.after_iteration = lambda info: not stop()
 
 
-class _Boosting(Boosting):
+class _Boosting(Rounds):
     def __init__(
         self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
     ) -> None:
@@ -173,16 +174,13 @@ class _Boosting(Boosting):
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._now[split]
 
-    def parameters(self) -> None:
-        return None
-
     @property
-    def trees(self) -> int:
+    def length(self) -> int:
         return self._trees
 
-    def content(self, trees: int) -> bytes:
+    def content(self, length: int) -> bytes:
         booster = self._booster.copy()
-        booster.shrink(ntree_end=trees)
+        booster.shrink(ntree_end=length)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "booster.cbm"
             booster.save_model(str(path), format="cbm")

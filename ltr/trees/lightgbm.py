@@ -9,14 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.trees.model import (
-    BoostedTrees,
-    Boosting,
-    Importances,
-    Order,
-    check_whole_labels,
-    single,
-)
+from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, single
+from ltr.trees.model import BoostedTrees
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1023  # 2^1023 is the largest power of two in float64
@@ -92,7 +86,7 @@ class LightGBM(BoostedTrees):
             max_bin=max_bin, lambdarank_truncation_level=lambdarank_truncation_level,
         )  # fmt: skip
 
-    def boost(self, order: Order) -> Boosting:
+    def begin(self, order: Order) -> Rounds:
         """Begin a fit, on the CPU: LightGBM is installed without any other device."""
         params = self.params | {
             "objective": "none",
@@ -131,11 +125,11 @@ class LightGBM(BoostedTrees):
         self.check_width(booster.num_feature())
         return booster
 
-    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return booster.predict(items, raw_score=True, num_threads=torch.get_num_threads())
 
 
-class _Boosting(Boosting):
+class _Boosting(Rounds):
     def __init__(
         self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
     ) -> None:
@@ -180,8 +174,8 @@ class _Boosting(Boosting):
         return set(re.findall(r"(?m)^\[(\w+):", told))
 
     @property
-    def trees(self) -> int:
+    def length(self) -> int:
         return self._booster.current_iteration()
 
-    def content(self, trees: int) -> bytes:
-        return self._booster.model_to_string(num_iteration=trees).encode()
+    def content(self, length: int) -> bytes:
+        return self._booster.model_to_string(num_iteration=length).encode()

@@ -1,103 +1,33 @@
-"""The base classes of tree models: a fit round by round; scoring, options and state."""
+"""The base class of tree models: options, errors and state of a library."""
 
 import importlib
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError, ConfigError, DataError, LTRError, TrainingError
-from ltr.models.layers import positive_int
-from ltr.trees.trial import try_out
-from ltr.typing import Features, Mask, Ranks, Scores
-
-# The remedy where scores are not finite.
-NOT_FINITE = (
-    "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
-    "features and labels of these lists"
-)
-# What a library raises, besides its own error, where a setting has the wrong type.
-WRONG_TYPE = (TypeError, ValueError, AttributeError)
+from ltr.errors import CheckpointError, ConfigError, LTRError
+from ltr.rounds.model import Importances, RoundModel, Rounds
+from ltr.training.settings import Settings
+from ltr.trees.objective import LossObjective
+from ltr.trees.trial import know, try_out
+from ltr.typing import Loss
 
 _NUMBER = r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*"
 _LIST = re.compile(rf"[(\[]?{_NUMBER}(?:,{_NUMBER})*,?\s*[)\]]?")
 
 
-# Scores of all items of train, float64 -> gradient and curvature of each, float32.
-Derivatives = Callable[[NDArray[np.float64]], tuple[NDArray[np.float32], NDArray[np.float32]]]
-
-
-class Importances(NamedTuple):
-    """The use of each feature in all trees together."""
-
-    gain: NDArray[np.float64]  # [width], in the library's unit
-    splits: NDArray[np.float64]  # [width], splits that use it; NaN where the library does not say
-
-
-@dataclass(frozen=True)
-class Order:
-    """The arguments of a fit, the same for every library."""
-
-    data: Mapping[str, ItemTensors]  # train, and every split to score
-    derivatives: Derivatives | None  # of the loss to boost with; None: the library's own objective
-    rounds: int  # at most
-    seed: int
-    threads: int
-    device: str  # cpu or cuda
-    stop: Callable[[], bool]  # asked by a library that does all rounds in one call
-
-    @property
-    def weights(self) -> NDArray[np.float32] | None:
-        """The weights of train's lists for an objective of the library, ``[lists]``.
-
-        None: all weigh the same, or ``derivatives`` have them.
-        """
-        return self.data["train"].weights if self.derivatives is None else None
-
-    @property
-    def weights_of_items(self) -> NDArray[np.float32] | None:
-        """``weights`` of each item's list, ``[items]``."""
-        of_lists = self.weights
-        return None if of_lists is None else np.repeat(of_lists, self.data["train"].lengths)
-
-
-class Boosting(ABC):
-    """A fit, a round at a time."""
-
-    @abstractmethod
-    def round(self) -> None:
-        """Boost once more."""
-
-    @abstractmethod
-    def scores(self, split: str) -> NDArray[np.float32]:
-        """The scores of the items of ``split`` after the rounds so far, ``[items]``."""
-
-    @property
-    @abstractmethod
-    def trees(self) -> int:
-        """Trees so far; a round in which nothing could be split may add none."""
-
-    @abstractmethod
-    def content(self, trees: int) -> bytes:
-        """The booster of the first ``trees`` trees, >= 1, as the library writes it."""
-
-    @abstractmethod
-    def parameters(self) -> set[str] | None:
-        """The library's names of its parameters; None where it refuses unknown ones itself."""
-
-
-class BoostedTrees(nn.Module, ABC):
+class BoostedTrees(RoundModel, ABC):
     """Trees that score items one by one; before any is grown, every score is 0.
 
     Its state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8.
@@ -115,19 +45,19 @@ class BoostedTrees(nn.Module, ABC):
 
     library: ClassVar[str]  # as it is imported
     error: ClassVar[str]  # the library's own, as a place in it
-    title: ClassVar[str]
     native: ClassVar[str]  # name of a file of the booster as the library writes it
     objectives: ClassVar[tuple[str, ...]]
     # Options that a run sets itself, or that break what it keeps: remedy -> names.
     reserved: ClassVar[Mapping[str, str]]
     per_feature: ClassVar[tuple[str, ...]]  # options that are lists, a value for each feature
-    takes_losses: ClassVar[bool] = True  # whether it boosts with a loss of ltr.losses
-    pointwise = True
+    kind = "boosted trees"
+    makes = "trees"
+    takes_losses: ClassVar[bool] = True
 
     def __init__(
         self, width: int, objective: str | None, options: Mapping[str, Any] | None, **knobs: Any
     ) -> None:
-        super().__init__()
+        super().__init__(width)
         self.options = dict(options or {})
         self.params = knobs | self.options
         refused = {name: what for what, names in self.reserved.items() for name in names.split()}
@@ -136,7 +66,6 @@ class BoostedTrees(nn.Module, ABC):
         }
         for name in sorted(self.options.keys() & refused.keys()):
             raise ConfigError(f"model.options.{name}: {refused[name]}")
-        self.width = positive_int("width", width)
         self.categories: list[int] = []  # the columns whose values are codes, not numbers
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
@@ -150,20 +79,11 @@ class BoostedTrees(nn.Module, ABC):
         self._booster: Any = None
 
     @abstractmethod
-    def boost(self, order: Order) -> Boosting:
-        """Begin a fit; the model itself is not changed.
-
-        Raises:
-            ConfigError: the library refuses a setting.
-            DataError: the library's own objective does not take such lists.
-        """
-
-    @abstractmethod
     def load(self, content: bytes) -> Any:
         """The booster that the library wrote as ``content``; its number of features is checked."""
 
     @abstractmethod
-    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         """The score of each row of ``items``, ``[items]``."""
 
     @abstractmethod
@@ -209,7 +129,7 @@ class BoostedTrees(nn.Module, ABC):
         return str(self.module.__version__)
 
     @property
-    def leaves(self) -> int:
+    def fitted(self) -> int:
         """Leaves of all trees, a fitted number each."""
         return 0 if self._booster is None else self.count_leaves(self._booster)
 
@@ -229,31 +149,53 @@ class BoostedTrees(nn.Module, ABC):
                     "features: give a value for each feature"
                 )
 
+    @property
+    def least_width(self) -> int:
+        return max([2, *map(values_in, self.options.values())])
+
+    def check_settings(self, loss: Loss | None, settings: Settings) -> None:
+        if loss is not None and not self.takes_losses:
+            raise ConfigError(
+                f"{self.title} does not boost with a loss of ltr.losses: leave out loss=... for "
+                f"its own {self.own_objective()}, or choose model=lightgbm or model=xgboost"
+            )
+        if loss is not None and self.objective is not None:
+            raise ConfigError(
+                f"model.objective={self.objective} and a loss: give one of them; leave out "
+                "loss=... or model.objective"
+            )
+        if loss is None and settings.empty_lists != "keep":
+            raise ConfigError(
+                f"empty_lists={settings.empty_lists}: {self.title}'s own {self.own_objective()} "
+                "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
+            )
+
+    def check_parameters(self, rounds: Rounds) -> None:
+        known = rounds.parameters()
+        for name in [] if known is None else sorted(self.options.keys() - known):
+            raise ConfigError(
+                f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
+                "(aliases are not accepted): see its documentation"
+            )
+
+    @property
+    def description(self) -> str:
+        return f"boosted trees, {self.title} {self.version}"
+
     def own_objective(self) -> str:
         """The library's objective, used where no loss is chosen."""
         return self.objective or self.objectives[0]
 
-    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used.
+    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self.score_with(self._booster, items)
 
-        Raises:
-            TrainingError: a score is not finite.
-        """
-        scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-        if self._booster is not None and bool(mask.any()):
-            items = np.ascontiguousarray(features[mask].float().cpu().numpy())
-            found = single(self.score_items(self._booster, items))
-            if not np.isfinite(found).all():
-                raise TrainingError(f"the trees' scores are not finite: {NOT_FINITE}")
-            scores[mask] = torch.from_numpy(found).to(mask.device)
-        return scores
-
-    def take(self, content: bytes) -> None:
-        """Take the booster ``content``; empty: no trees.
+    def take(self, content: bytes | None) -> None:
+        """Take the booster ``content``; none, or empty: no trees.
 
         Raises:
             CheckpointError: the library cannot read it, or its number of features is another.
         """
+        content = content or b""
         try:
             booster = self.load(content) if content else None
         except CheckpointError:
@@ -264,6 +206,16 @@ class BoostedTrees(nn.Module, ABC):
                 "version that wrote them, or train again"
             ) from error
         self.content, self._booster = content, booster
+
+    def keep(self, content: bytes | None) -> None:
+        know(content or b"")
+        self.take(content)
+
+    def derivatives(self, loss: Loss, data: ItemTensors, settings: Settings) -> LossObjective:
+        return LossObjective(
+            loss, data, empty=settings.empty_lists, items=settings.evaluation_items,
+            seed=settings.seed,
+        )  # fmt: skip
 
     def check_width(self, width: int) -> None:
         """Raise ``CheckpointError`` where a booster was trained on another number of features."""
@@ -302,19 +254,3 @@ def values_in(value: Any) -> int:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return 0 if any(isinstance(one, Sequence) for one in value) else len(value)
     return 0
-
-
-def single(scores: NDArray[np.floating]) -> NDArray[np.float32]:
-    """``scores`` as float32; too large ones become infinite, which the caller checks."""
-    with np.errstate(over="ignore"):
-        return scores.astype(np.float32)
-
-
-def check_whole_labels(data: ItemTensors, what: str, *, most: float, instead: str) -> None:
-    """Raise ``DataError`` unless all labels are whole numbers from 0 to ``most``."""
-    labels = data.labels.cpu().numpy()
-    wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > most)]
-    if len(wrong):
-        raise DataError(
-            f"{what} takes whole labels from 0 to {most:g}, train has {wrong[0]:g}: {instead}"
-        )

@@ -8,13 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.trees.model import (
-    BoostedTrees,
-    Boosting,
-    Importances,
-    Order,
-    check_whole_labels,
-)
+from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels
+from ltr.trees.model import BoostedTrees
 
 
 class XGBoost(BoostedTrees):
@@ -82,7 +77,7 @@ class XGBoost(BoostedTrees):
             "lambdarank_num_pair_per_sample": lambdarank_num_pair_per_sample,
         }
 
-    def boost(self, order: Order) -> Boosting:
+    def begin(self, order: Order) -> Rounds:
         params = {name: _as_text(value) for name, value in self.params.items()} | {
             "tree_method": "hist",
             "base_score": 0.0,
@@ -120,7 +115,7 @@ class XGBoost(BoostedTrees):
         self.check_width(booster.num_features())
         return booster
 
-    def score_items(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
+    def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         booster.set_param({"nthread": torch.get_num_threads()})
         return booster.inplace_predict(items, predict_type="margin")
 
@@ -151,7 +146,7 @@ def _parameters(config: Any) -> Iterator[str]:
                 yield from _parameters(below)
 
 
-class _Boosting(Boosting):
+class _Boosting(Rounds):
     def __init__(
         self, module: Any, params: dict[str, Any], order: Order, kinds: list[str] | None
     ) -> None:
@@ -177,7 +172,7 @@ class _Boosting(Boosting):
     def round(self) -> None:
         derivatives = self._derivatives
         fobj = None if derivatives is None else lambda s, _: derivatives(s.astype(np.float64))
-        self._booster.update(self._lists["train"], self.trees, fobj=fobj)
+        self._booster.update(self._lists["train"], self.length, fobj=fobj)
 
     def scores(self, split: str) -> NDArray[np.float32]:
         return self._booster.predict(self._lists[split], output_margin=True)
@@ -186,8 +181,8 @@ class _Boosting(Boosting):
         return set(_parameters(json.loads(self._booster.save_config())))
 
     @property
-    def trees(self) -> int:
+    def length(self) -> int:
         return self._booster.num_boosted_rounds()
 
-    def content(self, trees: int) -> bytes:
-        return bytes(self._booster[:trees].save_raw("ubj"))
+    def content(self, length: int) -> bytes:
+        return bytes(self._booster[:length].save_raw("ubj"))

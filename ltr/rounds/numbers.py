@@ -1,0 +1,79 @@
+"""Models by rounds whose state is plain numbers: what a fit and a checkpoint hold of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ltr.data.batches import ItemTensors
+from ltr.errors import CheckpointError, DataError
+from ltr.rounds.model import RoundModel
+
+Numbers = Mapping[str, NDArray[np.float64]]
+
+
+class NumbersModel(RoundModel, ABC):
+    """A model whose content is named arrays of finite float64; none before the first round."""
+
+    kind = "AdaRank, PRank and RankBoost"
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.content: Numbers = {}
+
+    @abstractmethod
+    def fits(self, content: Numbers) -> bool:
+        """Whether ``content`` has the names and shapes of this model."""
+
+    @property
+    def fitted(self) -> int:
+        return sum(array.size for array in self.content.values())
+
+    def take(self, content: Numbers | None) -> None:
+        content = content or {}
+        if content and not self.fits(content):
+            raise CheckpointError(
+                f"the {self.makes} kept are not those of a {self.title} of {self.width} features: "
+                "use the checkpoint that train.py wrote, or train again"
+            )
+        self.content = content
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """The content as tensors."""
+        return {name: torch.from_numpy(array.copy()) for name, array in self.content.items()}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what ``get_extra_state`` returned.
+
+        Raises:
+            CheckpointError: it is not that, or a number is not finite.
+        """
+        arrays = {
+            name: value.double().cpu().numpy() if isinstance(value, Tensor) else np.array(np.nan)
+            for name, value in (state if isinstance(state, dict) else {"": state}).items()
+        }
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise CheckpointError(
+                f"the {self.makes} kept are no finite numbers: use the checkpoint that train.py "
+                "wrote, or train again"
+            )
+        self.take(arrays)
+
+
+def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:
+    """The features of ``data``, ``[items, width]``.
+
+    Raises:
+        DataError: one is missing or not finite.
+    """
+    features: NDArray[np.float32] = data.features.cpu().numpy()
+    if not np.isfinite(features).all():
+        raise DataError(
+            f"a feature is missing or not finite, and {title} reads numbers alone: set "
+            "transform.missing=mean, or choose model=lightgbm, xgboost or catboost"
+        )
+    return features

@@ -1,0 +1,210 @@
+"""PRank: perceptrons for grades; with kernels, with a margin, and averaged over many."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.errors import CheckpointError, ConfigError
+from ltr.metrics.checks import check_positive
+from ltr.models.layers import positive_int
+from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, single
+from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+
+KERNELS = ("polynomial", "rbf")
+_VALUES = 1 << 22  # numbers in a block of rows: 32 MB
+_MOST_GRADES = 1000
+
+
+class PRank(NumbersModel):
+    """PRank (Crammer and Singer, 2001): one direction w and thresholds b_1 <= ... <= b_{K-1}.
+
+    A round is a pass over the items of train in a random order. An item of grade y with
+    b_y <= w.x < b_{y+1} (b_0 = -inf, b_K = inf) changes nothing; for any other w and the thresholds
+    on the wrong side of w.x move by one step towards it, which keeps the thresholds in order.
+    The score is w.x. A list of items does not matter to it, a grade does.
+
+    Args:
+        width: number of features of an item.
+        kernel: None, or w in the space of ``"polynomial"``, (gamma x.z + offset)^degree, or of
+            ``"rbf"``, exp(-gamma |x - z|^2). A pass then compares each pair of items.
+        degree, offset: of ``"polynomial"``.
+        gamma: None: 1 / width.
+        margin: an item also changes the model where w.x is within this distance of a threshold, in
+            units of w.x: the perceptron with margins (Krauth and Mezard, 1987), of which the fixed
+            margin of Shashua and Levin (2002) is the batch form. 0: the paper's.
+        average: whether a model is its mean over all steps so far (averaged perceptron), or as it
+            is after the last one.
+        members: so many perceptrons are averaged, each of which visits
+        share: of the items, drawn anew in every pass. Several with 0.3, say, are OAP-BPM
+            (Harrington, 2003), near the Bayes point: the large-margin PRank of the RankNet paper.
+
+    Raises:
+        ConfigError: a knob is out of its range.
+    """
+
+    title = "PRank"
+    makes = "passes"
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        kernel: str | None = None,
+        degree: int = 2,
+        gamma: float | None = None,
+        offset: float = 1.0,
+        margin: float = 0.0,
+        average: bool = True,
+        members: int = 1,
+        share: float = 1.0,
+    ) -> None:
+        super().__init__(width)
+        if kernel is not None and kernel not in KERNELS:
+            raise ConfigError(f"model.kernel={kernel}: choose null, {' or '.join(KERNELS)}")
+        numbers = {"offset": offset, "margin": margin, "share": share}
+        if gamma is not None:
+            check_positive("model.gamma", gamma)
+        for name, value in numbers.items():
+            if value != 0:
+                check_positive(f"model.{name}", value)
+        if not 0 < share <= 1:
+            raise ConfigError(f"model.share={share}: give a share of the items > 0, at most 1")
+        if not isinstance(average, bool):
+            raise ConfigError(f"model.average={average}: write true or false")
+        self.kernel, self.offset = kernel, float(offset)
+        self.degree = positive_int("model.degree", degree)
+        self.gamma = 1 / width if gamma is None else float(gamma)
+        self.margin, self.average, self.share = float(margin), average, float(share)
+        self.members = positive_int("model.members", members)
+
+    def begin(self, order: Order) -> Rounds:
+        """Prepare the items of train; see the base class."""
+        return _Rounds(self, order)
+
+    def fits(self, content: Numbers) -> bool:
+        shapes = {name: array.shape for name, array in content.items()}
+        thresholds = shapes.pop("thresholds", ())
+        if self.kernel is None:
+            return len(thresholds) == 1 and shapes == {"weights": (self.width,)}
+        count = shapes.get("coefficients", ())
+        fine = {"coefficients": count, "items": (*count, self.width)}
+        return len(thresholds) == 1 and len(count) == 1 and shapes == fine
+
+    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self.scores_with(self.content, items)
+
+    def scores_with(self, content: Numbers, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        """As ``score_items`` of a model with ``content``."""
+        if self.kernel is None:
+            return items.astype(np.float64) @ content["weights"]
+        known, scores = content["items"], np.empty(len(items))
+        for rows in blocks(len(items), len(known)):
+            kernels = self.kernels(items[rows].astype(np.float64), known)
+            scores[rows] = kernels @ content["coefficients"]
+        return scores
+
+    def kernels(
+        self, items: NDArray[np.float64], others: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The kernel of each of ``items`` with each of ``others``, ``[items, others]``."""
+        products = items @ others.T
+        if self.kernel == "polynomial":
+            return (self.gamma * products + self.offset) ** self.degree
+        squares = np.square(items).sum(1)[:, None] + np.square(others).sum(1) - 2 * products
+        return np.exp(-self.gamma * squares)
+
+    def importances(self) -> Importances:
+        """|w| of each feature; a kernel has none."""
+        if self.kernel is not None:
+            raise CheckpointError(
+                f"PRank with model.kernel={self.kernel} has no weight for each feature: give a run "
+                "with model.kernel=null"
+            )
+        weights = np.abs(self.content.get("weights", np.zeros(self.width)))
+        return Importances(weights, np.full(self.width, np.nan))
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of ``rows`` such that a block by ``columns`` stays small."""
+    size = max(1, _VALUES // max(1, columns))
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+class _Member:
+    """One perceptron: state, thresholds, and what their means over all steps need."""
+
+    def __init__(self, size: int, grades: int) -> None:
+        self.state, self.thresholds = np.zeros(size), np.zeros(grades - 1)
+        self.state_moves, self.threshold_moves = np.zeros(size), np.zeros(grades - 1)
+        self.steps = 0
+
+    def now(self, average: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """State and thresholds, or their means over the models after each step."""
+        share = 1 / self.steps if average and self.steps else 0.0
+        return (
+            self.state - share * self.state_moves,
+            self.thresholds - share * self.threshold_moves,
+        )
+
+
+class _Rounds(Rounds):
+    def __init__(self, model: PRank, order: Order) -> None:
+        check_whole_labels(
+            order.data["train"], "PRank", most=_MOST_GRADES - 1,
+            instead="grade these labels, or choose a loss that takes any, such as loss=rmse "
+            "model=linear",
+        )  # fmt: skip
+        self._model = model
+        self._data = {split: finite_features(part, "PRank") for split, part in order.data.items()}
+        self._items = self._data["train"].astype(np.float64)
+        self._grades = order.data["train"].labels.cpu().numpy().astype(np.int64)
+        size = model.width if model.kernel is None else len(self._items)
+        grades = int(self._grades.max()) + 1
+        self._members = [_Member(size, grades) for _ in range(model.members)]
+        self._random = np.random.default_rng(order.seed)
+        self._after: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._changes = 0
+
+    def round(self) -> None:
+        from ltr.kernels.prank import prank_pass  # not at the top: half a second
+
+        model, self._changes = self._model, 0
+        for member in self._members:
+            visited = self._random.permutation(len(self._items))
+            if model.share < 1:
+                visited = visited[self._random.random(len(visited)) < model.share]
+            for part in blocks(len(visited), len(member.state)):
+                places = visited[part]
+                rows = self._items[places]
+                if model.kernel is not None:
+                    rows = model.kernels(rows, self._items)
+                self._changes += prank_pass(
+                    rows, places, self._grades[places], model.kernel is not None, model.margin,
+                    member.steps, member.state, member.thresholds, member.state_moves,
+                    member.threshold_moves,
+                )  # fmt: skip
+                member.steps += len(places)
+        states, thresholds = zip(*(one.now(model.average) for one in self._members), strict=True)
+        self._after.append((np.mean(states, axis=0), np.mean(thresholds, axis=0)))
+
+    def scores(self, split: str) -> NDArray[np.float32]:
+        if not self._after:
+            return np.zeros(len(self._data[split]), np.float32)
+        return single(self._model.scores_with(self.content(self.length), self._data[split]))
+
+    @property
+    def length(self) -> int:
+        return len(self._after)
+
+    def content(self, length: int) -> Numbers:
+        state, thresholds = self._after[length - 1]
+        if self._model.kernel is None:
+            return {"weights": state, "thresholds": thresholds}
+        used = np.flatnonzero(state)
+        return {
+            "coefficients": state[used], "items": self._items[used], "thresholds": thresholds,
+        }  # fmt: skip
+
+    def columns(self) -> dict[str, float]:
+        return {"changes": self._changes} if self._after else {}

@@ -1,0 +1,148 @@
+"""RankBoost: boosting of thresholds on the pairwise exponential loss, as its paper has it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.errors import DataError
+from ltr.models.layers import positive_int
+from ltr.rounds.model import Importances, Order, Rounds, single
+from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+
+_NAMES = ("features", "thresholds", "alphas")
+_MOST_SCORE = 300.0  # exp(300)^2 is still a float64
+_MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
+
+
+class RankBoost(NumbersModel):
+    """RankBoost (Freund et al., 2003, section 3): f = sum_t alpha_t [x_{k_t} > theta_t].
+
+    With D_t(i, j) proportional to exp(f(j) - f(i)) over all pairs y_i > y_j of items of one list,
+    the sum over pairs and lists 1,
+
+        r(k, theta) = sum_ij D_t(i, j) ([x_ik > theta] - [x_jk > theta])
+
+    a round takes the k, theta of the largest |r| and alpha_t = 1/2 ln((1 + r) / (1 - r)) (the third
+    method of section 3.2). ``model=stumps`` boosts the same loss by Newton steps of LightGBM.
+
+    Args:
+        width: number of features of an item.
+        thresholds: of a feature, at most: all gaps between values of train, or where there are more
+            values, so many quantiles.
+    """
+
+    title = "RankBoost"
+    makes = "rankers"
+
+    def __init__(self, width: int, *, thresholds: int = 255) -> None:
+        super().__init__(width)
+        self.thresholds = positive_int("model.thresholds", thresholds)
+
+    def begin(self, order: Order) -> Rounds:
+        """Sort the features into bins; see the base class."""
+        return _Rounds(self, order)
+
+    def fits(self, content: Numbers) -> bool:
+        if set(content) != set(_NAMES):
+            return False
+        features = content["features"]
+        return (
+            features.ndim == 1
+            and all(array.shape == features.shape for array in content.values())
+            and bool(np.isin(features, np.arange(self.width)).all())
+        )
+
+    def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
+        scores = np.zeros(len(items))
+        for feature, threshold, alpha in zip(*(self.content[n] for n in _NAMES), strict=True):
+            scores += alpha * (items[:, int(feature)] > threshold)
+        return scores
+
+    def importances(self) -> Importances:
+        """The sum of |alpha| of each feature, and how often it was chosen."""
+        gain, count = np.zeros(self.width), np.zeros(self.width)
+        if self.content:
+            features = self.content["features"].astype(int)
+            np.add.at(gain, features, np.abs(self.content["alphas"]))
+            np.add.at(count, features, 1.0)
+        return Importances(gain, count)
+
+
+class _Rounds(Rounds):
+    def __init__(self, model: RankBoost, order: Order) -> None:
+        train = order.data["train"]
+        self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
+        self._list = np.repeat(np.arange(len(train)), train.lengths)
+        grades, self._grade = np.unique(train.labels.cpu().numpy(), return_inverse=True)
+        self._shape = (len(train), len(grades))
+        weights = np.ones(len(train)) if order.weights is None else order.weights
+        self._own = weights.astype(np.float64)[self._list]
+        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
+        if not self._potential().any():
+            raise DataError("RankBoost: no list of train has two labels: give graded lists")
+        self._cuts = [_cuts(column, model.thresholds) for column in self._items["train"].T]
+        self._bins = [
+            np.searchsorted(cuts, column)  # how many cuts are below each value
+            for cuts, column in zip(self._cuts, self._items["train"].T, strict=True)
+        ]
+        self._chosen: list[tuple[int, float, float]] = []
+
+    def _potential(self) -> NDArray[np.float64]:
+        """Sum over pairs of D as the better item, less that as the worse, ``[items]``."""
+        scores = self._now["train"].clip(-_MOST_SCORE, _MOST_SCORE)
+        place = self._list, self._grade
+        better, worse = np.exp(-scores), np.exp(scores)
+        of_worse, of_better = np.zeros(self._shape), np.zeros(self._shape)
+        np.add.at(of_worse, place, worse)
+        np.add.at(of_better, place, better)
+        below = np.cumsum(of_worse, axis=1) - of_worse
+        above = np.cumsum(of_better[:, ::-1], axis=1)[:, ::-1] - of_better
+        won = self._own * better * below[place]
+        lost = self._own * worse * above[place]
+        return (won - lost) / max(won.sum(), np.finfo(float).tiny)
+
+    def round(self) -> None:
+        potential, best = self._potential(), (0.0, 0, 0)
+        for feature, (cuts, bins) in enumerate(zip(self._cuts, self._bins, strict=True)):
+            if not len(cuts):
+                continue
+            sums = np.bincount(bins, potential, len(cuts) + 1)
+            r = np.cumsum(sums[::-1])[::-1][1:]  # of the values above each cut
+            cut = int(np.abs(r).argmax())
+            if abs(r[cut]) > abs(best[0]):
+                best = (float(r[cut]), feature, cut)
+        r_best, feature, cut = best
+        if r_best == 0:
+            return
+        r_best = min(max(r_best, -_MOST_R), _MOST_R)
+        alpha = 0.5 * np.log((1 + r_best) / (1 - r_best))
+        threshold = float(self._cuts[feature][cut])
+        self._chosen.append((feature, threshold, float(alpha)))
+        for split, items in self._items.items():
+            self._now[split] += alpha * (items[:, feature] > threshold)
+
+    def scores(self, split: str) -> NDArray[np.float32]:
+        return single(self._now[split])
+
+    @property
+    def length(self) -> int:
+        return len(self._chosen)
+
+    def content(self, length: int) -> Numbers:
+        return {
+            name: np.array([one[i] for one in self._chosen[:length]], np.float64)
+            for i, name in enumerate(_NAMES)
+        }
+
+    def columns(self) -> dict[str, float]:
+        if not self._chosen:
+            return {}
+        feature, threshold, alpha = self._chosen[-1]
+        return {"feature": feature + 1, "threshold": threshold, "alpha": alpha}
+
+
+def _cuts(column: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+    """Values of ``column`` at which it is cut, above or not: at most ``most``, ascending."""
+    values = np.unique(column)[:-1]
+    if len(values) <= most:
+        return values
+    return values[np.linspace(0, len(values) - 1, most).astype(int)]

@@ -1,0 +1,207 @@
+"""AdaRank and PRank: their formulas by hand, and runs of them from training to importances."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from made_trees import order_of, reading, tensors
+from omegaconf import OmegaConf
+
+from ltr.data.lists import Lists
+from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.experiment.build import build
+from ltr.experiment.importances import importances
+from ltr.experiment.job import resumed
+from ltr.experiment.kept import load_kept
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
+from ltr.kernels.prank import prank_pass
+from ltr.metrics import Convention
+from ltr.rounds import AdaRank, PRank, RankBoost
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.evaluation import predict
+
+
+def after(model: Any, lists: Lists, rounds: int, **more: Any) -> Any:
+    """``model`` after so many rounds on ``lists``."""
+    fit = model.begin(order_of(tensors(lists), **more))
+    for _ in range(rounds):
+        fit.round()
+    model.take(fit.content(fit.length))
+    np.testing.assert_array_equal(predict(model, tensors(lists)), fit.scores("train"))
+    return model
+
+
+def two_lists() -> Lists:
+    """The first feature ranks the first list well, the second feature the second."""
+    return Lists(
+        features=np.array([[1, 0], [0, 1], [0, 1], [1, 0]], np.float32),
+        labels=np.array([1, 0, 1, 0], np.float32),
+        offsets=np.array([0, 2, 4]),
+        qids=np.array(["1", "2"]),
+    )
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 3.0])
+def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness) -> None:
+    model = after(AdaRank(2, metric="map", sharpness=sharpness, repeat=False), two_lists(), 3)
+    good, bad = 1.0, 1 / 2  # average precision of the one relevant item at rank 1, at rank 2
+    first = (good + bad) / 2
+    weights = np.exp(-sharpness * np.array([good, bad]))
+    weights /= weights.sum()
+    second = weights @ [bad, good]
+    alphas = [0.5 * np.log((1 + mean) / (1 - mean)) for mean in (first, second)]
+    assert model.content["features"].tolist() == [0, 1]  # and no third round
+    np.testing.assert_allclose(model.content["alphas"], alphas)
+    np.testing.assert_allclose(model.importances().gain, alphas)
+    assert model.importances().splits.tolist() == [1, 1]
+
+
+def test_adarank_leaves_out_lists_that_the_convention_skips() -> None:
+    lists, skipping = make_lists([6, 5, 7, 4], empty=(1,)), Convention(empty="skip")
+    model = after(AdaRank(5), lists, 4, convention=skipping)
+    rows = np.r_[0:6, 11:22]
+    others = Lists(
+        lists.features[rows], lists.labels[rows], np.array([0, 6, 13, 17]), lists.qids[[0, 2, 3]]
+    )
+    without = after(AdaRank(5), others, 4)
+    np.testing.assert_allclose(model.content["alphas"], without.content["alphas"])
+    with pytest.raises(DataError, match="choose another"):
+        AdaRank(5).begin(order_of(tensors(make_lists([3], empty=(0,))), convention=skipping))
+
+
+def plain_prank(items, grades, order, count, margin=0.0):
+    """Figure 2 of the paper, item by item; also the mean over steps."""
+    w, b, states = np.zeros(items.shape[1]), np.zeros(count - 1), []
+    for i in order:
+        score = w @ items[i]
+        y = np.where(grades[i] > np.arange(count - 1), 1, -1)
+        predicted = next((r for r in range(count - 1) if score - b[r] < 0), count - 1)
+        if predicted != grades[i] or (y * (score - b) < margin).any():
+            tau = np.where(y * (score - b) <= margin, y, 0)
+            w, b = w + tau.sum() * items[i], b - tau
+        assert (np.diff(b) >= 0).all(), "the thresholds stay in order"
+        states.append(np.r_[w, b])
+    return np.r_[w, b], np.mean(states, axis=0)
+
+
+def test_one_step_of_prank_by_hand() -> None:
+    w, b, w_moves, b_moves = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2)
+    rows, grades = np.array([[1.0, 2.0], [1.0, 0.0]]), np.array([0, 1])
+    # w.x = 0 is grade 2 where both thresholds are 0: tau = (-1, -1)
+    prank_pass(rows[:1], np.arange(1), grades[:1], False, 0.0, 0, w, b, w_moves, b_moves)
+    assert (w.tolist(), b.tolist()) == ([-2, -4], [1, 1])
+    # w.x = -2 is grade 0, and the grade is 1: tau = (1, 0)
+    prank_pass(rows[1:], np.arange(1), grades[1:], False, 0.0, 1, w, b, w_moves, b_moves)
+    assert (w.tolist(), b.tolist()) == ([-1, -4], [0, 1])
+
+
+@pytest.mark.parametrize("margin", [0.0, 2.5])
+def test_prank_is_the_paper_s_and_its_mean(margin) -> None:
+    lists = make_lists([30, 20, 25])
+    order = np.random.default_rng(1).permutation(75)
+    last, mean = plain_prank(lists.features, lists.labels.astype(int), order, 3, margin)
+    for average, expected in ((False, last), (True, mean)):
+        model = after(PRank(5, average=average, margin=margin), lists, 1)
+        got = np.r_[model.content["weights"], model.content["thresholds"]]
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_prank_with_a_linear_kernel_is_prank() -> None:
+    lists = make_lists([30, 20, 25])
+    knobs: dict[str, Any] = {"margin": 1.0, "members": 2, "share": 0.6}
+    plain = after(PRank(5, **knobs), lists, 3)
+    dual = after(PRank(5, kernel="polynomial", degree=1, gamma=1.0, offset=0.0, **knobs), lists, 3)
+    np.testing.assert_allclose(
+        predict(dual, tensors(lists)), predict(plain, tensors(lists)), rtol=1e-4, atol=1e-4
+    )
+    z, x = np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])
+    assert PRank(2, kernel="polynomial").kernels(z, x)[0, 0] == (1 / 2 * 1 + 1) ** 2
+    assert PRank(2, kernel="rbf", gamma=0.1).kernels(z, x)[0, 0] == pytest.approx(np.exp(-1.3))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["model=adarank", "model.metric=dcg@5"], "model.metric=dcg@5"),
+        (["model=adarank", "model.metric=mine.hits"], "model.metric=mine.hits"),
+        (["model=adarank", "model.sharpness=0"], "model.sharpness=0"),
+        (["model=adarank", "loss=listnet"], "leave out loss="),
+        (["model=prank", "model.kernel=linear"], "model.kernel=linear"),
+        (["model=prank", "model.share=1.5"], "model.share=1.5"),
+        (["model=prank", "clip=1"], "clip: AdaRank, PRank and RankBoost do not"),
+        (["model=prank", "transform.missing=keep"], "transform.missing=mean"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_before_data_is_read(overrides, said) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        build(compose(*overrides))
+    assert "\n" not in str(caught.value)
+
+
+def test_prank_refuses_labels_that_are_no_grades() -> None:
+    lists = make_lists([4, 3])
+    lists.labels[2] = 0.5
+    with pytest.raises(DataError, match="PRank takes whole labels"):
+        PRank(5).begin(order_of(tensors(lists)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["adarank", "rankboost", "prank", "prank model.kernel=rbf"])
+def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_folder, tmp_path):
+    overrides = [*reading(letor_folder), *f"model={model}".split(), "metrics=[ndcg@5]"]
+    cfg = compose(*overrides, "epochs=3", "transform=none")
+    (tmp_path / "run").mkdir()
+    got = run(cfg, tmp_path / "run", {})
+    assert got["vali_ndcg@5"] > 0.75
+    again, _ = resumed(compose(f"resume={tmp_path}/run", "epochs=5"), ["epochs=5"])
+    run(again, tmp_path / "run", {})
+    (tmp_path / "whole").mkdir()
+    run(compose(*overrides, "epochs=5", "transform=none"), tmp_path / "whole", {})
+    scores = [RunFolder(tmp_path / name).scores for name in ("run", "whole")]
+    np.testing.assert_array_equal(*scores)
+    kept = load_kept(str(tmp_path / "run"), torch.device("cpu"))
+    assert kept.model.fitted > 0
+    listing = OmegaConf.create({"run": str(tmp_path / "run"), "top": 3, "write": None})
+    if "kernel" in model:
+        with pytest.raises(CheckpointError, match=r"model\.kernel=null"):
+            importances(listing)
+    else:
+        assert "of 5 features used" in importances(listing)
+    state = load_checkpoint(tmp_path / "run" / "last.pt")["model"]["_extra_state"]
+    for name in state:
+        with pytest.raises(CheckpointError):
+            kept.model.set_extra_state({**state, name: state[name] * torch.nan})
+        with pytest.raises(CheckpointError):
+            kept.model.set_extra_state({**state, name: state[name][None]})
+
+
+def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight() -> None:
+    lists = make_lists([6, 5, 7, 4], empty=(3,))
+    x, y = lists.features, lists.labels
+    pairs = [
+        (i, j)
+        for start, end in zip(lists.offsets, lists.offsets[1:], strict=False)
+        for i in range(start, end)
+        for j in range(start, end)
+        if y[i] > y[j]
+    ]
+    better, worse = np.array(pairs).T
+    scores, alphas = np.zeros(len(x)), []
+    for _ in range(3):
+        weights = np.exp(scores[worse] - scores[better])
+        weights /= weights.sum()
+        found = {
+            (k, theta): weights @ (1.0 * (x[better, k] > theta) - (x[worse, k] > theta))
+            for k in range(5)
+            for theta in x[:, k]
+        }
+        (k, theta), r = max(found.items(), key=lambda one: abs(one[1]))
+        alphas.append(0.5 * np.log((1 + r) / (1 - r)))
+        scores += alphas[-1] * (x[:, k] > theta)
+    model = after(RankBoost(5), lists, 3)
+    np.testing.assert_allclose(model.content["alphas"], alphas)
+    np.testing.assert_allclose(predict(model, tensors(lists)), scores, rtol=1e-6)
+    assert len(after(RankBoost(5, thresholds=2), lists, 3).content["alphas"]) == 3
