@@ -44,6 +44,7 @@ _READ: dict[str, Any] = {
     "monitor": (list, str, type(None)),
     "convention": dict,
 }
+_SINCE = {"init_from": None, "augment": {"noise": 0.0}}  # keys that an older run lacks
 RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
 
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
@@ -57,7 +58,11 @@ TARGETS: dict[str, set[str]] = {
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
     },
     "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
-    "transform": {f"ltr.data.transforms.{name}" for name in ("fit_transform", "no_transform")},
+    "transform": {
+        "ltr.data.transforms.fit_transform",
+        "ltr.data.transforms.no_transform",
+        "ltr.data.quantiles.quantile_transform",
+    },
     "dataset": {
         "ltr.data.files.LetorFiles",
         "ltr.data.memory.MemoryLists",
@@ -172,14 +177,13 @@ def kept_config(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it lacks a key that every run has.
     """
-    config = dict(content["config"])
+    config = {**_SINCE, **content["config"]}
     for key, kind in _READ.items():
         if key not in config or not isinstance(config[key], kind):
             raise CheckpointError(
                 f"the config in the checkpoint of {folder} has no {key} as train.py writes it: use "
                 "another checkpoint"
             )
-    config.setdefault("init_from", None)  # an older run has none
     for key in RELATIVE:
         if config[key] is not None and not Path(config[key]).is_absolute():
             config[key] = os.path.relpath(folder / config[key])

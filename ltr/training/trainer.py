@@ -183,6 +183,7 @@ class Trainer:
                 epoch=done.epoch,
                 start=done.step,
                 fixed=settings.compile or data.device.type != "cpu",
+                noise=settings.augment["noise"],
             ):
                 self._set_rate(done.step / steps, (done.step + 1) / steps)
                 self.stepper.take(batch)
