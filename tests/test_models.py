@@ -27,11 +27,14 @@ small = partial(ContextAwareTransformer, WIDTH, fc_sizes=(8,), heads=2, feed_for
 MODELS: dict[str, Make] = {
     "linear": partial(Linear, WIDTH),
     "mlp": partial(MLP, WIDTH, dropout=0.2, input_norm=True),
+    "mlp-periodic": partial(MLP, WIDTH, embedding={"kind": "periodic", "size": 3, "sigma": 1.0}),
+    "mlp-piecewise": partial(MLP, WIDTH, embedding={"kind": "piecewise", "lite": True}),
     "mlp-sigmoid": partial(MLP, WIDTH, output_activation="sigmoid"),
     "transformer": small,
     "transformer-tanh": partial(small, input_norm=True, fc_activation="relu", fc_dropout=0.2,
                                 output_activation="tanh"),
     "transformer-raw": partial(ContextAwareTransformer, WIDTH, fc_sizes=(), feed_forward=16),
+    "transformer-piecewise": partial(small, embedding="piecewise"),
     "transformer-fixed": partial(small, position="fixed"),
     "transformer-learned": partial(small, position="learned", max_rank=6),
 }  # fmt: skip

@@ -24,6 +24,7 @@ from ltr.experiment.kept import (
 )
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.models.embeddings import fit_embedding
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.record import AfterEpoch, Progress, Record
@@ -122,6 +123,8 @@ def fit(
         trainer.resume(last)
         log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
     data = {split: ItemTensors(lists[split], transform, device) for split in ("train", "vali")}
+    if last is None and begun is None:
+        fit_embedding(model, data["train"].features)
     return Fitted(model, transform, data, trainer.fit(data), tuple(places))
 
 

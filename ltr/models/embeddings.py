@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from ltr.models.numbers import NumberEmbedding, Piecewise, embedding_first
 from ltr.typing import Features, Mask, Ranks, Scores
 
 _LARGEST = 50
@@ -66,7 +67,7 @@ class WithEmbeddings(nn.Module):
         self.register_buffer("numbers", torch.tensor(of_number, dtype=torch.long), persistent=False)
         self.embeddings = nn.ModuleList(Embedding(codes[column]) for column in of_category)
         width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
-        self.model = make(width)
+        self.model = embedding_first(make, len(of_number))(width)
         self.pointwise = bool(getattr(self.model, "pointwise", False))
         if hasattr(self.model, "bytes_needed"):
             self.bytes_needed = self.model.bytes_needed
@@ -78,3 +79,18 @@ class WithEmbeddings(nn.Module):
         inputs = torch.cat([features[..., self.numbers], *vectors], -1)
         scores: Scores = self.model(inputs, mask, ranks)
         return scores
+
+
+def fit_embedding(model: nn.Module, features: Tensor) -> None:
+    """Set the bins of ``model``, where it has some, before it is trained.
+
+    Args:
+        model: of this project or another.
+        features: ``[items, width]``, train's, transformed.
+    """
+    if isinstance(model, WithEmbeddings):
+        features, model = features[:, model.numbers], model.model
+    numbers = getattr(model, "embedding", None)
+    if isinstance(numbers, NumberEmbedding) and numbers.numbers:
+        if isinstance(numbers.encoding, Piecewise):
+            numbers.encoding.fit(features[:, : numbers.numbers])

@@ -1,7 +1,7 @@
 """The Context-Aware Ranker: self-attention between the items of a list."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
+from ltr.models.numbers import EMBEDDING, number_embedding
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
@@ -90,11 +91,14 @@ class ContextAwareTransformer(nn.Module):
         position: encoding of the initial rank of an item, added to the input of the blocks:
             ``"fixed"`` (sines and cosines), ``"learned"``, or None. It needs ``ranks``.
         max_rank: entries of the learned encoding; ranks beyond it share the last one.
+        embedding: settings of the ``NumberEmbedding`` of the features, or its kind.
         output_activation: of the score; the NeuralNDCG paper has Tanh for NeuralNDCG, none else.
 
     Raises:
         ConfigError: a setting is out of range, or ``position`` is set without ranks.
     """
+
+    embeds_numbers = True
 
     def __init__(
         self,
@@ -110,18 +114,20 @@ class ContextAwareTransformer(nn.Module):
         dropout: float | int = 0.1,
         position: str | None = None,
         max_rank: int = 240,
+        embedding: Mapping[str, Any] | str | None = EMBEDDING,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
+        numbers = number_embedding(positive_int("width", width), embedding)
         sizes = sizes_tuple("fc_sizes", fc_sizes)
-        size = (positive_int("width", width), *sizes)[-1]
+        size = (numbers.outputs, *sizes)[-1]
         if size % positive_int("heads", heads):
             raise ConfigError(
                 f"heads={heads} does not divide the hidden size {size}: "
                 "change heads or the last of fc_sizes"
             )
         self.layers = dense_layers(
-            width, sizes, activation=fc_activation,
+            numbers.outputs, sizes, activation=fc_activation,
             dropout=dropout_rate("fc_dropout", fc_dropout), input_norm=input_norm,
         )  # fmt: skip
         self.position = position_encoding(position, size, max_rank)
@@ -132,6 +138,7 @@ class ContextAwareTransformer(nn.Module):
         )  # fmt: skip
         self.head = ScoringHead(size, output_activation)
         xavier_uniform(self)
+        self.embedding = numbers  # keeps its own initialisation
 
     def bytes_needed(self, items: int, *, training: bool) -> int:
         """About the memory of one list of ``items`` on a CPU, in bytes, without the features.
@@ -154,7 +161,7 @@ class ContextAwareTransformer(nn.Module):
         ``ranks`` count from 1 and may be anything on padding; they are read only with ``position``.
         """
         packing = Packing.of(mask)
-        hidden = self.layers(packing.pack(features))
+        hidden = self.layers(self.embedding(packing.pack(features)))
         if self.position is not None:
             if ranks is None:
                 raise ConfigError(
