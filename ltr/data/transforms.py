@@ -20,7 +20,7 @@ from ltr.data.lists import Doubles, Flags, Floats, Ints, Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
 
-Log = Literal["never", "nonnegative", "skewed"]
+Log = Literal["never", "nonnegative", "skewed", "signed"]
 Missing = Literal["mean", "indicator", "keep"]
 
 _BLOCK = 1 << 16  # items whose statistics are taken at once, in float64; part of the last bits
@@ -161,7 +161,7 @@ def fit_transform(
         lists: the train split, and only that.
         log: ``never``; ``nonnegative``: log(x + log_eps) of every column whose train values are all
             >= 0 after the sign flip; ``skewed``: sign(x) log(1 + |x|) of every column that this
-            makes less skewed.
+            makes less skewed; ``signed``: that of every column.
         never_log: 0-based columns that are only standardised, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
         log_eps: added before the logarithm, in units of the feature.
@@ -177,8 +177,8 @@ def fit_transform(
     Raises:
         ConfigError: an unknown ``log``, a column that does not exist, or an eps that is not > 0.
     """
-    if log not in ("never", "nonnegative", "skewed"):
-        raise ConfigError(f"transform.log={log}: choose one of never, nonnegative, skewed")
+    if log not in get_args(Log):
+        raise ConfigError(f"transform.log={log}: choose one of {', '.join(get_args(Log))}")
     for name, columns in (("never_log", never_log), ("negate", negate)):
         if wrong := [c for c in columns if not 0 <= c < lists.width]:
             raise ConfigError(
@@ -196,6 +196,8 @@ def fit_transform(
         shape[np.where(sign > 0, low, -high) >= 0] = _LOG
     elif log == "skewed":
         shape[_less_skewed_by_log(lists.features)] = _SIGNED_LOG
+    elif log == "signed":
+        shape[:] = _SIGNED_LOG
     shape[list(never_log)] = _PLAIN
     codes = _codes(lists)
     categories = codes > 0

@@ -71,14 +71,23 @@ class WithEmbeddings(nn.Module):
         self.pointwise = bool(getattr(self.model, "pointwise", False))
         if hasattr(self.model, "bytes_needed"):
             self.bytes_needed = self.model.bytes_needed
+        if hasattr(self.model, "member_scores"):
+            self.member_scores = self._member_scores
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """The scores of the network, ``[batch, list]``; categories on padding are never read."""
+        scores: Scores = self.model(self._inputs(features, mask), mask, ranks)
+        return scores
+
+    def _member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
+        scores: Tensor = self.model.member_scores(self._inputs(features, mask), mask, ranks)
+        return scores
+
+    def _inputs(self, features: Features, mask: Mask) -> Tensor:
+        """The numbers, then the vectors of the categories."""
         codes = features[..., self.categories].masked_fill(~mask[..., None], 0).long()
         vectors = [embed(codes[..., i]) for i, embed in enumerate(self.embeddings)]
-        inputs = torch.cat([features[..., self.numbers], *vectors], -1)
-        scores: Scores = self.model(inputs, mask, ranks)
-        return scores
+        return torch.cat([features[..., self.numbers], *vectors], -1)
 
 
 def fit_embedding(model: nn.Module, features: Tensor) -> None:

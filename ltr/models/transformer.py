@@ -1,13 +1,13 @@
 """The Context-Aware Ranker: self-attention between the items of a list."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.models.encoder import Encoder, EncoderBlock
+from ltr.models.encoder import Encoder
 from ltr.models.layers import (
     Packing,
     ScoringHead,
@@ -137,23 +137,9 @@ class ContextAwareTransformer(nn.Module):
             dropout=dropout_rate("dropout", dropout),
         )  # fmt: skip
         self.head = ScoringHead(size, output_activation)
+        self.bytes_needed = self.encoder.bytes_needed
         xavier_uniform(self)
         self.embedding = numbers  # keeps its own initialisation
-
-    def bytes_needed(self, items: int, *, training: bool) -> int:
-        """About the memory of one list of ``items`` on a CPU, in bytes, without the features.
-
-        Attention without gradients keeps no matrix of items by items. With gradients it keeps one
-        for each head of each block, with dropout two, and needs two or three more at work.
-        """
-        first = cast(EncoderBlock, self.encoder.blocks[0])
-        size, wide = first.in_proj.in_features, first.linear1.out_features
-        vectors = items * (7 * size + 2 * wide)
-        if not training:
-            return 4 * vectors
-        blocks = len(self.encoder.blocks)
-        matrices = blocks * 2 + 3 if first.rate else blocks + 2
-        return 4 * (blocks * vectors + matrices * first.heads * items**2)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False.
