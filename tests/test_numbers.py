@@ -29,7 +29,7 @@ def test_piecewise_is_the_place_in_each_bin_between_quantiles() -> None:
     tied = torch.tensor([0.0, 0.0, 0.0, 0.0, 6.0])  # quantiles 0, 0, 0, 0, 6: one bin
     encoding.fit(torch.stack([column, tied, torch.full((5,), 3.0)], 1))
     got = encoding(torch.tensor([[3.0, 3.0, 9.0], [-1.0, -3.0, 3.0], [12.0, 12.0, -9.0]]))
-    assert got.tolist() == [
+    assert got.transpose(0, 1).tolist() == [
         [[1, 1, 1 / 2, 0], [1 / 2, 0, 0, 0], [0, 0, 0, 0]],
         [[-1, 0, 0, 0], [-1 / 2, 0, 0, 0], [0, 0, 0, 0]],  # linear below the first bin
         [[1, 1, 1, 2], [2, 0, 0, 0], [0, 0, 0, 0]],  # and above the last

@@ -88,7 +88,7 @@ class NumberEmbedding(nn.Module):
         return torch.cat([self._embedded(part) for part in items.split(_ROWS)])
 
     def _embedded(self, items: Tensor) -> Tensor:
-        encoded = self.encoding(items[:, : self.numbers]).transpose(0, 1)
+        encoded = self.encoding(items[:, : self.numbers])
         layers = self.weight, self.bias.view(-1, 1, self.size)
         weight, bias = (values.expand(self.numbers, -1, -1) for values in layers)
         vectors = torch.baddbmm(bias, encoded, weight).relu().transpose(0, 1).flatten(1)
@@ -96,7 +96,7 @@ class NumberEmbedding(nn.Module):
 
 
 class Periodic(nn.Module):
-    """``[items, numbers]`` to cos and sin of 2 pi c x, ``[items, numbers, values]``."""
+    """``[items, numbers]`` to cos and sin of 2 pi c x, ``[numbers, items, values]``."""
 
     def __init__(self, numbers: int, frequencies: int, sigma: float | int) -> None:
         super().__init__()
@@ -107,13 +107,13 @@ class Periodic(nn.Module):
         nn.init.trunc_normal_(self.frequencies, std=sigma, a=-3 * sigma, b=3 * sigma)
 
     def forward(self, items: Tensor) -> Tensor:
-        frequencies = self.frequencies.view(items.shape[1], -1)
-        angles = 2 * math.pi * frequencies * items[..., None]
+        frequencies = self.frequencies.view(items.shape[1], 1, -1)
+        angles = 2 * math.pi * frequencies * items.T[..., None]
         return torch.cat([angles.cos(), angles.sin()], -1)
 
 
 class Piecewise(nn.Module):
-    """``[items, numbers]`` to the place of x in each bin, ``[items, numbers, values]``.
+    """``[items, numbers]`` to the place of x in each bin, ``[numbers, items, values]``.
 
     (x - left) / (right - left), cut to [0, 1], but for the first bin below and the last above
     (their equation 1). A bin without width gives 0. The edges are quantiles of a standard normal
@@ -134,9 +134,10 @@ class Piecewise(nn.Module):
         last = real & ~torch.cat([real[:, 1:], torch.zeros_like(real[:, :1])], -1)
         least = torch.zeros_like(gaps)
         least[:, 0] = -math.inf
-        places = (items[..., None] - self.edges[:, :-1]) / torch.where(real, gaps, 1.0)
-        places = places.clamp(least, torch.where(last, math.inf, 1.0))
-        return places.masked_fill(~real, 0.0)
+        most = torch.where(last, math.inf, 1.0).to(gaps)
+        places = items.T[..., None] - self.edges[:, None, :-1]
+        places = places.mul_(torch.where(real, 1 / gaps, 0.0)[:, None])
+        return places.clamp_(least[:, None], most[:, None])
 
     def fit(self, features: Tensor) -> None:
         """Set the edges to even quantiles of each column of ``features``, ``[items, numbers]``."""
