@@ -26,7 +26,7 @@ class DASALC(nn.Module):
     "Are Neural Rankers still Outperformed by Gradient Boosted Decision Trees?". The hidden vector h
     of an item comes from dense layers, each with batch norm; a comes from self-attention between
     the items of its list; the score is linear in ``(1 + a) * h``, the latent cross. The rest of
-    their recipe is in the config: ``transform=log1p`` is sign(x) log(1 + |x|), and ``augment.noise``
+    their recipe is in the config: ``transform=log1p`` is sign(x) log(1 + |x|), ``augment.noise``
     their Gaussian noise. Here the features are standardised after the logarithm, a dense layer is
     added to its input where both are of one size, and the attention is the pre-norm encoder of
     ``ContextAwareTransformer``.

@@ -1,11 +1,12 @@
 """Categories in networks: each value of a category column becomes a learned vector."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ltr.models.numbers import NumberEmbedding, Piecewise, embedding_first
+from ltr.models.numbers import NumberEmbedding, embedding_first
 from ltr.typing import Features, Mask, Ranks, Scores
 
 _LARGEST = 50
@@ -80,7 +81,8 @@ class WithEmbeddings(nn.Module):
         return scores
 
     def _member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
-        scores: Tensor = self.model.member_scores(self._inputs(features, mask), mask, ranks)
+        model: Any = self.model
+        scores: Tensor = model.member_scores(self._inputs(features, mask), mask, ranks)
         return scores
 
     def _inputs(self, features: Features, mask: Mask) -> Tensor:
@@ -100,6 +102,5 @@ def fit_embedding(model: nn.Module, features: Tensor) -> None:
     if isinstance(model, WithEmbeddings):
         features, model = features[:, model.numbers], model.model
     numbers = getattr(model, "embedding", None)
-    if isinstance(numbers, NumberEmbedding) and numbers.numbers:
-        if isinstance(numbers.encoding, Piecewise):
-            numbers.encoding.fit(features[:, : numbers.numbers])
+    if isinstance(numbers, NumberEmbedding):
+        numbers.fit(features)

@@ -87,6 +87,11 @@ class NumberEmbedding(nn.Module):
             return items
         return torch.cat([self._embedded(part) for part in items.split(_ROWS)])
 
+    def fit(self, features: Tensor) -> None:
+        """Set the bins, if it has some, by ``features``, ``[items, width]``, those of train."""
+        if self.numbers and isinstance(self.encoding, Piecewise):
+            self.encoding.fit(features[:, : self.numbers])
+
     def _embedded(self, items: Tensor) -> Tensor:
         encoded = self.encoding(items[:, : self.numbers])
         layers = self.weight, self.bias.view(-1, 1, self.size)

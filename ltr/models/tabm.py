@@ -64,7 +64,8 @@ class TabM(nn.Module):
             raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
         self.members = positive_int("members", members)
         rate = dropout_rate("dropout", dropout)
-        layers: list[nn.Module] = [Scaling(members, numbers.outputs)]
+        entry = Scaling(members, numbers.outputs)
+        layers: list[nn.Module] = [entry]
         for size_in, size_out in zip([numbers.outputs, *sizes], sizes, strict=False):
             scaled = [] if mini or len(layers) == 1 else [Scaling(members, size_in)]
             linear = (
@@ -76,7 +77,7 @@ class TabM(nn.Module):
         self.heads = Heads(members, sizes[-1], output_activation)
         self.embedding = numbers  # these keep their own initialisation
         with torch.no_grad():
-            first = layers[0].scale.view(members, -1)
+            first = entry.scale.view(members, -1)
             if numbers.numbers:
                 vectors = torch.randn(members, numbers.numbers)  # one factor for each feature
                 rest = torch.randn(members, width - numbers.numbers)
