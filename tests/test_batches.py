@@ -8,6 +8,7 @@ import torch
 from conftest import make_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_columns import mixed
 
 from ltr.data.batches import (
     Batch,
@@ -17,7 +18,7 @@ from ltr.data.batches import (
     subsample,
     train_batches,
 )
-from ltr.data.transforms import no_transform
+from ltr.data.transforms import fit_transform, no_transform
 
 LENGTHS = [1, 9, 4, 30, 2, 17, 5]
 
@@ -120,3 +121,24 @@ def test_fixed_batches_hold_the_same_lists_in_one_shape(data) -> None:
             assert not whole[:, width:].any()
         assert torch.equal(fixed.ranks[:rows, :width], plain.ranks)
     assert rows == 1, "the last batch was filled up"
+
+
+def test_noise_is_of_its_size_on_numbers_alone_and_the_same_wherever_it_starts() -> None:
+    data = ItemTensors(mixed(200), fit_transform(mixed(200)))
+
+    def batches(noise: float, epoch: int = 0, start: int = 0) -> list[Batch]:
+        given = {"batch_size": 70, "list_size": 20, "seed": 3, "epoch": epoch, "start": start}
+        return list(train_batches(data, noise=noise, **given))  # type: ignore[arg-type]
+
+    plain, noisy = batches(0.0), batches(0.3)
+    drawn = [a.features - b.features for a, b in zip(noisy, plain, strict=True)]
+    for part, batch in zip(drawn, plain, strict=True):
+        assert not part[~batch.mask].any(), "padding stays 0"
+        assert not part[..., [1, 3]].any(), "categories stay codes"
+        numbers = part[batch.mask][:, [0, 2]]
+        assert abs(float(numbers.std()) - 0.3) < 0.03
+        assert abs(float(numbers.mean())) < 0.03
+    assert all(map(same, batches(0.3, start=1), noisy[1:]))
+    assert not torch.equal(drawn[0][:5, 0, 0], drawn[1][:5, 0, 0]), "every step draws anew"
+    again = batches(0.3, epoch=1)[0].features - batches(0.0, epoch=1)[0].features
+    assert not torch.equal(again[:5, 0, 0], drawn[0][:5, 0, 0])

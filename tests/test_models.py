@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.models import MLP, ContextAwareTransformer, Linear
+from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
 from ltr.models.layers import ACTIVATIONS, Packing, activation_module
 
 WIDTH = 5
@@ -27,11 +27,18 @@ small = partial(ContextAwareTransformer, WIDTH, fc_sizes=(8,), heads=2, feed_for
 MODELS: dict[str, Make] = {
     "linear": partial(Linear, WIDTH),
     "mlp": partial(MLP, WIDTH, dropout=0.2, input_norm=True),
+    "mlp-periodic": partial(MLP, WIDTH, embedding={"kind": "periodic", "size": 3, "sigma": 1.0}),
+    "mlp-piecewise": partial(MLP, WIDTH, embedding={"kind": "piecewise", "lite": True}),
     "mlp-sigmoid": partial(MLP, WIDTH, output_activation="sigmoid"),
+    "tabm": partial(TabM, WIDTH, members=3, hidden_sizes=(8, 8)),
+    "tabm-mini": partial(TabM, WIDTH, members=3, hidden_sizes=(8,), mini=True,
+                         embedding="piecewise"),
+    "dasalc": partial(DASALC, WIDTH, hidden_sizes=(6, 8, 8), feed_forward=16),
     "transformer": small,
     "transformer-tanh": partial(small, input_norm=True, fc_activation="relu", fc_dropout=0.2,
                                 output_activation="tanh"),
     "transformer-raw": partial(ContextAwareTransformer, WIDTH, fc_sizes=(), feed_forward=16),
+    "transformer-piecewise": partial(small, embedding="piecewise"),
     "transformer-fixed": partial(small, position="fixed"),
     "transformer-learned": partial(small, position="learned", max_rank=6),
 }  # fmt: skip
@@ -248,13 +255,13 @@ def test_transformer_is_pre_norm_attention_and_feed_forward() -> None:
 
 
 @every_model
-def test_only_the_transformer_sees_the_other_items(make: Make) -> None:
+def test_only_attention_sees_the_other_items(make: Make) -> None:
     model = built(make)
     features, mask, ranks = batch()
     changed = features.clone()
     changed[0, 1:] = features[0, 1:].flip(0, 1) * 2
     moved = (model(changed, mask, ranks) - model(features, mask, ranks))[0, 0].abs() > 1e-4
-    assert moved == isinstance(model, ContextAwareTransformer)
+    assert moved == isinstance(model, ContextAwareTransformer | DASALC)
 
 
 def test_parameters_of_the_papers_web30k_model() -> None:
@@ -331,7 +338,7 @@ def read_config(path: Path) -> tuple[Callable[..., nn.Module], DictConfig]:
     root = OmegaConf.create(
         {"model": OmegaConf.load(path), "suggested": {"fc_sizes": [8], "output_activation": "tanh"}}
     )
-    settings = root.model
+    settings = root.model.get("model", root.model)  # with other keys, such as a transform
     assert settings.pop("_partial_") is True
     module, _, name = settings.pop("_target_").rpartition(".")
     return resolve_name(f"{module}:{name}"), settings

@@ -129,7 +129,7 @@ def test_trees_are_not_searched_for_what_they_do_not_read() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", [name for name in choices("space") if not name.startswith("loss/")]
+    "model", [name for name in choices("space") if not name.startswith(("loss/", "features"))]
 )
 def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     if model == "catboost":
@@ -137,6 +137,11 @@ def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     search = search_of([f"model={model}"])
     check_space(search)
     assert set(search.space) > {"model.learning_rate"} or "optimizer.lr" in search.space
+
+
+@pytest.mark.slow
+def test_how_features_enter_is_searched_beside_a_model_s_own_space() -> None:
+    check_space(search_of(["model=mlp", "space=mlp,features"]))
 
 
 @pytest.mark.slow

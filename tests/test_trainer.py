@@ -131,7 +131,7 @@ def stop_and_go_on(tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: in
 @pytest.mark.parametrize(
     "draws",
     [
-        ["loss=listnet", "model.dropout=0.3"],
+        ["loss=listnet", "model.dropout=0.3", "augment.noise=0.1"],
         ["loss=listmle", "model.dropout=0"],
         ["loss=neuralndcg", "loss.stochastic=true", "model.dropout=0"],
         ["average=ema", "select_window=2", "loss=listnet", "optimizer.lr=0.05"],
@@ -224,8 +224,8 @@ def test_untrained_last_and_patience(tiny, tmp_path) -> None:
 
 
 PROTOCOL = (
-    "seed=2", "l1=0.1", "l2=0.1", "clip=0.01", "warmup=2", "empty_lists=skip", "list_size=3",
-    "schedule.step_size=1", "optimizer=sgd", "precision=bfloat16",
+    "seed=2", "l1=0.1", "l2=0.1", "clip=0.01", "augment.noise=0.1", "warmup=2", "empty_lists=skip",
+    "list_size=3", "schedule.step_size=1", "optimizer=sgd", "precision=bfloat16",
 )  # fmt: skip
 
 
@@ -306,6 +306,7 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
             *tiny,
             *["epochs=-1", "batch_size=0", "select=first", "clip=0", "metrics=[ndgc@5]"],
             *["monitor=[test]", "loss.k=0", "model.heads=3", "optimizer.lr=-1"],
+            "augment.noise=-1",
         )
     message = str(error.value)
     for part in (
@@ -313,6 +314,7 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
         "batch_size=0: give a whole number >= 1",
         "select=first: choose one of best, last",
         "clip=0: give a number > 0",
+        "augment.noise=-1: give a number >= 0",
         "'ndgc@5' is not a metric",
         "monitor: test: choose from train, vali",
         "k=0 is not a cutoff",

@@ -48,6 +48,7 @@ KEYS = {
     "clip": (Kind.METHOD, Resumed.KEPT),
     "l1": (Kind.METHOD, Resumed.KEPT),
     "l2": (Kind.METHOD, Resumed.KEPT),
+    "augment": (Kind.METHOD, Resumed.KEPT),
     "device": (Kind.PLACE, Resumed.TYPED),
     "threads": (Kind.PLACE, Resumed.TYPED),
     "precision": (Kind.METHOD, Resumed.KEPT),

@@ -51,6 +51,7 @@ class ItemTensors:
     ) -> None:
         """Transform ``lists`` and send their items to ``device``."""
         self.features = torch.from_numpy(transform(lists.features)).to(device)
+        self.categories = np.flatnonzero(transform.codes)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
         self.offsets = np.asarray(lists.offsets)
         self.lengths = np.diff(self.offsets)
@@ -68,6 +69,17 @@ class ItemTensors:
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
         return self._gather(lists, *(self._sent(a) for a in (ranks, lengths, self.offsets[lists])))
+
+    def with_noise(self, batch: Batch, noise: float, draw: tuple[int, ...]) -> Features:
+        """The features of ``batch`` with normal noise, of its numbers alone; 0 where padded.
+
+        The noise is a pure function of ``draw``, the shape and the kind of the device.
+        """
+        seed = int(np.random.SeedSequence(draw).generate_state(1, np.uint64)[0])
+        generator = torch.Generator(self.device).manual_seed(seed)
+        drawn = torch.randn(batch.features.shape, generator=generator, device=self.device)
+        drawn[..., self.categories] = 0.0
+        return (batch.features + noise * drawn).masked_fill_(~batch.mask[..., None], 0.0)
 
     def _sent(self, array: Ints) -> Tensor:
         """``array`` on the device; a GPU receives it in the background."""
@@ -103,12 +115,16 @@ def train_batches(
     epoch: int,
     start: int = 0,
     fixed: bool = False,
+    noise: float = 0.0,
 ) -> Iterator[Batch]:
     """The batches of one epoch from step ``start`` on, every list once.
 
-    Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, so a run
-    that resumes at step ``start`` gets the same batches. The indices of the whole epoch go to the
-    device at its start.
+    Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
+    ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
+    The indices of the whole epoch go to the device at its start.
+
+    With ``noise`` normal noise of that standard deviation is added to the features of every item,
+    categories apart (the data augmentation of Qin et al., 2021, DASALC).
 
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
@@ -131,6 +147,9 @@ def train_batches(
         rows = slice(first, first + batch_size)
         width = list_size if fixed else int(lengths[rows].max())
         batch = data._gather(order[rows], sent[0][rows, :width], sent[1][rows], sent[2][rows])
+        if noise:
+            step = start + first // batch_size
+            batch = replace(batch, features=data.with_noise(batch, noise, (seed, epoch, step)))
         yield batch if weights is None else replace(batch, weights=weights[rows])
 
 

@@ -6,12 +6,13 @@ compared, and applied to new lists without its recipe.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from scipy.stats import skew
 from sklearn.preprocessing import StandardScaler
 
@@ -19,14 +20,15 @@ from ltr.data.lists import Doubles, Flags, Floats, Ints, Lists
 from ltr.data.machine import processors
 from ltr.errors import ConfigError, DataError
 
-Log = Literal["never", "nonnegative", "skewed"]
+Log = Literal["never", "nonnegative", "skewed", "signed"]
 Missing = Literal["mean", "indicator", "keep"]
 
 _BLOCK = 1 << 16  # items whose statistics are taken at once, in float64; part of the last bits
 _SMALL_BLOCK = 1 << 10  # items transformed at once: they stay in the processor's cache
 _MANY_BLOCKS = 8  # fewer are not worth the threads
 _SKEW_SAMPLE = 100_000  # items from which skewness is judged
-_PLAIN, _LOG, _SIGNED_LOG = 0, 1, 2
+_PLAIN, _LOG, _SIGNED_LOG, QUANTILE = 0, 1, 2, 3
+_END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,8 @@ class FeatureTransform:
     A category column keeps its codes, and a missing value has the code after the last.
 
     Attributes:
-        shape: ``[width]`` int8; ``f`` is 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|).
+        shape: ``[width]`` int8; ``f`` is 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|),
+            3: the normal score of the level of x among the column's quantiles in train.
         sign: ``[width]`` +1 or -1.
         mean: ``[width]`` of ``f(sign * x)`` over train.
         scale: ``[width]``, 1 / (std + eps); 0 for a column that is constant in train.
@@ -45,6 +48,7 @@ class FeatureTransform:
         indicated: columns with an indicator, in order: behind all columns follows one for each of
             them, 1 where its value is missing and else 0.
         keep_missing: missing values stay NaN, also those of category columns, as trees take them.
+        grids: ``[columns of shape 3, levels]``, their quantiles at even levels from 0 to 1.
     """
 
     shape: NDArray[np.int8]
@@ -55,6 +59,7 @@ class FeatureTransform:
     codes: Ints
     indicated: Ints
     keep_missing: bool = False
+    grids: Doubles = field(default_factory=lambda: np.zeros((0, 2)))
 
     @property
     def width(self) -> int:
@@ -82,7 +87,7 @@ class FeatureTransform:
         limit = np.finfo(np.float32).max
 
         def transform(rows: Floats) -> Doubles:
-            block = _reshape(rows, self.shape, self.sign, self.log_eps)
+            block = _reshape(rows, self.shape, self.sign, self.log_eps, self.grids)
             block -= self.mean
             block *= self.scale
             if not self.keep_missing:
@@ -122,6 +127,7 @@ class FeatureTransform:
             codes=np.asarray(state.get("codes", [0] * width), np.int64),
             indicated=np.asarray(state.get("indicated", []), np.int64),
             keep_missing=bool(state.get("keep_missing", False)),
+            grids=np.asarray(state.get("grids") or np.zeros((0, 2)), np.float64),
         )
 
 
@@ -155,7 +161,7 @@ def fit_transform(
         lists: the train split, and only that.
         log: ``never``; ``nonnegative``: log(x + log_eps) of every column whose train values are all
             >= 0 after the sign flip; ``skewed``: sign(x) log(1 + |x|) of every column that this
-            makes less skewed.
+            makes less skewed; ``signed``: that of every column.
         never_log: 0-based columns that are only standardised, whatever ``log`` says.
         negate: 0-based columns whose sign is flipped first.
         log_eps: added before the logarithm, in units of the feature.
@@ -171,8 +177,8 @@ def fit_transform(
     Raises:
         ConfigError: an unknown ``log``, a column that does not exist, or an eps that is not > 0.
     """
-    if log not in ("never", "nonnegative", "skewed"):
-        raise ConfigError(f"transform.log={log}: choose one of never, nonnegative, skewed")
+    if log not in get_args(Log):
+        raise ConfigError(f"transform.log={log}: choose one of {', '.join(get_args(Log))}")
     for name, columns in (("never_log", never_log), ("negate", negate)):
         if wrong := [c for c in columns if not 0 <= c < lists.width]:
             raise ConfigError(
@@ -190,6 +196,8 @@ def fit_transform(
         shape[np.where(sign > 0, low, -high) >= 0] = _LOG
     elif log == "skewed":
         shape[_less_skewed_by_log(lists.features)] = _SIGNED_LOG
+    elif log == "signed":
+        shape[:] = _SIGNED_LOG
     shape[list(never_log)] = _PLAIN
     codes = _codes(lists)
     categories = codes > 0
@@ -273,7 +281,26 @@ def _signed_log(x: Doubles) -> Doubles:
     return np.sign(x) * np.log1p(np.abs(x))
 
 
-def _reshape(features: Floats, shape: NDArray[np.int8], sign: Doubles, log_eps: float) -> Doubles:
+def _normal_scores(x: Doubles, grid: Doubles) -> Doubles:
+    """The normal score of the level of each ``x`` among the quantiles ``grid``, NaN of NaN.
+
+    A value that several quantiles equal has the middle of their levels.
+    """
+    levels = np.linspace(0.0, 1.0, len(grid))
+    found = np.interp(x, grid, levels)
+    if (grid[1:] == grid[:-1]).any():
+        found = (found - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
+    scores: Doubles = ndtri(np.clip(found, _END, 1 - _END))
+    return scores
+
+
+def _reshape(
+    features: Floats,
+    shape: NDArray[np.int8],
+    sign: Doubles,
+    log_eps: float,
+    grids: Doubles | tuple[()] = (),
+) -> Doubles:
     """``f(sign * x)`` of every column."""
     block = features * sign
     if (shape == _LOG).any():
@@ -285,6 +312,8 @@ def _reshape(features: Floats, shape: NDArray[np.int8], sign: Doubles, log_eps: 
     if (shape == _SIGNED_LOG).any():
         logged = np.flatnonzero(shape == _SIGNED_LOG)
         block[:, logged] = _signed_log(block[:, logged])
+    for column, grid in zip(np.flatnonzero(shape == QUANTILE), grids, strict=True):
+        block[:, column] = _normal_scores(block[:, column], grid)
     return block
 
 

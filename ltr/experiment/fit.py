@@ -25,6 +25,7 @@ from ltr.experiment.kept import (
 )
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.models.embeddings import fit_embedding
 from ltr.rounds import RoundModel, RoundTrainer
 from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
@@ -130,6 +131,8 @@ def fit(
         "train": ItemTensors(_bag(lists["train"], experiment), transform, device),
         "vali": ItemTensors(lists["vali"], transform, device),
     }
+    if last is None and begun is None:
+        fit_embedding(model, data["train"].features)
     done = trainer.fit(data)
     return Fitted(model, transform, data, done, record.crossfit, tuple(places))
 

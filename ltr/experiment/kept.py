@@ -55,7 +55,7 @@ _READ: dict[str, Any] = {
 # What the config of an older run lacks, as it was trained.
 _OLDER: dict[str, Any] = {
     "init_from": None, "select_window": 1, "average": None, "average_decay": 0.9,
-    "average_start": 0.5,
+    "average_start": 0.5, "augment": {"noise": 0.0},
 }  # fmt: skip
 RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
 
@@ -71,7 +71,11 @@ TARGETS: dict[str, set[str]] = {
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
     },
     "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
-    "transform": {f"ltr.data.transforms.{name}" for name in ("fit_transform", "no_transform")},
+    "transform": {
+        "ltr.data.transforms.fit_transform",
+        "ltr.data.transforms.no_transform",
+        "ltr.data.quantiles.quantile_transform",
+    },
     "dataset": {
         "ltr.data.files.LetorFiles",
         "ltr.data.memory.MemoryLists",

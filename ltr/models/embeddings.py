@@ -1,10 +1,12 @@
 """Categories in networks: each value of a category column becomes a learned vector."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ltr.models.numbers import NumberEmbedding, embedding_first
 from ltr.typing import Features, Mask, Ranks, Scores
 
 _LARGEST = 50
@@ -66,15 +68,39 @@ class WithEmbeddings(nn.Module):
         self.register_buffer("numbers", torch.tensor(of_number, dtype=torch.long), persistent=False)
         self.embeddings = nn.ModuleList(Embedding(codes[column]) for column in of_category)
         width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
-        self.model = make(width)
+        self.model = embedding_first(make, len(of_number))(width)
         self.pointwise = bool(getattr(self.model, "pointwise", False))
         if hasattr(self.model, "bytes_needed"):
             self.bytes_needed = self.model.bytes_needed
+        if hasattr(self.model, "member_scores"):
+            self.member_scores = self._member_scores
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """The scores of the network, ``[batch, list]``; categories on padding are never read."""
+        scores: Scores = self.model(self._inputs(features, mask), mask, ranks)
+        return scores
+
+    def _member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
+        model: Any = self.model
+        scores: Tensor = model.member_scores(self._inputs(features, mask), mask, ranks)
+        return scores
+
+    def _inputs(self, features: Features, mask: Mask) -> Tensor:
+        """The numbers, then the vectors of the categories."""
         codes = features[..., self.categories].masked_fill(~mask[..., None], 0).long()
         vectors = [embed(codes[..., i]) for i, embed in enumerate(self.embeddings)]
-        inputs = torch.cat([features[..., self.numbers], *vectors], -1)
-        scores: Scores = self.model(inputs, mask, ranks)
-        return scores
+        return torch.cat([features[..., self.numbers], *vectors], -1)
+
+
+def fit_embedding(model: nn.Module, features: Tensor) -> None:
+    """Set the bins of ``model``, where it has some, before it is trained.
+
+    Args:
+        model: of this project or another.
+        features: ``[items, width]``, train's, transformed.
+    """
+    if isinstance(model, WithEmbeddings):
+        features, model = features[:, model.numbers], model.model
+    numbers = getattr(model, "embedding", None)
+    if isinstance(numbers, NumberEmbedding):
+        numbers.fit(features)

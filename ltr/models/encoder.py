@@ -1,6 +1,6 @@
 """Self-attention inside each list, padded or packed, and the encoder blocks around it."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -165,3 +165,18 @@ class Encoder(nn.Module):
             items = block(items, packing)
         normed: Tensor = self.norm(items)
         return normed
+
+    def bytes_needed(self, items: int, *, training: bool) -> int:
+        """About the memory of one list of ``items`` on a CPU, in bytes, without the features.
+
+        Attention without gradients keeps no matrix of items by items. With gradients it keeps one
+        for each head of each block, with dropout two, and needs two or three more at work.
+        """
+        first = cast(EncoderBlock, self.blocks[0])
+        size, wide = first.in_proj.in_features, first.linear1.out_features
+        vectors = items * (7 * size + 2 * wide)
+        if not training:
+            return 4 * vectors
+        blocks = len(self.blocks)
+        matrices = blocks * 2 + 3 if first.rate else blocks + 2
+        return 4 * (blocks * vectors + matrices * first.heads * items**2)

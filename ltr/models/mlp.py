@@ -1,6 +1,7 @@
 """Pointwise models: the score of an item depends on that item alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -14,6 +15,7 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
+from ltr.models.numbers import EMBEDDING, number_embedding
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
@@ -29,10 +31,12 @@ class MLP(nn.Module):
         activation: after each hidden layer.
         dropout: rate in [0, 1), after each activation.
         input_norm: layer norm of the features first.
+        embedding: settings of the ``NumberEmbedding`` of the features, or its kind.
         output_activation: of the score.
     """
 
     pointwise = True
+    embeds_numbers = True
 
     def __init__(
         self,
@@ -42,23 +46,26 @@ class MLP(nn.Module):
         activation: str | None = "relu",
         dropout: float | int = 0.0,
         input_norm: bool = False,
+        embedding: Mapping[str, Any] | str | None = EMBEDDING,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
+        numbers = number_embedding(positive_int("width", width), embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
         if not sizes:
             raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
         self.layers = dense_layers(
-            positive_int("width", width), sizes, activation=activation,
+            numbers.outputs, sizes, activation=activation,
             dropout=dropout_rate("dropout", dropout), input_norm=input_norm,
         )  # fmt: skip
         self.head = ScoringHead(sizes[-1], output_activation)
         xavier_uniform(self)
+        self.embedding = numbers  # keeps its own initialisation
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         packing = Packing.of(mask)
-        return self.head(self.layers(packing.pack(features)), packing)
+        return self.head(self.layers(self.embedding(packing.pack(features))), packing)
 
 
 class Linear(nn.Module):

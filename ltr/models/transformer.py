@@ -1,13 +1,13 @@
 """The Context-Aware Ranker: self-attention between the items of a list."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.models.encoder import Encoder, EncoderBlock
+from ltr.models.encoder import Encoder
 from ltr.models.layers import (
     Packing,
     ScoringHead,
@@ -17,6 +17,7 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
+from ltr.models.numbers import EMBEDDING, number_embedding
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
@@ -90,11 +91,14 @@ class ContextAwareTransformer(nn.Module):
         position: encoding of the initial rank of an item, added to the input of the blocks:
             ``"fixed"`` (sines and cosines), ``"learned"``, or None. It needs ``ranks``.
         max_rank: entries of the learned encoding; ranks beyond it share the last one.
+        embedding: settings of the ``NumberEmbedding`` of the features, or its kind.
         output_activation: of the score; the NeuralNDCG paper has Tanh for NeuralNDCG, none else.
 
     Raises:
         ConfigError: a setting is out of range, or ``position`` is set without ranks.
     """
+
+    embeds_numbers = True
 
     def __init__(
         self,
@@ -110,18 +114,20 @@ class ContextAwareTransformer(nn.Module):
         dropout: float | int = 0.1,
         position: str | None = None,
         max_rank: int = 240,
+        embedding: Mapping[str, Any] | str | None = EMBEDDING,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
+        numbers = number_embedding(positive_int("width", width), embedding)
         sizes = sizes_tuple("fc_sizes", fc_sizes)
-        size = (positive_int("width", width), *sizes)[-1]
+        size = (numbers.outputs, *sizes)[-1]
         if size % positive_int("heads", heads):
             raise ConfigError(
                 f"heads={heads} does not divide the hidden size {size}: "
                 "change heads or the last of fc_sizes"
             )
         self.layers = dense_layers(
-            width, sizes, activation=fc_activation,
+            numbers.outputs, sizes, activation=fc_activation,
             dropout=dropout_rate("fc_dropout", fc_dropout), input_norm=input_norm,
         )  # fmt: skip
         self.position = position_encoding(position, size, max_rank)
@@ -131,22 +137,9 @@ class ContextAwareTransformer(nn.Module):
             dropout=dropout_rate("dropout", dropout),
         )  # fmt: skip
         self.head = ScoringHead(size, output_activation)
+        self.bytes_needed = self.encoder.bytes_needed
         xavier_uniform(self)
-
-    def bytes_needed(self, items: int, *, training: bool) -> int:
-        """About the memory of one list of ``items`` on a CPU, in bytes, without the features.
-
-        Attention without gradients keeps no matrix of items by items. With gradients it keeps one
-        for each head of each block, with dropout two, and needs two or three more at work.
-        """
-        first = cast(EncoderBlock, self.encoder.blocks[0])
-        size, wide = first.in_proj.in_features, first.linear1.out_features
-        vectors = items * (7 * size + 2 * wide)
-        if not training:
-            return 4 * vectors
-        blocks = len(self.encoder.blocks)
-        matrices = blocks * 2 + 3 if first.rate else blocks + 2
-        return 4 * (blocks * vectors + matrices * first.heads * items**2)
+        self.embedding = numbers  # keeps its own initialisation
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False.
@@ -154,7 +147,7 @@ class ContextAwareTransformer(nn.Module):
         ``ranks`` count from 1 and may be anything on padding; they are read only with ``position``.
         """
         packing = Packing.of(mask)
-        hidden = self.layers(packing.pack(features))
+        hidden = self.layers(self.embedding(packing.pack(features)))
         if self.position is not None:
             if ranks is None:
                 raise ConfigError(

@@ -29,6 +29,7 @@ _WRITE_SECONDS = 2.0  # between two versions of history.csv
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
     "average": None,
+    "augment": {"noise": 0},
 }  # fmt: skip
 
 

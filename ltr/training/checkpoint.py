@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ltr.data.lists import Columns
-from ltr.data.transforms import FeatureTransform
+from ltr.data.transforms import QUANTILE, FeatureTransform
 from ltr.errors import CheckpointError, LTRError
 from ltr.whole import write_whole
 
@@ -202,6 +202,9 @@ def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
     indicated = transform.indicated
     if (np.diff(indicated) <= 0).any() or not np.isin(indicated, np.arange(transform.width)).all():
         raise ValueError("transform: indicators of columns that are not there")
+    grids = transform.grids
+    if grids.ndim != 2 or len(grids) != (transform.shape == QUANTILE).sum() or grids.shape[1] < 2:
+        raise ValueError("transform: not the quantiles of its columns")
     return transform
 
 

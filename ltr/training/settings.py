@@ -1,6 +1,9 @@
 """The settings of a training run, checked before any data is read."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ltr.errors import ConfigError
 
@@ -30,6 +33,7 @@ class Settings:
     clip: float | None
     l1: float
     l2: float
+    augment: Mapping[str, Any]
     threads: int | None
     precision: str
     compile: bool
@@ -53,6 +57,9 @@ class Settings:
                 wrong.append(f"{name}={value}: give a number below 1")
         if self.clip == 0:
             wrong.append("clip=0: give a number > 0, or null for no clipping")
+        noise = self.augment.get("noise") if isinstance(self.augment, Mapping) else None
+        if not isinstance(noise, _NUMBER) or isinstance(noise, bool) or not 0 <= noise < math.inf:
+            wrong.append(f"augment.noise={noise}: give a number >= 0")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 known = ", ".join("null" if one is None else one for one in choices)

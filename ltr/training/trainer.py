@@ -51,10 +51,10 @@ class Stepper:
         self._figures: list[Tensor] = []
         self._lists: list[NDArray[np.int64]] = []
         self._bad = torch.zeros((), dtype=torch.bool, device=device)
-        self._scorer: Callable[..., Tensor] = model
+        self._scorer: Callable[..., Tensor] = getattr(model, "member_scores", model)
         if settings.compile:
             # CUDA graphs launch a small model's many kernels at once; on a CPU this changes nothing
-            self._scorer = torch.compile(model, mode="reduce-overhead", dynamic=False)
+            self._scorer = torch.compile(self._scorer, mode="reduce-overhead", dynamic=False)
 
     @property
     def full(self) -> bool:
@@ -62,15 +62,21 @@ class Stepper:
         return len(self._figures) >= self.window
 
     def take(self, batch: Batch) -> None:
-        """Update the weights from ``batch`` once, unless its loss or gradient is not finite."""
+        """Update the weights from ``batch`` once, unless its loss or gradient is not finite.
+
+        Where the model has ``member_scores``, the loss is the mean of its members' losses.
+        """
         if self.settings.compile and batch.features.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
         empty = self.settings.empty_lists
         scores = score(self._scorer, batch, self.settings.precision)
-        values = self.loss(scores, batch.labels, batch.mask)
-        objective = mean_over_batch(
-            values, batch.labels, batch.mask, empty=empty, weights=batch.weights
-        )
+        labels, mask, weights = batch.labels, batch.mask, batch.weights
+        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
+            members, scores = len(scores), scores.flatten(0, 1)
+            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
+            weights = None if weights is None else weights.repeat(members)
+        values = self.loss(scores, labels, mask)
+        objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
         self.optimizer.zero_grad(set_to_none=True)
         (objective + self._penalty()).backward()
         norm = nn.utils.get_total_norm(
@@ -190,6 +196,7 @@ class Trainer:
                 epoch=done.epoch,
                 start=done.step,
                 fixed=settings.compile or data.device.type != "cpu",
+                noise=settings.augment["noise"],
             ):
                 self._set_rate(done.step / steps, (done.step + 1) / steps)
                 self.stepper.take(batch)

@@ -1,0 +1,153 @@
+"""DASALC: dense layers with batch norm, and self-attention over the list by a latent cross."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ltr.errors import ConfigError
+from ltr.models.encoder import Encoder
+from ltr.models.layers import (
+    Dropout,
+    Packing,
+    ScoringHead,
+    activation_module,
+    dropout_rate,
+    positive_int,
+    sizes_tuple,
+    xavier_uniform,
+)
+from ltr.typing import Features, Mask, Ranks, Scores
+
+
+class DASALC(nn.Module):
+    """Data Augmented Self-Attentive Latent Cross (Qin et al., 2021).
+
+    "Are Neural Rankers still Outperformed by Gradient Boosted Decision Trees?". The hidden vector h
+    of an item comes from dense layers, each with batch norm; a comes from self-attention between
+    the items of its list; the score is linear in ``(1 + a) * h``, the latent cross. The rest of
+    their recipe is in the config: ``transform=log1p`` is sign(x) log(1 + |x|), ``augment.noise``
+    their Gaussian noise. Here the features are standardised after the logarithm, a dense layer is
+    added to its input where both are of one size, and the attention is the pre-norm encoder of
+    ``ContextAwareTransformer``.
+
+    In training, and only there, the lists of a batch see each other through the batch norm. Its
+    means and variances are those of the real items, and running ones, which checkpoints keep, take
+    their place in evaluation.
+
+    Args:
+        width: number of features of an item.
+        hidden_sizes: size of each dense layer; the last is that of a and h.
+        activation: after each batch norm.
+        blocks, heads, feed_forward: of the encoder; ``heads`` divides the last of ``hidden_sizes``.
+        dropout: rate in [0, 1), after each dense layer and in the encoder.
+        output_activation: of the score.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    batch_statistics = True
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        hidden_sizes: Sequence[int] = (128, 128, 128),
+        activation: str | None = "relu",
+        blocks: int = 2,
+        heads: int = 2,
+        feed_forward: int = 256,
+        dropout: float | int = 0.1,
+        output_activation: str | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = sizes_tuple("hidden_sizes", hidden_sizes)
+        if not sizes:
+            raise ConfigError("hidden_sizes=[] leaves no layer: name a size")
+        size, rate = sizes[-1], dropout_rate("dropout", dropout)
+        if size % positive_int("heads", heads):
+            raise ConfigError(
+                f"heads={heads} does not divide the hidden size {size}: "
+                "change heads or the last of hidden_sizes"
+            )
+        widths = zip([positive_int("width", width), *sizes], sizes, strict=False)
+        self.layers = nn.ModuleList(DenseBlock(*both, activation, rate) for both in widths)
+        self.entry = nn.Linear(width, size)
+        self.encoder = Encoder(
+            size, blocks=positive_int("blocks", blocks), heads=heads,
+            feed_forward=positive_int("feed_forward", feed_forward), dropout=rate,
+        )  # fmt: skip
+        self.cross = nn.Linear(size, size)
+        self.head = ScoringHead(size, output_activation)
+        self.bytes_needed = self.encoder.bytes_needed
+        xavier_uniform(self)
+
+    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        packing = Packing.of(mask)
+        items = packing.pack(features)
+        hidden = items
+        for layer in self.layers:
+            hidden = layer(hidden, packing)
+        context = self.cross(self.encoder(self.entry(items), packing))
+        return self.head((1 + context) * hidden, packing)
+
+
+class DenseBlock(nn.Module):
+    """Linear, batch norm, activation and dropout; added to its input where the sizes agree."""
+
+    def __init__(self, size_in: int, size_out: int, activation: str | None, rate: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size_in, size_out, bias=False)  # the norm has one
+        self.norm = ItemNorm(size_out)
+        self.activation, self.dropout = activation_module(activation), Dropout(rate)
+        self.residual = size_in == size_out
+
+    def forward(self, items: Tensor, packing: Packing) -> Tensor:
+        """``[items, size_in]`` to ``[items, size_out]``."""
+        hidden: Tensor = self.dropout(self.activation(self.norm(self.linear(items), packing)))
+        return items + hidden if self.residual else hidden
+
+
+class ItemNorm(nn.Module):
+    """Batch norm (Ioffe and Szegedy, 2015) over the real items of a batch; padding counts nowhere.
+
+    In training a batch with fewer than two items is normalised by the running mean and variance, as
+    all are in evaluation.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, size: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("variance", torch.ones(size))
+
+    def forward(self, items: Tensor, packing: Packing) -> Tensor:
+        """``[items, size]`` normalised, of the same shape."""
+        with torch.autocast(items.device.type, enabled=False):
+            items = items.to(self.weight.dtype)
+            mean, variance = self.mean, self.variance
+            if self.training:
+                mean, variance = self._measured(items, packing)
+            return (items - mean) * ((variance + self.eps).rsqrt() * self.weight) + self.bias
+
+    def _measured(self, items: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the real items, which the running ones follow."""
+        real = packing.pack(packing.mask)[:, None]  # padding may be kept among the items
+        count = real.sum()
+        mean = items.masked_fill(~real, 0).sum(0) / count.clamp(min=1)
+        square = (items - mean).masked_fill(~real, 0).square().sum(0)
+        variance = square / count.clamp(min=1)
+        with torch.no_grad():
+            share = self.momentum * (count > 1)
+            unbiased = square / (count - 1).clamp(min=1)
+            self.mean += share * (mean - self.mean)
+            self.variance += share * (unbiased - self.variance)
+        enough = count > 1
+        return torch.where(enough, mean, self.mean), torch.where(enough, variance, self.variance)

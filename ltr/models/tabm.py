@@ -1,0 +1,155 @@
+"""TabM: many multilayer perceptrons that share their weight matrices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ltr.errors import ConfigError
+from ltr.models.layers import (
+    Dropout,
+    Packing,
+    activation_module,
+    dropout_rate,
+    positive_int,
+    sizes_tuple,
+    xavier_uniform,
+)
+from ltr.models.numbers import EMBEDDING, number_embedding
+from ltr.typing import Features, Mask, Ranks, Scores
+
+_ROWS = 1 << 16  # items times members that are scored at once outside training
+
+
+class TabM(nn.Module):
+    """``members`` networks with one weight matrix for each layer, after Gorishniy et al. (2025).
+
+    "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling". Member i computes
+    ``s_i * (W (r_i * x)) + b_i`` in each layer (BatchEnsemble; Wen et al., 2020) and has a head of
+    its own. ``r`` of the first layer starts at random, 1 or -1, or with an embedding from a normal
+    distribution; the other scalings start at 1. ``mini`` (their TabM-mini) leaves only that first
+    ``r`` and the heads to each member. Their TabM-packed, where members share nothing, is so many
+    runs of an ``MLP``, averaged.
+
+    A score is the mean of the members' scores. Training takes the loss of the scores of each
+    member, and its mean: each member learns to rank alone, which is what the averaging gains from.
+
+    Args:
+        width: number of features of an item.
+        members: how many (their k).
+        mini: share the layers but for the first scaling.
+        hidden_sizes, activation, dropout, embedding, output_activation: as for ``MLP``.
+    """
+
+    pointwise = True
+    embeds_numbers = True
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        members: int = 32,
+        mini: bool = False,
+        hidden_sizes: Sequence[int] = (128, 128),
+        activation: str | None = "relu",
+        dropout: float | int = 0.1,
+        embedding: Mapping[str, Any] | str | None = EMBEDDING,
+        output_activation: str | None = None,
+    ) -> None:
+        super().__init__()
+        numbers = number_embedding(positive_int("width", width), embedding)
+        sizes = sizes_tuple("hidden_sizes", hidden_sizes)
+        if not sizes:
+            raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
+        self.members = positive_int("members", members)
+        rate = dropout_rate("dropout", dropout)
+        entry = Scaling(members, numbers.outputs)
+        layers: list[nn.Module] = [entry]
+        for size_in, size_out in zip([numbers.outputs, *sizes], sizes, strict=False):
+            scaled = [] if mini or len(layers) == 1 else [Scaling(members, size_in)]
+            linear = (
+                nn.Linear(size_in, size_out) if mini else SharedLinear(members, size_in, size_out)
+            )
+            layers += [*scaled, linear, activation_module(activation), Dropout(rate)]
+        self.layers = nn.Sequential(*layers)
+        xavier_uniform(self)
+        self.heads = Heads(members, sizes[-1], output_activation)
+        self.embedding = numbers  # these keep their own initialisation
+        with torch.no_grad():
+            first = entry.scale.view(members, -1)
+            if numbers.numbers:
+                vectors = torch.randn(members, numbers.numbers)  # one factor for each feature
+                rest = torch.randn(members, width - numbers.numbers)
+                first.copy_(torch.cat([vectors.repeat_interleave(numbers.size, 1), rest], 1))
+            else:
+                first.copy_(2.0 * torch.randint(0, 2, first.shape) - 1)
+
+    def member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
+        """The scores of each member, ``[members, batch, list]``, 0 where ``mask`` is False."""
+        packing = Packing.of(mask)
+        return self._unpacked(self._scores(packing.pack(features)), packing)
+
+    def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
+        packing = Packing.of(mask)
+        parts = packing.pack(features).split(max(1, _ROWS // self.members))
+        means = torch.cat([self._scores(part).mean(0, keepdim=True) for part in parts], -1)
+        return self._unpacked(means, packing)[0]
+
+    def _scores(self, items: Tensor) -> Tensor:
+        """``[members, items]`` of packed items ``[items, width]``."""
+        inputs = self.embedding(items).expand(self.members, -1, -1)
+        scores: Tensor = self.heads(self.layers(inputs))
+        return scores
+
+    def _unpacked(self, scores: Tensor, packing: Packing) -> Tensor:
+        padded = packing.unpack(scores.T).permute(2, 0, 1)
+        return padded.masked_fill(~packing.mask, 0)
+
+
+class Scaling(nn.Module):
+    """``[members, items, size]`` times a vector of each member."""
+
+    def __init__(self, members: int, size: int) -> None:
+        super().__init__()
+        self.members = members
+        self.scale = nn.Parameter(torch.ones(members * size))  # no matrix: l1 and l2 pass it by
+
+    def forward(self, items: Tensor) -> Tensor:
+        return items * self.scale.view(self.members, 1, -1)
+
+
+class SharedLinear(nn.Module):
+    """``s_i * (W x) + b_i`` of ``[members, items, size]``."""
+
+    def __init__(self, members: int, size_in: int, size_out: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size_in, size_out, bias=False)
+        self.scaling = Scaling(members, size_out)
+        bound = size_in**-0.5  # as PyTorch's linear layer; the same for every member
+        self.bias = nn.Parameter(torch.empty(size_out).uniform_(-bound, bound).repeat(members))
+
+    def forward(self, items: Tensor) -> Tensor:
+        scaled: Tensor = self.scaling(self.linear(items))
+        return scaled + self.bias.view(len(items), 1, -1)
+
+
+class Heads(nn.Module):
+    """A linear layer to one number and an activation for each member."""
+
+    def __init__(self, members: int, size: int, output_activation: str | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(members, size))
+        self.bias = nn.Parameter(torch.zeros(members))
+        self.activation = activation_module(output_activation)
+        nn.init.uniform_(self.weight, -((6 / (size + 1)) ** 0.5), (6 / (size + 1)) ** 0.5)  # Xavier
+
+    def forward(self, items: Tensor) -> Tensor:
+        """``[members, items]`` of ``[members, items, size]``."""
+        with torch.autocast(items.device.type, enabled=False):  # 8 bits would tie many items
+            wide = items.to(self.weight.dtype)
+            scores: Tensor = torch.baddbmm(
+                self.bias[:, None, None], wide, self.weight[..., None]
+            ).squeeze(-1)
+            return self.activation(scores)
