@@ -53,6 +53,7 @@ WITH_K = {
         soft(ref.soft_ndcg, ref.rank_distribution, 1.0, scale=False),
     ),
     "approxndcg": (losses.approx_ndcg_loss, ref.approxndcg),
+    "sodeep": (losses.sodeep_loss, ref.sodeep),
     "ranknet": (losses.ranknet_loss, ref.ranknet),
     "lambdarank": (losses.lambdarank_loss, ref.lambdarank),
     "lambdarank both": (

@@ -103,7 +103,7 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
         "time_limit": float(cfg.time_limit), "cache_dir": cache_dir,
     }  # fmt: skip
     if subject == "quality":
-        kept = Path(cfg.output_dir, "benchmarks", "quality")
+        kept = Path(cfg.output_dir, "benchmark_runs")
         wanted = [c for c in quality.cases(sizes) if cfg.only is None or str(cfg.only) in c.name]
         return quality.measured(wanted, options, sizes, kept, log.info)
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))

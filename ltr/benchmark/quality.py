@@ -16,8 +16,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from ltr.benchmark import peers
-from ltr.benchmark.comparison import ABSENT, FAILED, MEASURED, Row, Side
+from ltr.benchmark import comparison, peers
+from ltr.benchmark.comparison import ABSENT, FAILED, MEASURED, Row
 from ltr.benchmark.training import LOSSES, config_of, trainee
 from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.data.batches import ItemTensors
@@ -129,7 +129,7 @@ class _Sides:
 
     def __init__(self, options: Mapping[str, Any], kept: Path) -> None:
         self.options, self.kept = options, kept
-        self._sides: dict[str, Side] = {}
+        self._sides: dict[str, comparison.Side] = {}
 
     def close(self) -> None:
         """End the processes."""
@@ -158,7 +158,7 @@ class _Sides:
 
     def _trained(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings, the seconds and the metrics of a run, or ``{"failed": why}``."""
-        side = self._sides.setdefault(name, Side(__name__, name, self.options))
+        side = self._sides.setdefault(name, comparison.Side(__name__, name, self.options))
         found = dict(settings)
         for do, more in (
             ("prepare", {"settings": found.copy()}),

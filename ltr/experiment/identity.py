@@ -74,6 +74,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "own_code": own_code(config),
         "library": tree_library(config),
         "init_from": _beginning(config.init_from),
+        "sorter": _file_digest(config.get("loss", {}).get("sorter")),
     }
     return {key: value for key, value in more.items() if value}
 
@@ -134,6 +135,12 @@ def tree_library(config: DictConfig) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _file_digest(path: str | None) -> str | None:
+    """SHA-256 of a file that a loss reads; None where there is none to read."""
+    file = None if path is None else Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file and file.is_file() else None
 
 
 def _beginning(init_from: str | None) -> str | None:

@@ -41,6 +41,7 @@ from ltr.losses.rankboost import rankboost_loss
 from ltr.losses.ranknet import ranknet_loss
 from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.rmse import rmse_loss
+from ltr.losses.sodeep import sodeep_loss
 from ltr.losses.softndcg import soft_ndcg_loss
 from ltr.losses.softsortndcg import softsort_ndcg_loss
 
@@ -66,6 +67,7 @@ __all__ = [
     "ranknet_loss",
     "ranksvm_loss",
     "rmse_loss",
+    "sodeep_loss",
     "soft_ndcg_loss",
     "softsort_ndcg_loss",
 ]
