@@ -105,6 +105,7 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
     if subject == "quality":
         kept = Path(cfg.output_dir, "benchmark_runs")
         wanted = [c for c in quality.cases(sizes) if cfg.only is None or str(cfg.only) in c.name]
+        options["time_limit"] = A_DAY
         return quality.measured(wanted, options, sizes, kept, log.info)
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))
     rows: list[Row] = []
