@@ -51,6 +51,7 @@ def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: P
     (tmp_path / "b.json").write_bytes(c + b" ")
     assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
     assert before != _more(cfg)
+    assert _more(compose("loss=sodeep"))["sorter"] not in (None, before["sorter"])
     with pytest.raises(ConfigError, match=r"exists: remove it, or choose another name$"):
         quick(tmp_path / "b.json")
 

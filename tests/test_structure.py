@@ -104,6 +104,7 @@ MAY_IMPORT = {
         "console",
         "experiment",
         "figures",
+        "statistics",
     },
 }
 

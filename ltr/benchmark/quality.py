@@ -189,7 +189,7 @@ def verdicts(
         runs: of ours and of the peer, in this order; each has the lists' values of every metric.
         margin: the largest difference that does not matter.
     """
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for metric in METRICS:
         values = {side: np.array([run[metric] for run in some]) for side, some in runs.items()}
         queries = [(None, str(i)) for i in range(values[OURS].shape[1])]
