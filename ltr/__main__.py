@@ -20,6 +20,7 @@ COMMANDS = {
     "check_loss": "which properties hold for a loss, yours too",
     "check_metric": "the same for a metric",
     "check_model": "the same for a model",
+    "train_sorter": "the network of loss=sodeep, taught to sort",
     "figures": "figures and tables of the papers",
     "benchmark": "time and memory beside other projects",
 }

@@ -4,13 +4,16 @@ Nothing of ``ltr`` stands here. ``s`` are the scores, ``y`` the labels, ``[n]``;
 and ``j`` columns of every matrix of pairs.
 """
 
+import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+SORTER = Path(__file__).parents[1] / "ltr" / "relaxations" / "sorter.json"
 
 
 def ranks(s: Array) -> Array:
@@ -130,6 +133,24 @@ def lapndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
     above = np.where(gaps < 0, near, 1 - near)
     np.fill_diagonal(above, 0)
     r = 1 + above.sum(1)
+    cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
+    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+
+
+def sodeep(s: Array, y: Array, k: int | None = None):
+    weights = json.loads(SORTER.read_text())["weights"]
+
+    def layer(name: str, x: Array) -> Array:
+        weight, bias = (np.float32(weights[f"{name}.{part}"]) for part in ("weight", "bias"))
+        return x @ weight.astype(float).T + bias
+
+    n, others = len(s), max(1, len(s) - 1)
+    item = np.tanh(layer("item", ((s - s.mean()) / np.sqrt(s.var() + 1e-6))[:, None]))
+    given = np.tanh(layer("given", item))
+    told = np.array([np.delete(given, j, 0).sum(0) / others for j in range(n)])
+    size = np.full((n, 1), 1 / others)
+    hidden = np.tanh(layer("first", np.hstack([told * layer("asked", item), item, size])))
+    r = 1 + (n - 1) * logistic_cdf(layer("share", np.tanh(layer("second", hidden)))[:, 0])
     cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
     return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
 

@@ -9,7 +9,7 @@ import processes
 import pytest
 from conftest import compose
 
-from ltr.benchmark import losses, peers, sections, training
+from ltr.benchmark import losses, peers, quality, sections, training
 from ltr.benchmark.benchmark import benchmark
 from ltr.benchmark.comparison import (
     ABSENT,
@@ -21,6 +21,7 @@ from ltr.benchmark.comparison import (
     Plan,
     Row,
 )
+from ltr.benchmark.quality import METRICS
 from ltr.benchmark.worker import Case, Worker, peak_of
 from ltr.errors import ConfigError
 
@@ -163,6 +164,9 @@ def test_allranks_losses_agree_with_ours(options) -> None:
                 assert row.status == MEASURED, f"{name}: {row.text}"
         strict = replace(losses.case("neuralndcg", 4, 12, half_padded=True), tolerance={})
         assert comparison.run(strict)[1].status == DIFFERS
+        as_many = strict.settings | {"overrides": ["loss.max_iter=50"]}  # iterations as allRank
+        equal = replace(strict, settings=as_many, tolerance={"value": 1e-6, "gradient": 1e-5})
+        assert comparison.run(equal)[1].status == MEASURED
     finally:
         comparison.close()
 
@@ -186,6 +190,7 @@ def test_every_subject_with_the_peers(tmp_path, what, only) -> None:
         ("training", ["only=listnet"]),
         ("evaluation", ["profile=true"]),
         ("growth", ["quick_sizes.growth_losses=[listnet]"]),
+        ("quality", ["only=listnet", "quick_sizes.quality_seeds=1"]),
     ],
 )
 def test_every_subject_without_allrank(tmp_path, capsys, what, more) -> None:
@@ -219,6 +224,52 @@ def test_every_subject_without_allrank(tmp_path, capsys, what, more) -> None:
         assert (document.parent / "growth-cpu.png").stat().st_size > 1000
 
 
+def trained(seed: int, value: float) -> dict:
+    """What a run leaves; lists differ, and seeds a little."""
+    found = {name: [value + 0.1 * (i % 3) + 1e-4 * seed for i in range(60)] for name in METRICS}
+    return {"amount": 6, "unit": "lists", "note": "", "threads": 1, "seconds": seed, **found}
+
+
+def test_runs_that_ended_are_kept_and_compared(tmp_path, options, monkeypatch) -> None:
+    trainings = []
+
+    def training(self, side, settings):
+        trainings.append((side, settings["loss"], settings["seed"]))
+        if (side, settings["loss"]) == ("allrank", "listnet"):
+            return {"failed": "no luck"}
+        return trained(settings["seed"], 0.5 if settings["loss"] == "neuralndcg" else 0.3)
+
+    monkeypatch.setattr(quality._Sides, "_trained", training)
+    monkeypatch.setattr(peers, "installed", lambda peer: True)
+    sizes = compose(config="benchmark").quick_sizes
+    sizes.quality_seeds = 3
+    cases = [case for case in quality.cases(sizes) if not case.name.startswith("lambdarank")]
+
+    def measured() -> list[Row]:
+        return quality.measured(cases, options, sizes, tmp_path, lambda line: None)
+
+    first = measured()
+    assert trainings[:4] == [  # a seed of all cases before the next
+        ("ours", "neuralndcg", 1), ("allrank", "neuralndcg", 1),
+        ("ours", "listnet", 1), ("allrank", "listnet", 1),
+    ]  # fmt: skip
+    assert len(trainings) == 3 + 3 + 3 + 1  # what failed once is not tried again
+    ours, theirs, _, failed = first
+    assert (ours.seconds, theirs.seconds, failed.text) == ([1, 2, 3], [1, 2, 3], "no luck")
+    assert [cells[1] for cells in ours.verdicts] == list(METRICS)
+    assert ours.verdicts[0][2:6] == ("0.6002 ± 0.0001", "0.6002 ± 0.0001", "3 and 3", "+0.0000")
+    assert ours.verdicts[0][-1] == "equivalent"
+    assert not any(row.verdicts for row in first[1:])
+
+    trainings.clear()
+    assert measured()[:3] == first[:3]
+    assert trainings == [("allrank", "listnet", 1)]
+    trainings.clear()
+    options["threads"] = 2  # another place: other runs
+    measured()
+    assert len(trainings) == 10
+
+
 @pytest.mark.usefixtures("without_peers", "in_this_process")
 def test_your_own_file_is_read(tmp_path) -> None:
     mine = tmp_path / "mine, all=1.txt"
@@ -232,9 +283,8 @@ def test_your_own_file_is_read(tmp_path) -> None:
 def test_the_command(tmp_path) -> None:
     wrong = processes.run("scripts/benchmark.py", "what=speed", f"output_dir={tmp_path}")
     assert wrong.returncode == 2
-    assert wrong.stderr == (
-        "error: what=speed: choose one of losses, reader, training, evaluation, growth, all\n"
-    )
+    subjects = "losses, reader, training, evaluation, growth, quality, all"
+    assert wrong.stderr == f"error: what=speed: choose one of {subjects}\n"
     assert not list(tmp_path.iterdir())
     shown = processes.run("scripts/benchmark.py", "--help")
     assert shown.returncode == 0
@@ -253,7 +303,7 @@ def test_without_a_gpu_its_sections_name_the_command(tmp_path, monkeypatch) -> N
     document = tmp_path / "benchmarks.md"
     quick(tmp_path, "what=all", "device=cuda", "quick=false", f"write={document}")
     text = document.read_text()
-    assert text.count("Not measured yet") == len(sections.TITLES) - 1  # all but reader
+    assert text.count("Not measured yet") == len(sections.TITLES) - 2  # all but reader, quality
     assert "`make bench ARGS='what=training device=cuda'`" in text
     (line,) = [line for line in text.splitlines() if "100-epoch" in line]
     assert [cell.strip() for cell in line.split("|")][2:5] == ["<= 60 s", "-", "not measured"]

@@ -54,6 +54,7 @@ WITH_K = {
     ),
     "approxndcg": (losses.approx_ndcg_loss, ref.approxndcg),
     "lapndcg": (losses.lap_ndcg_loss, ref.lapndcg),
+    "sodeep": (losses.sodeep_loss, ref.sodeep),
     "ranknet": (losses.ranknet_loss, ref.ranknet),
     "lambdarank": (losses.lambdarank_loss, ref.lambdarank),
     "lambdarank both": (

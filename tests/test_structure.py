@@ -128,6 +128,7 @@ MAY_IMPORT = {
         "console",
         "experiment",
         "figures",
+        "statistics",
     },
 }
 

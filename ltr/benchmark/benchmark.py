@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.benchmark import evaluation, losses, peers, reader, training
+from ltr.benchmark import evaluation, losses, peers, quality, reader, training
 from ltr.benchmark.comparison import Comparison, Plan, Row
 from ltr.benchmark.sections import TITLES, put_section, section
 from ltr.benchmark.worker import OURS, Case
@@ -59,6 +59,7 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
         about |= {"threads": " or ".join(sorted(threads)), "command": _command(subject, cfg)}
         more: Any = {"with_goals": not cfg.quick, "why_not": why_not}
         more["picture"] = _pictured(subject, rows, cfg, folder)
+        more["footnote"] = quality.footnote(cfg.quick_sizes if cfg.quick else cfg.sizes)
         text = section(subject, cfg.device, rows, about, **more)
         texts.append(text)
         if cfg.write is not None:
@@ -86,7 +87,8 @@ def _chosen(cfg: DictConfig) -> tuple[str, ...]:
         raise ConfigError("what=reader device=cuda: reading uses no GPU; leave out device")
     if cfg.what != "all":
         return (cfg.what,)
-    return tuple(each for each in SUBJECTS if cfg.device == "cpu" or each != "reader")
+    left_out = {"quality"} | ({"reader"} if cfg.device == "cuda" else set())  # quality: hours
+    return tuple(each for each in SUBJECTS if each not in left_out)
 
 
 def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
@@ -100,6 +102,11 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
         "device": cfg.device, "threads": cfg.threads, "memory_limit": limit,
         "time_limit": float(cfg.time_limit), "cache_dir": cache_dir,
     }  # fmt: skip
+    if subject == "quality":
+        kept = Path(cfg.output_dir, "benchmark_runs")
+        wanted = [c for c in quality.cases(sizes) if cfg.only is None or str(cfg.only) in c.name]
+        options["time_limit"] = A_DAY
+        return quality.measured(wanted, options, sizes, kept, log.info)
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))
     rows: list[Row] = []
     for module, growing, more in _cases(subject, cfg, sizes, cache_dir):

@@ -28,7 +28,8 @@ class Row:
     """The measurement of one side in one case; the fields that ``Work`` has too are its.
 
     ``seconds`` are samples of one call, and ``text`` says why there are none; ``bytes`` is the peak
-    of one call; ``cold``: the only sample is the first call, as it took long.
+    of one call; ``cold``: the only sample is the first call, as it took long. ``verdicts``: what it
+    is beside ours, for each metric, cells under ``sections.VERDICT_HEAD``.
     """
 
     subject: str
@@ -46,6 +47,7 @@ class Row:
     threads: int | None = None
     cold: bool = False
     profile: str | None = None
+    verdicts: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
     def median(self) -> float | None:

@@ -43,7 +43,8 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     scores, labels, mask = _batch(settings, device)
     name = str(settings["loss"])
     if side == OURS:
-        loss = bind(composed("train", f"loss={name}").loss, "loss")
+        cfg = composed("train", f"loss={name}", *settings.get("overrides", ()))
+        loss = bind(cfg.loss, "loss")
         *_, reduction = peers.ALLRANK.get(name, ("mean",))
         scale = _scale(reduction, labels, mask)
 

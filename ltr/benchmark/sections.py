@@ -18,8 +18,12 @@ TITLES = {
     "training": "Training",
     "evaluation": "Evaluation",
     "growth": "How cost grows",
+    "quality": "Ranking quality beside allRank",
 }
 HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
+VERDICT_HEAD = (
+    "case", "metric", "ours", "allrank", "seeds", "difference", "interval", "ours is",
+)  # fmt: skip
 GOAL_HEAD = ("goal", "bound", "reached", "")
 ABOUT = """# Benchmarks
 
@@ -127,6 +131,7 @@ def section(
     with_goals: bool = True,
     why_not: str = "",
     picture: str = "",
+    footnote: str = "",
     markdown: bool = True,
 ) -> str:
     """One subject on one device, as Markdown or for the terminal.
@@ -137,6 +142,7 @@ def section(
         with_goals: False where the sizes are not those of the goals.
         why_not: why nothing was measured, where that is so.
         picture: path of a plot, relative to the file.
+        footnote: the rule of the verdicts.
         markdown: False: for the terminal, without the command, ``about`` and the picture.
     """
     title, form = TITLES[subject], "github" if markdown else "simple"
@@ -149,6 +155,9 @@ def section(
         parts.append(tabulate(rows_table(rows), HEAD, tablefmt=form, disable_numparse=True))
         notes = dict.fromkeys(f"{row.side}: {row.note}" for row in rows if row.note)
         parts.append("\n".join(f"- {note}" if markdown else note for note in notes))
+    verdicts = [cells for row in rows for cells in row.verdicts]
+    if verdicts:
+        parts += [tabulate(verdicts, VERDICT_HEAD, form, disable_numparse=True), footnote]
     goals = goals_table(subject, device, rows) if with_goals else []
     parts.append(tabulate(goals, GOAL_HEAD, form, disable_numparse=True) if goals else "")
     parts.append(f"![{title}]({picture})" if picture and markdown else "")

@@ -2,8 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ltr.benchmark import peers
@@ -76,16 +77,39 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     lists = experiment.dataset.split("train")
     transform = experiment.fit_transform(lists)
     torch.manual_seed(0)
-    folder, flops = Path(tempfile.mkdtemp()), None
+    if side == LIGHTGBM:
+        return _lightgbm(lists)
+    trained, flops = trainee(side, settings, cfg, experiment, lists, transform), None
+    answer: Answer = {"parameters": parameters_of(trained.model)}
     if side == OURS:
         flops = len(lists) * _flops_of_a_list(experiment, lists, transform)
-        call, answer, note = _ours(experiment, lists, transform, folder)
-    elif side == LIGHTGBM:
-        call, answer, note = _lightgbm(lists)
-    else:
-        call, answer, note = _allranks(cfg, experiment, lists, transform, str(settings["loss"]))
-    close = partial(shutil.rmtree, folder, ignore_errors=True)
-    return Work(call, lambda: answer, len(lists), "lists", note, flops=flops, close=close)
+        answer = {**answer, "items": lists.items}
+    more: dict[str, Any] = {"note": trained.note, "flops": flops, "close": trained.close}
+    return Work(lambda: trained.train(1), lambda: answer, len(lists), "lists", **more)
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """A model of one side."""
+
+    model: nn.Module
+    train: Callable[[int], object]  # for so many epochs more
+    note: str
+    close: Callable[[], object] = lambda: None  # called when it is no longer needed
+
+
+def trainee(
+    side: str,
+    settings: Mapping[str, Any],
+    cfg: DictConfig,
+    experiment: Experiment,
+    lists: Lists,
+    transform: FeatureTransform,
+) -> Trainee:
+    """The untrained model of ``ours`` or of allRank; torch's generator draws its weights."""
+    if side == OURS:
+        return _ours(experiment, lists, transform)
+    return _allranks(cfg, experiment, lists, transform, str(settings["loss"]))
 
 
 def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictConfig:
@@ -96,6 +120,7 @@ def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictC
         f"loss={settings['loss']}",
         f"batch_size={settings['batch_size']}",
         f"list_size={settings['list_size']}",
+        f"seed={settings.get('seed', 1)}",
         "metrics=[ndcg@5]",
         "epochs=100000",  # the benchmark does one at a time
     )
@@ -126,8 +151,8 @@ def _flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTra
     return counter.get_total_flops() / len(some)
 
 
-def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, folder: Path) -> Any:
-    device = experiment.device
+def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> Trainee:
+    device, folder = experiment.device, Path(tempfile.mkdtemp())
     assert experiment.loss is not None  # the settings timed choose one
     model = experiment.model(lists.width).to(device)
     metrics, convention = experiment.metrics, experiment.convention
@@ -139,36 +164,38 @@ def _ours(experiment: Experiment, lists: Lists, transform: FeatureTransform, fol
     splits = {"train": lists, "vali": first_lists(lists, min(VALI, len(lists)))}
     data = {split: ItemTensors(some, transform, device) for split, some in splits.items()}
 
-    def epoch() -> None:
-        """The next epoch of one run."""
-        record.settings = replace(record.settings, epochs=record.progress.epoch + 1)
+    def train(epochs: int) -> None:
+        record.settings = replace(record.settings, epochs=record.progress.epoch + epochs)
         trainer.fit(data)
 
     note = f"with its checkpoint, history and {len(splits['vali'])} validation lists"
-    return epoch, {"parameters": parameters_of(model), "items": lists.items}, note
+    return Trainee(model, train, note, partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def _allranks(
     cfg: DictConfig, experiment: Experiment, lists: Lists, transform: FeatureTransform, name: str
-) -> Any:
+) -> Trainee:
     device, loss = experiment.device, peers.allrank_loss(name)
     model = peers.allrank_model(cfg, lists.width).to(device)
     sizes = {"batch_size": int(cfg.batch_size), "list_size": int(cfg.list_size)}
     batches = peers.allrank_loader(lists, transform, **sizes)
     optimizer = experiment.optimizer(model.parameters())
     step = peers.need("allrank.training.train_utils").loss_batch
+    rate = optimizer.param_groups[0]["lr"]
 
-    def epoch() -> None:
-        """The steps of one epoch, without evaluation."""
+    def train(epochs: int) -> None:
         model.train()
-        for batch in batches:
-            features, labels, ranks = (tensor.to(device) for tensor in batch)
-            step(model, loss, features, labels, ranks, None, optimizer)
+        for epoch in range(epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * experiment.schedule(epoch, epochs)
+            for batch in batches:
+                features, labels, ranks = (tensor.to(device) for tensor in batch)
+                step(model, loss, features, labels, ranks, None, optimizer)
 
-    return epoch, {"parameters": parameters_of(model)}, "steps alone, no evaluation"
+    return Trainee(model, train, "steps alone, no evaluation")
 
 
-def _lightgbm(lists: Lists) -> Any:
+def _lightgbm(lists: Lists) -> Work:
     lightgbm = peers.need("lightgbm")
     threads = torch.get_num_threads()
     params = {"objective": "lambdarank", "num_threads": threads, "verbose": -1}
@@ -177,7 +204,8 @@ def _lightgbm(lists: Lists) -> Any:
     )
     booster = lightgbm.Booster(params, data)
     answer: Answer = {"items": data.num_data()}  # another model: no more can be compared
-    return booster.update, answer, "one tree of 31 leaves over all items: another model"
+    note = "one tree of 31 leaves over all items: another model"
+    return Work(booster.update, lambda: answer, len(lists), "lists", note)
 
 
 def _whole_runs(settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:

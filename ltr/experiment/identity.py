@@ -21,6 +21,7 @@ from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, make_dataset
+from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.training.checkpoint import selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
@@ -91,6 +92,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "own_code": own_code(config),
         "library": tree_library(config),
         "init_from": _beginning(config.init_from),
+        "sorter": _sorter(config.get("loss")),
     }
     return {key: value for key, value in more.items() if value}
 
@@ -156,6 +158,14 @@ def tree_library(config: DictConfig) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _sorter(loss: DictConfig | None) -> str | None:
+    """SHA-256 of the network that ``loss=sodeep`` sorts with; None for a loss without one."""
+    if loss is None or "sorter" not in loss:
+        return None
+    path = Path(loss.sorter or SHIPPED)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _beginning(init_from: str | None) -> str | None:

@@ -45,6 +45,7 @@ from ltr.losses.ranknet import ranknet_loss
 from ltr.losses.rankprop import rankprop_loss
 from ltr.losses.ranksvm import ranksvm_loss
 from ltr.losses.rmse import rmse_loss
+from ltr.losses.sodeep import sodeep_loss
 from ltr.losses.softndcg import soft_ndcg_loss
 from ltr.losses.softsortndcg import softsort_ndcg_loss
 from ltr.losses.svmmap import svm_map_loss
@@ -76,6 +77,7 @@ __all__ = [
     "rankprop_loss",
     "ranksvm_loss",
     "rmse_loss",
+    "sodeep_loss",
     "soft_ndcg_loss",
     "softsort_ndcg_loss",
     "svm_map_loss",

@@ -3,14 +3,17 @@
 They take ``scores`` and ``mask``, ``[batch, list]``, with padding anywhere. Of a list of n items
 the ranks beyond n and the columns of padding are exactly 0, and so is the gradient on padding. The
 dtype is float64 for float64 scores, else float32. A smaller temperature is closer to sorting. A
-knob that is unknown or out of range raises ``ConfigError``.
+knob that is unknown or out of range raises ``ConfigError``. ``learned_ranks`` gives no matrix but
+soft ranks, ``[batch, list]``.
 """
 
+from ltr.relaxations.learned_sorter import learned_ranks
 from ltr.relaxations.neuralsort import neural_sort, soft_sort, stochastic_neural_sort
 from ltr.relaxations.optimal_transport import ot_sort, sinkhorn
 from ltr.relaxations.rank_binomial import rank_distribution, sampled_rank_distribution
 
 __all__ = [
+    "learned_ranks",
     "neural_sort",
     "ot_sort",
     "rank_distribution",

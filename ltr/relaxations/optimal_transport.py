@@ -169,8 +169,17 @@ def squash(scores: Scores, mask: Mask) -> Scores:
     >>> squash(torch.tensor([[-5.0, 5.0]]), torch.tensor([[True, True]]))  # of -1 and 1
     tensor([[0.2689, 0.7311]])
     """
+    return standardised(scores, mask).sigmoid()
+
+
+def standardised(scores: Scores, mask: Mask) -> Scores:
+    """(s - mean) / sqrt(variance + 1e-6) over the items of each list, 0 on padding.
+
+    >>> standardised(torch.tensor([[-5.0, 5.0, 9.0]]), torch.tensor([[True, True, False]]))
+    tensor([[-1.,  1.,  0.]])
+    """
     sizes = mask.sum(-1, keepdim=True).clamp(min=1)
     scores = scores.masked_fill(~mask, 0)
     centred = (scores - scores.sum(-1, keepdim=True) / sizes).masked_fill(~mask, 0)
     variance = centred.square().sum(-1, keepdim=True) / sizes
-    return (centred / (variance + 1e-6).sqrt()).sigmoid()
+    return centred / (variance + 1e-6).sqrt()

@@ -1,0 +1,215 @@
+"""Train with ours and with allRank, and compare how well both rank: ``what=quality``.
+
+Both sides have the same lists, model, sizes, optimiser, schedule and epochs, and the weights of the
+last epoch are tested, by our evaluation. A run that ended is kept: what was stopped goes on.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from ltr.benchmark import comparison, peers
+from ltr.benchmark.comparison import ABSENT, FAILED, MEASURED, Row
+from ltr.benchmark.training import LOSSES, config_of, trainee
+from ltr.benchmark.worker import OURS, Answer, Case, Work
+from ltr.data.batches import ItemTensors
+from ltr.data.synthetic import SyntheticLists
+from ltr.experiment.build import build
+from ltr.experiment.identity import code_digest
+from ltr.metrics.spec import parse_metric
+from ltr.statistics import SystemValues, compare_systems, rule
+from ltr.training.evaluation import metrics_of_scores, predict
+from ltr.whole import write_whole
+
+METRICS = ("ndcg@5", "ndcg@10")
+ALPHA = 0.05
+
+
+def cases(sizes: DictConfig) -> list[Case]:
+    """A case for each loss; a run of it has a seed beside these settings."""
+    names = "lists", "test_lists", "epochs", "list_size", "batch_size"
+    common = {name: int(sizes[f"quality_{name}"]) for name in names}
+    common["queries"] = common.pop("lists")
+    told = f"{common['queries']:,} lists, {common['epochs']} epochs"
+    sides = (OURS, "allrank")
+    return [Case(f"{loss}, {told}", {"loss": loss, **common}, sides) for loss in LOSSES]
+
+
+def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
+    """A whole training of one side, and its metrics of every test list."""
+    cfg = config_of(settings, device, cache_dir)
+    experiment = build(cfg)
+    lists = experiment.dataset.split("train")
+    transform = experiment.fit_transform(lists)
+    seed, epochs = int(settings["seed"]), int(settings["epochs"])
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (allRank subsamples long lists with it)
+    trained = trainee(side, settings, cfg, experiment, lists, transform)
+    scorer = trained.model if side == OURS else _Scorer(trained.model)
+
+    def answer() -> Answer:
+        test = _test_lists(settings, cache_dir)
+        data = ItemTensors(test, transform, experiment.device)
+        scores, convention = predict(scorer, data), experiment.convention
+        metrics = [parse_metric(name) for name in METRICS]
+        found = metrics_of_scores(data, scores, metrics, convention)
+        return {name: values.tolist() for name, values in found.items()}
+
+    call, amount = (lambda: trained.train(epochs)), len(lists) * epochs
+    return Work(call, answer, amount, "lists", trained.note, close=trained.close)
+
+
+def _test_lists(settings: Mapping[str, Any], cache_dir: str) -> Any:
+    """More test lists than the set trained on has: a third of a larger one, drawn alike."""
+    queries = 3 * int(settings["test_lists"])
+    return SyntheticLists(queries=queries, seed=0, cache_dir=cache_dir).split("test")
+
+
+class _Scorer(nn.Module):
+    """allRank's model, called as ours."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Tensor, mask: Tensor, ranks: Tensor | None = None) -> Tensor:
+        scores: Tensor = self.model.score(features, ~mask, ranks)  # type: ignore[operator]
+        return scores.masked_fill(~mask, 0)
+
+
+def measured(
+    cases: Sequence[Case],
+    options: Mapping[str, Any],
+    sizes: DictConfig,
+    kept: Path,
+    say: Callable[[str], object],
+) -> list[Row]:
+    """Train every case with every seed on each side, as far as ``kept`` does not have it.
+
+    Args:
+        cases: as ``cases`` gives them.
+        options: of ``Side``.
+        sizes: of ``configs/benchmark.yaml``, for the number of seeds and the margin.
+        kept: a folder, a file for each run.
+        say: gets a line for each run.
+
+    Returns:
+        A row for each case and side; its samples are the seconds of the runs.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    rows = [(case, Row("quality", case.name, side)) for case in cases for side in case.sides]
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {
+        case.name: {side: [] for side in case.sides} for case in cases
+    }
+    with closing(_Sides(options, kept)) as sides:
+        for seed in range(1, int(sizes.quality_seeds) + 1):
+            for case, row in rows:  # a seed of all cases: what is stopped is balanced
+                if row.status == MEASURED and (run := sides.run(row, case, seed)):
+                    runs[case.name][row.side].append(run)
+                    row.seconds.append(run["seconds"])
+                    found = ", ".join(f"{m} {np.mean(run[m]):.4f}" for m in METRICS)
+                    say(f"{case.name}, {row.side}, seed {seed}: {found}, {run['seconds']:.0f} s")
+    for case, row in rows:
+        if row.side == OURS and all(runs[case.name].values()):
+            margin = float(sizes.quality_margin)
+            row.verdicts = verdicts(case.name, runs[case.name], margin)
+    return [row for _, row in rows]
+
+
+class _Sides:
+    """The processes that train, and the files of the runs that have ended."""
+
+    def __init__(self, options: Mapping[str, Any], kept: Path) -> None:
+        self.options, self.kept = options, kept
+        self._sides: dict[str, comparison.Side] = {}
+
+    def close(self) -> None:
+        """End the processes."""
+        while self._sides:
+            self._sides.popitem()[1].close()
+
+    def run(self, row: Row, case: Case, seed: int) -> dict[str, Any] | None:
+        """What a run of ``row``'s side gave, or None; ``row`` then says why."""
+        settings = {**case.settings, "seed": seed}
+        name = f"{settings['loss']}-{row.side}-seed{seed}-{self._digest(row.side, settings)}.json"
+        path = self.kept / name
+        if path.is_file():
+            found: dict[str, Any] = json.loads(path.read_text())
+        elif row.side in peers.NEEDS and not peers.installed(row.side):
+            row.status, row.text = ABSENT, "not installed: make bench"
+            return None
+        else:
+            found = self._trained(row.side, settings)
+            if "failed" in found:
+                row.status, row.text = FAILED, str(found["failed"])
+                return None
+            write_whole(path, json.dumps(found))
+        for key in ("amount", "unit", "note", "threads"):
+            setattr(row, key, found[key])
+        return found
+
+    def _trained(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, the seconds and the metrics of a run, or ``{"failed": why}``."""
+        side = self._sides.setdefault(name, comparison.Side(__name__, name, self.options))
+        found = dict(settings)
+        for do, more in (
+            ("prepare", {"settings": found.copy()}),
+            ("time", {"times": 1}),
+            ("answer", {}),
+        ):
+            reply = side.ask(do, **more)
+            if "failed" in reply:
+                return reply
+            found |= reply.get("answer", reply)
+        return found
+
+    def _digest(self, side: str, settings: Mapping[str, Any]) -> str:
+        """A hash of what a run depends on; a peer's code is known by its version."""
+        code = code_digest(trees=False) if side == OURS else peers.versions()[side]
+        place = {key: self.options[key] for key in ("device", "threads")}
+        whole = json.dumps([dict(settings), place, code, torch.__version__], sort_keys=True)
+        return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+
+def verdicts(
+    case: str, runs: Mapping[str, Sequence[Mapping[str, Any]]], margin: float
+) -> list[tuple[str, ...]]:
+    """The cells under ``sections.VERDICT_HEAD``, a row for each metric.
+
+    Args:
+        case: its name.
+        runs: of ours and of the peer, in this order; each has the lists' values of every metric.
+        margin: the largest difference that does not matter.
+    """
+    cells: list[tuple[str, ...]] = []
+    for metric in METRICS:
+        values = {side: np.array([run[metric] for run in some]) for side, some in runs.items()}
+        queries = [(None, str(i)) for i in range(values[OURS].shape[1])]
+        systems = {side: SystemValues(each, queries) for side, each in values.items()}
+        (found,) = compare_systems(systems, margin=margin, alpha=ALPHA)
+        means = [each.mean(1) for each in values.values()]
+        spread = [f" ± {each.std(ddof=1):.4f}" if len(each) > 1 else "" for each in means]
+        told = [f"{each.mean():.4f}{after}" for each, after in zip(means, spread, strict=True)]
+        between = "{:+.4f} to {:+.4f}".format(*found.interval)
+        counts = " and ".join(str(len(each)) for each in means)
+        word = f"{found.word}; {found.note}" if found.note else found.word
+        name = "" if cells else case
+        cells.append((name, metric, *told, counts, f"{found.difference:+.4f}", between, word))
+    return cells
+
+
+def footnote(sizes: DictConfig) -> str:
+    """What the table of verdicts says, and by which rule."""
+    return (
+        f"Means over the same {int(sizes.quality_test_lists):,} test lists, which no training saw; "
+        "an empty list counts 1. ± is the standard deviation over seeds, the interval that of "
+        f"{1 - ALPHA:.0%}. {rule(float(sizes.quality_margin), ALPHA)}."
+    )

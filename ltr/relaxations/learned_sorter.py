@@ -1,0 +1,174 @@
+"""SoDeep: soft ranks from a network that was taught to sort."""
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ltr.errors import ConfigError
+from ltr.relaxations.optimal_transport import standardised
+from ltr.typing import Mask, Scores
+
+HIDDEN = 32
+SHIPPED = Path(__file__).with_name("sorter.json")
+LARGEST = 1 << 20  # bytes of a file of weights
+
+
+class Sorter(nn.Module):
+    """For each item the share of the other items of its list that stand above it, in (0, 1).
+
+    Engilberge et al. (2019), "SoDeep: a Sorting Deep net to learn ranking loss surrogates", read
+    the scores one after the other, by an LSTM or a CNN for lists of one length. This one is made of
+    functions of an item and of means over the others of its list (Zaheer et al., 2017, "Deep
+    Sets"), so that the order of the items means nothing, lists may have any length, and n items
+    take n time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        size = HIDDEN
+        self.item = nn.Linear(1, size)
+        self.given = nn.Linear(size, size)  # what an item tells the others
+        self.asked = nn.Linear(size, size)  # how an item weighs what the others tell
+        self.first = nn.Linear(2 * size + 1, size)
+        self.second = nn.Linear(size, size)
+        self.share = nn.Linear(size, 1)
+        # Steps of tanh at places all over the range of standardised scores.
+        nn.init.uniform_(self.item.weight, -4, 4)
+        nn.init.uniform_(self.item.bias, -6, 6)
+
+    def forward(self, scores: Scores, mask: Mask) -> Tensor:
+        """``[batch, list]`` of standardised scores, which are finite; undefined on padding."""
+        real = mask.unsqueeze(-1)
+        others = (mask.sum(-1) - 1).clamp(min=1)[:, None, None].to(scores.dtype)
+        item = self.item(scores.unsqueeze(-1)).tanh()
+        given = self.given(item).tanh().masked_fill(~real, 0)
+        told = (given.sum(-2, keepdim=True) - given) / others
+        size = (1 / others).expand(*scores.shape, 1)
+        hidden = self.first(torch.cat([told * self.asked(item), item, size], -1)).tanh()
+        share: Tensor = self.share(self.second(hidden).tanh()).squeeze(-1).sigmoid()
+        return share
+
+
+def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = None) -> Scores:
+    """The soft rank of each item by a network that was taught to sort, ``[batch, list]``.
+
+    r_j = 1 + (n - 1) u_j, u_j the share of the other items above j by ``Sorter``, so that ranks lie
+    between 1 and n, the highest score first; 1 on padding. Scores are standardised list by list, as
+    those that the network was taught on: neither their unit nor their shift matters, but for
+    standard deviations below about 1e-3, which are not magnified. Items with equal scores share
+    ranks. Differentiable in the scores alone: the network learns nothing more.
+
+    Args:
+        sorter: a file of ``scripts/train_sorter.py``; None is the one that comes with the package.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds another network.
+
+    >>> scores, mask = torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.ones(1, 4, dtype=torch.bool)
+    >>> learned_ranks(scores, mask).round().tolist()
+    [[4.0, 1.0, 2.0, 3.0]]
+    """
+    network = kept_sorter(SHIPPED if sorter is None else Path(sorter))
+    network = _cast(network, scores.dtype, scores.device)
+    shares = network(standardised(scores, mask), mask)
+    ranks = 1 + (mask.sum(-1, keepdim=True) - 1).clamp(min=0) * shares
+    return ranks.masked_fill(~mask, 1)
+
+
+def kept_sorter(path: Path) -> Sorter:
+    """The network of a file, read once as long as the file stays as it is.
+
+    Raises:
+        ConfigError: as ``learned_ranks``.
+    """
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise _wrong(path, str(error.strerror)) from error
+    if state.st_size > LARGEST:
+        raise _wrong(path, f"{state.st_size:,} bytes, {LARGEST:,} are the most")
+    return _read(path, state.st_mtime_ns)
+
+
+@functools.cache
+def _read(path: Path, changed: int) -> Sorter:
+    sorter = Sorter()
+    try:
+        weights = json.loads(path.read_text())["weights"]
+        state = {
+            name: torch.tensor(values, dtype=torch.float32) for name, values in weights.items()
+        }
+        sorter.load_state_dict(state)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise _wrong(path, "it does not hold the weights of this network") from error
+    if not all(weight.isfinite().all() for weight in state.values()):
+        raise _wrong(path, "a weight is not finite")
+    return sorter.requires_grad_(False)
+
+
+@functools.cache
+def _cast(sorter: Sorter, dtype: torch.dtype, device: torch.device) -> Sorter:
+    cast = Sorter().to(device=device, dtype=dtype).requires_grad_(False)
+    cast.load_state_dict(sorter.state_dict())
+    return cast
+
+
+def _wrong(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"sorter={path} cannot be read ({why}): make it by python scripts/train_sorter.py "
+        f"output={path}, or write sorter=null"
+    )
+
+
+def as_text(sorter: Sorter, told: Mapping[str, Any]) -> str:
+    """The content of a file: weights as plain numbers of six digits, and what is told of them."""
+    weights = {name: _rounded(value.tolist()) for name, value in sorter.state_dict().items()}
+    return json.dumps({**told, "weights": weights}, indent=None) + "\n"
+
+
+def _rounded(values: Any) -> Any:
+    return (
+        [_rounded(each) for each in values] if isinstance(values, list) else float(f"{values:.6g}")
+    )
+
+
+def drawn_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
+    """Scores to learn sorting from, ``[lists, n]``, ``items`` in all, n from 2 to ``longest``.
+
+    As many lists of each kind on average: uniform, normal, evenly spaced in a part of the range and
+    mixtures, as in the paper, and two more that rankers give: with heavy tails, and saturated by
+    Tanh. Short lists are as frequent as long ones (log n is uniform).
+    """
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator)
+
+    low, high = math.log(2), math.log(longest)
+    n = round(math.exp(low + (high - low) * uniform(1).item()))
+    lists = max(8, items // n)
+    normal = torch.randn((lists, n), generator=generator)
+    even = uniform(lists, 1) + uniform(lists, 1) * uniform(lists, n).argsort(-1) / n
+    mixed = torch.where(uniform(lists, n) < uniform(lists, 1), 1 + 0.3 * uniform(lists, n), normal)
+    heavy = normal * torch.randn((lists, n), generator=generator).exp()
+    slope, shift = torch.randn((2, lists, 1), generator=generator)
+    saturated = (2 * slope.exp() * normal + shift).tanh()
+    kinds = torch.stack([uniform(lists, n), normal, even, mixed, heavy, saturated])
+    kind = torch.randint(0, len(kinds), (lists, 1), generator=generator)
+    return kinds.gather(0, kind.expand(lists, n)[None])[0]
+
+
+def share_above(scores: Scores) -> Tensor:
+    """What the network is taught: the share of the others above each item; half of an equal one.
+
+    >>> share_above(torch.tensor([[3.0, 1.0, 1.0]]))
+    tensor([[0.0000, 0.7500, 0.7500]])
+    """
+    differences = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).sign()
+    others = max(1, scores.shape[-1] - 1)
+    return ((differences.sum(-1) / others) + 1) / 2

@@ -1,0 +1,88 @@
+"""The network of ``loss=sodeep``: how well it sorts, its file, and the command that teaches it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import compose
+
+from ltr.errors import ConfigError
+from ltr.experiment.identity import _more
+from ltr.experiment.train_sorter import train_sorter
+from ltr.losses import sodeep_loss
+from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations import learned_ranks
+from ltr.relaxations.learned_sorter import SHIPPED
+
+
+def quick(output: Path, *more: str) -> str:
+    sizes = ["steps=3", "step_items=64", "longest=8", "threads=null"]
+    return train_sorter(compose(*sizes, *more, f"output={output}", config="train_sorter"))
+
+
+@pytest.mark.parametrize("size", [2, 10, 100, 1000])
+def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
+    scores = torch.randn(4, size, generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    mask[0, size // 2 :] = False
+    for given in (scores, 100 * scores - 7):  # neither unit nor shift matters
+        found = learned_ranks(given, mask)
+        error = (found - rank_of_item(scores, mask)).abs()[mask].mean().item()
+        assert error < 0.1 + 0.03 * size
+        assert found[mask].min() >= 1
+        assert (found[0] <= max(1, size // 2)).all()
+
+
+def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:
+    report = quick(tmp_path / "new" / "a.json")
+    assert f"kept in {tmp_path / 'new' / 'a.json'}" in report
+    quick(tmp_path / "b.json")
+    quick(tmp_path / "c.json", "seed=1")
+    a, b, c = ((tmp_path / name).read_bytes() for name in ("new/a.json", "b.json", "c.json"))
+    assert a == b != c
+    data = torch.randn(2, 5), torch.tensor([[1.0, 0, 2, 0, 0]]).expand(2, 5), torch.ones(2, 5) > 0
+    paths = None, str(tmp_path / "b.json"), str(tmp_path / "c.json")
+    values = [sodeep_loss(*data, sorter=path) for path in paths]
+    assert len({value.sum().item() for value in values}) == 3
+    # a file that becomes another is read anew, and a run with it is another run
+    cfg = compose("loss=sodeep", f"loss.sorter={paths[1]}")
+    before = _more(cfg)
+    (tmp_path / "b.json").write_bytes(c + b" ")
+    assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
+    assert before != _more(cfg)
+    assert _more(compose("loss=sodeep"))["sorter"] not in (None, before["sorter"])
+    with pytest.raises(ConfigError, match=r"exists: remove it, or choose another name$"):
+        quick(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        (" " * (2 << 20), "2,097,152 bytes, 1,048,576 are the most"),
+        ("{", "it does not hold the weights of this network"),
+        ('{"weights": {"item.weight": [[1.0]]}}', "it does not hold the weights of this network"),
+        ("nan", "a weight is not finite"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_how_to_make_it(tmp_path: Path, content, why) -> None:
+    path = tmp_path / "mine.json"
+    if content == "nan":
+        kept = json.loads(SHIPPED.read_text())
+        kept["weights"]["share.bias"] = [float("nan")]
+        content = json.dumps(kept)
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        learned_ranks(torch.zeros(1, 2), torch.ones(1, 2) > 0, sorter=path)
+    assert str(raised.value) == (
+        f"sorter={path} cannot be read ({why}): make it by python scripts/train_sorter.py "
+        f"output={path}, or write sorter=null"
+    )
+
+
+def test_settings_out_of_range_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^steps=3, step_items=64, longest=1, lr=0.003 is out"):
+        quick(tmp_path / "x.json", "longest=1")
+    assert not list(tmp_path.iterdir())
