@@ -165,7 +165,7 @@ def test_allranks_losses_agree_with_ours(options) -> None:
         strict = replace(losses.case("neuralndcg", 4, 12, half_padded=True), tolerance={})
         assert comparison.run(strict)[1].status == DIFFERS
         as_many = strict.settings | {"overrides": ["loss.max_iter=50"]}  # iterations as allRank
-        equal = replace(strict, settings=as_many, tolerance={"value": 1e-6, "gradient": 1e-5})
+        equal = replace(strict, settings=as_many, tolerance={"value": 1e-5, "gradient": 1e-4})
         assert comparison.run(equal)[1].status == MEASURED
     finally:
         comparison.close()
