@@ -77,7 +77,7 @@ def test_help_names_the_choices_and_examples() -> None:
     [
         ("loss=neuralndgc", "loss=neuralndgc: no such choice; loss is one of .*lambdarank, .*"
          r"neuralndcg.* \(did you mean neuralndcg\?\)"),
-        ("epoch=3", r"epoch: no such key; the keys are batch_size, .* \(did you mean epochs\?\)"),
+        ("epoch=3", r"epoch: no such key; the keys are .*batch_size, .* \(did you mean epochs\?\)"),
         ("model.dropuot=0", r"model.dropuot: no such key; model has .* \(did you mean dropout\?\)"),
         ("metrics=[ndgc@5]", r"'ndgc@5' is not a metric: write <name> or <name>@<k>"),
         ("+loss.temprature=1", r"loss.temprature: listnet_loss has no such parameter; it has"),

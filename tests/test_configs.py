@@ -20,7 +20,8 @@ def choices(group: str) -> list[str]:
     return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
 
 
-TREES = ["lightgbm", "stumps", "xgboost"]  # CatBoost boosts with none of these losses
+TREES = ["lightgbm", "stumps", "xgboost"]
+OWN = ["adarank", "catboost", "prank", "rankboost"]  # they take none of these losses
 
 
 # A model sees no loss, and a loss no model: every loss with a network is test_every_loss_trains.py.
@@ -29,7 +30,7 @@ TREES = ["lightgbm", "stumps", "xgboost"]  # CatBoost boosts with none of these 
 KINDS = ["lambdarank", "neuralerr", "ordinal", "listmle"]
 PAIRS = [
     *(("lightgbm", loss) for loss in choices("loss")),
-    *((m, loss) for m in choices("model") if m not in ("catboost", "lightgbm") for loss in KINDS),
+    *((m, loss) for m in choices("model") if m not in (*OWN, "lightgbm") for loss in KINDS),
 ]
 
 

@@ -19,7 +19,8 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.advice import after, before, normalised_per_list
 from ltr.experiment.build import build
-from ltr.experiment.kept import config_to_keep, kept_config
+from ltr.experiment.keeping import config_to_keep
+from ltr.experiment.kept import kept_config
 from ltr.experiment.parts import make_settings
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder

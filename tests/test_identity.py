@@ -39,7 +39,7 @@ def test_the_code_of_trees_counts_in_runs_of_trees_alone(
 
     def folders(of_networks: str, of_trees: str) -> dict[str, Path]:
         code = {False: of_networks, True: of_trees}
-        monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, trees: code[trees])
+        monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: code[rounds])
         return {run.label: run.folder for run in plan(spec, given, [1], tmp_path)}
 
     before, after = folders("a", "b"), folders("a", "c")

@@ -12,7 +12,7 @@ from ltr.experiment.identity import _more
 from ltr.experiment.train_sorter import train_sorter
 from ltr.losses import sodeep_loss
 from ltr.metrics.ordering import rank_of_item
-from ltr.relaxations import learned_ranks
+from ltr.relaxations import learned_ranks, learned_sorter
 from ltr.relaxations.learned_sorter import SHIPPED
 
 
@@ -32,6 +32,15 @@ def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
         assert error < 0.1 + 0.03 * size
         assert found[mask].min() >= 1
         assert (found[0] <= max(1, size // 2)).all()
+
+
+def test_reading_the_network_draws_nothing() -> None:
+    data = torch.ones(1, 3), torch.tensor([[1.0, 0, 2]]), torch.ones(1, 3) > 0
+    before = torch.get_rng_state()
+    for function in (learned_sorter._read, learned_sorter._cast):
+        function.cache_clear()
+    sodeep_loss(*data)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.fit")
-    small = [*small, "epochs=5", "trials=3", "pruner=none"]
+    small = [*small, "epochs=5", "trials=3", "pruner=none", "select_value=best"]
     killed = processes.run(KILLED, *small)
     assert killed.returncode == -signal.SIGKILL
     began = study_of(*small).get_trials()[1].params

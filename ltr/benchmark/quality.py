@@ -173,7 +173,7 @@ class _Sides:
 
     def _digest(self, side: str, settings: Mapping[str, Any]) -> str:
         """A hash of what a run depends on; a peer's code is known by its version."""
-        code = code_digest(trees=False) if side == OURS else peers.versions()[side]
+        code = code_digest(rounds=False) if side == OURS else peers.versions()[side]
         place = {key: self.options[key] for key in ("device", "threads")}
         whole = json.dumps([dict(settings), place, code, torch.__version__], sort_keys=True)
         return hashlib.sha256(whole.encode()).hexdigest()[:12]

@@ -1,5 +1,6 @@
 """SoDeep: soft ranks from a network that was taught to sort."""
 
+import copy
 import functools
 import json
 import math
@@ -98,13 +99,14 @@ def kept_sorter(path: Path) -> Sorter:
 
 @functools.cache
 def _read(path: Path, changed: int) -> Sorter:
-    sorter = Sorter()
+    with torch.device("meta"):  # drawn weights would change what is drawn next
+        sorter = Sorter()
     try:
         weights = json.loads(path.read_text())["weights"]
         state = {
             name: torch.tensor(values, dtype=torch.float32) for name, values in weights.items()
         }
-        sorter.load_state_dict(state)
+        sorter.load_state_dict(state, assign=True)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise _wrong(path, "it does not hold the weights of this network") from error
     if not all(weight.isfinite().all() for weight in state.values()):
@@ -114,9 +116,7 @@ def _read(path: Path, changed: int) -> Sorter:
 
 @functools.cache
 def _cast(sorter: Sorter, dtype: torch.dtype, device: torch.device) -> Sorter:
-    cast = Sorter().to(device=device, dtype=dtype).requires_grad_(False)
-    cast.load_state_dict(sorter.state_dict())
-    return cast
+    return copy.deepcopy(sorter).to(device=device, dtype=dtype)
 
 
 def _wrong(path: Path, why: str) -> ConfigError:
