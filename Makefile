@@ -35,6 +35,7 @@ setup: $(VENV)/.installed ## make .venv with the pinned dependencies
 train: $(VENV)/.installed ## train the default experiment (about a minute on two cores)
 	$(BIN)/python train.py $(ARGS)
 
+test quick: export PYTHONDONTWRITEBYTECODE = # what pytest rewrites is compiled once
 test: $(VENV)/.installed-dev ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if options.markexpr != QUICK and not options.collectonly:
             processes.begin()
         return
-    import torch._dynamo  # the hook below makes Python compile what it imports anew
+    import torch  # the hook below makes Python compile what it imports anew
     from hypothesis import settings
     from jaxtyping import install_import_hook
 

@@ -20,7 +20,6 @@ def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int)
     return (at_least & mask).to(float_type(scores, labels))
 
 
-@torch.compiler.assume_constant_result
 def threshold(relevant: float | int) -> float:
     """The number from which on labels count as ``relevant``, a little below it where need be.
 
@@ -31,6 +30,10 @@ def threshold(relevant: float | int) -> float:
     """
     kept = np.float32(relevant)
     return min(float(relevant), float(kept)) if float(str(kept)) == relevant else float(relevant)
+
+
+# As torch.compiler.assume_constant_result does, which would import the whole compiler.
+threshold._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def precision(
