@@ -43,6 +43,22 @@ def test_reading_the_network_draws_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_mix_is_known_by_its_sorter(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text(SHIPPED.read_text() + " ")
+    mix = ["loss=mix", "loss.parts.sodeep=1"]
+    given = compose(*mix, f"+loss.knobs.sodeep.sorter={mine}")
+    assert _more(compose(*mix))["sorter"] == _more(compose("loss=sodeep"))["sorter"]
+    assert _more(given)["sorter"] not in (None, _more(compose(*mix))["sorter"])
+    assert "sorter" not in _more(compose("loss=mix"))
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "."])
+def test_what_is_no_file_is_not_read(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"train_sorter"):
+        learned_ranks(torch.zeros(1, 2), torch.ones(1, 2) > 0, sorter=path)
+
+
 def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: Path) -> None:
     report = quick(tmp_path / "new" / "a.json")
     assert f"kept in {tmp_path / 'new' / 'a.json'}" in report

@@ -70,6 +70,16 @@ def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> No
     assert network.model.layers[0].in_features == 3 * 16 + sum(e.size for e in network.embeddings)
 
 
+def test_edges_that_float32_cannot_tell_apart_are_one() -> None:
+    near = np.nextafter(np.float32(1), np.float32(2))
+    column = np.array([0] * 10 + [1] * 10 + [near] * 10 + [5] * 10, np.float32)
+    encoding = Piecewise(1, 16)
+    encoding.fit(torch.from_numpy(column)[:, None])
+    found = encoding(torch.tensor([[5.0]]))
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
 @pytest.mark.slow
 def test_bins_are_of_train_and_kept(tmp_path: Path) -> None:
     data = mixed_data(20)

@@ -1,5 +1,6 @@
 """AdaRank and PRank: their formulas by hand, and runs of them from training to importances."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,18 @@ def test_prank_refuses_labels_that_are_no_grades() -> None:
     lists = make_lists([4, 3])
     lists.labels[2] = 0.5
     with pytest.raises(DataError, match="PRank takes whole labels"):
+        PRank(5).begin(order_of(tensors(lists)))
+
+
+def test_a_crafted_state_of_one_number_many_times_takes_no_memory() -> None:
+    many = torch.zeros(1, dtype=torch.float64).expand(10**15)
+    with pytest.raises(CheckpointError, match="repeat"):
+        AdaRank(3).set_extra_state({"features": many, "alphas": many})
+
+
+def test_prank_says_that_it_takes_no_weights() -> None:
+    lists = replace(make_lists([3, 4]), weights=np.array([1, 2], np.float32))
+    with pytest.raises(DataError, match="PRank takes no weights"):
         PRank(5).begin(order_of(tensors(lists)))
 
 

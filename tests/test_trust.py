@@ -179,6 +179,10 @@ def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
     change(kept, model=size)
     text = refused(lambda: load_kept(str(kept), torch.device("cpu")), CheckpointError)
     assert "the model of its config takes 4,0" in text
+    embedding = {"kind": "piecewise", "size": 1, "bins": 10**8, "lite": True}  # buffers alone
+    change(kept, model={**size, "hidden_sizes": [1], "embedding": embedding})
+    text = refused(lambda: load_kept(str(kept), torch.device("cpu")), CheckpointError)
+    assert "the model of its config takes" in text
 
 
 @pytest.mark.slow

@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from ltr.benchmark import comparison, peers
+from ltr.benchmark import comparison, peers, training
 from ltr.benchmark.comparison import ABSENT, FAILED, MEASURED, Row
 from ltr.benchmark.training import LOSSES, config_of, trainee
 from ltr.benchmark.worker import OURS, Answer, Case, Work
+from ltr.console.keys import Kind, without
 from ltr.data.batches import ItemTensors
 from ltr.data.synthetic import SyntheticLists
 from ltr.experiment.build import build
-from ltr.experiment.identity import code_digest
+from ltr.experiment.identity import code_digest, code_hash
 from ltr.metrics.spec import parse_metric
 from ltr.statistics import SystemValues, compare_systems, rule
 from ltr.training.evaluation import metrics_of_scores, predict
@@ -174,8 +175,15 @@ class _Sides:
     def _digest(self, side: str, settings: Mapping[str, Any]) -> str:
         """A hash of what a run depends on; a peer's code is known by its version."""
         code = code_digest(rounds=False) if side == OURS else peers.versions()[side]
+        own = code_hash(Path(file).read_text() for file in (__file__, training.__file__))
+        config: Any = OmegaConf.to_container(
+            config_of(settings, self.options["device"], self.options["cache_dir"]), resolve=True
+        )
         place = {key: self.options[key] for key in ("device", "threads")}
-        whole = json.dumps([dict(settings), place, code, torch.__version__], sort_keys=True)
+        whole = json.dumps(
+            [dict(settings), place, code, own, without(config, Kind.PLACE), torch.__version__],
+            sort_keys=True,
+        )
         return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
 

@@ -17,6 +17,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
+from ltr.experiment.identity import sorter_digest
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import (
     check_columns,
@@ -82,6 +83,8 @@ def fit(
             transform = transform.keeping_missing()
     else:
         _check_same_data(last["data"], lists)
+        if last.get("sorter") != sorter_digest(cfg.get("loss")):
+            raise DataError("loss.sorter changed since the run began: restore it, or start anew")
         with fitting(folder / "last.pt"):
             transform, columns = transform_of(last), columns_of(last)
         check_size(experiment.model, transform, folder / "last.pt")
@@ -102,6 +105,7 @@ def fit(
         "columns": None if columns is None else columns.state(),
         "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
+        "sorter": sorter_digest(cfg.get("loss")),
     }
     if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
         longest = min(int(lists["train"].lengths.max()), settings.list_size)
@@ -114,6 +118,12 @@ def fit(
         kept=kept,
         after_epoch=after_epoch,
     )
+    data = {
+        "train": ItemTensors(_bag(lists["train"], experiment), transform, device),
+        "vali": ItemTensors(lists["vali"], transform, device),
+    }
+    if last is None and begun is None:
+        fit_embedding(model, data["train"].features)
     trainer: Trainer | RoundTrainer
     if isinstance(model, BoostedTrees):
         model.trusted = trusts_trees(cfg.trust)
@@ -127,12 +137,6 @@ def fit(
     if last is not None:
         trainer.resume(last)
         log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
-    data = {
-        "train": ItemTensors(_bag(lists["train"], experiment), transform, device),
-        "vali": ItemTensors(lists["vali"], transform, device),
-    }
-    if last is None and begun is None:
-        fit_embedding(model, data["train"].features)
     done = trainer.fit(data)
     return Fitted(model, transform, data, done, record.crossfit, tuple(places))
 

@@ -92,7 +92,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "own_code": own_code(config),
         "library": tree_library(config),
         "init_from": _beginning(config.init_from),
-        "sorter": _sorter(config.get("loss")),
+        "sorter": sorter_digest(config.get("loss")),
     }
     return {key: value for key, value in more.items() if value}
 
@@ -160,11 +160,18 @@ def tree_library(config: DictConfig) -> dict[str, str]:
     return found
 
 
-def _sorter(loss: DictConfig | None) -> str | None:
-    """SHA-256 of the network that ``loss=sodeep`` sorts with; None for a loss without one."""
-    if loss is None or "sorter" not in loss:
+def sorter_digest(loss: DictConfig | None) -> str | None:
+    """SHA-256 of the network that ``loss=sodeep`` sorts with, alone or as a part of ``loss=mix``.
+
+    None for a loss without one.
+    """
+    if loss is None:
         return None
-    path = Path(loss.sorter or SHIPPED)
+    of_mix = OmegaConf.select(loss, "parts.sodeep")
+    if "sorter" not in loss and not of_mix:
+        return None
+    given = OmegaConf.select(loss, "knobs.sodeep.sorter") if of_mix else loss.sorter
+    path = Path(given or SHIPPED)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 

@@ -152,7 +152,8 @@ def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, fi
     No weight is allocated for it, so that a few bytes of config cannot ask for terabytes.
     """
     with fitting(file), torch.device("meta"):
-        needed = sum(weight.nbytes for weight in model_for(make, transform).parameters())
+        model = model_for(make, transform)
+        needed = sum(held.nbytes for held in (*model.parameters(), *model.buffers()))
     if needed > file.stat().st_size:
         raise CheckpointError(
             f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "

@@ -149,7 +149,8 @@ class Piecewise(nn.Module):
         sample = features[:: -(-len(features) // _SAMPLE)].cpu().numpy()
         levels = np.linspace(0.0, 1.0, self.values + 1)
         for row, column in zip(self.edges, sample.T, strict=True):
-            edges = torch.from_numpy(np.unique(np.quantile(column, levels))).to(row)
+            quantiles = np.quantile(column, levels).astype(np.float32)  # as the buffer, then apart
+            edges = torch.from_numpy(np.unique(quantiles)).to(row)
             row[: len(edges)] = edges
             row[len(edges) :] = edges[-1]
 

@@ -92,6 +92,8 @@ def kept_sorter(path: Path) -> Sorter:
         state = path.stat()
     except OSError as error:
         raise _wrong(path, str(error.strerror)) from error
+    if not path.is_file():  # a device has no end
+        raise _wrong(path, "it is no file")
     if state.st_size > LARGEST:
         raise _wrong(path, f"{state.st_size:,} bytes, {LARGEST:,} are the most")
     return _read(path, state.st_mtime_ns)

@@ -52,6 +52,12 @@ class NumbersModel(RoundModel, ABC):
         Raises:
             CheckpointError: it is not that, or a number is not finite.
         """
+        held = state.values() if isinstance(state, dict) else ()
+        if any(isinstance(v, Tensor) and v.nbytes > v.untyped_storage().nbytes() for v in held):
+            raise CheckpointError(  # the same numbers many times: a small file that asks for memory
+                f"the {self.makes} kept repeat their own numbers: use the checkpoint that train.py "
+                "wrote, or train again"
+            )
         arrays = {
             name: value.double().cpu().numpy() if isinstance(value, Tensor) else np.array(np.nan)
             for name, value in (state if isinstance(state, dict) else {"": state}).items()

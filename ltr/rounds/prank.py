@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.errors import CheckpointError, ConfigError
+from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.metrics.checks import check_positive
 from ltr.models.layers import positive_int
 from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, single
@@ -155,6 +155,10 @@ class _Rounds(Rounds):
             instead="grade these labels, or choose a loss that takes any, such as loss=rmse "
             "model=linear",
         )  # fmt: skip
+        if order.weights is not None:
+            raise DataError(
+                "PRank takes no weights of lists: leave them out, or choose another model"
+            )
         self._model = model
         self._data = {split: finite_features(part, "PRank") for split, part in order.data.items()}
         self._items = self._data["train"].astype(np.float64)

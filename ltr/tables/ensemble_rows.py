@@ -72,6 +72,11 @@ def parse_ensemble(
     seeds = raw.get("seeds", "all")
     if seeds not in _SEEDS:
         raise ConfigError(f"{path}: {label}: seeds={seeds}: write {' or '.join(_SEEDS)}")
+    if len(rows) == 1 and seeds == "each":
+        raise ConfigError(
+            f"{path}: {label}: one row and one seed are no ensemble; name two rows, or write "
+            "seeds: all"
+        )
     weights = raw.get("weights", "equal")
     texts = [str(one) for one in (weights if isinstance(weights, list) else [weights])]
     try:

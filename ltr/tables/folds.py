@@ -13,9 +13,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.report import PUBLISHED, Block, Cell, Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, local_launcher, plan
-from ltr.tables.spec import FoldsTable, Order, Table
-
-_SPLITS = ("test", "vali")
+from ltr.tables.spec import FOLD_SPLITS, FoldsTable, Order, Table
 
 
 def make_folds(table: FoldsTable, order: Order) -> bool:
@@ -92,7 +90,7 @@ def _chosen(label: str, runs: Sequence[Run], table: FoldsTable) -> pd.DataFrame:
         chosen, best = max(
             results.items(), key=lambda one: float(one[1]["vali"][one[1]["select_on"]])
         )
-        for split, metric in product(_SPLITS, table.metrics):
+        for split, metric in product(FOLD_SPLITS, table.metrics):
             published = table.published[label][split][metric][fold - 1]
             lines.append(
                 {
@@ -119,9 +117,9 @@ def _report(table: FoldsTable, order: Order, frame: pd.DataFrame, runs: int) -> 
                 for line in _lines(label, _of(frame, row=label, split=split, metric=metric))
             ),
         )
-        for split, metric in product(_SPLITS, table.metrics)
+        for split, metric in product(FOLD_SPLITS, table.metrics)
     ]
-    one = _of(frame, split=_SPLITS[0], metric=table.metrics[0])
+    one = _of(frame, split=FOLD_SPLITS[0], metric=table.metrics[0])
     names = [(label, seed) for label, seed in one[["row", "seed"]].drop_duplicates().values]
     chosen = Block(
         "Chosen on vali",

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ltr.errors import ConfigError
 from ltr.tables.ensemble_rows import EnsembleRow, parse_ensemble
 
 RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"
+FOLD_SPLITS = ("test", "vali")  # of a table fold by fold
 _KEYS = {
     RUNS: ("title", "settings", "folds", "metrics", "conventions", "rows"),
     STATISTICS: ("title", "kind", "settings", "fold", "rows"),
@@ -216,13 +218,24 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
 
 
 def _folds_table(path: Path, raw: Mapping[str, Any]) -> FoldsTable:
+    wrong = [label for label, row in raw["rows"].items() if "settings" not in row]
+    if wrong:
+        raise ConfigError(f"{path}: {wrong[0]}: write settings: [model=linear, ...]")
+    published = raw["published"].get("values", {})
+    for label in raw["rows"]:
+        for split, metric in product(FOLD_SPLITS, raw["metrics"]):
+            if not (published.get(label) or {}).get(split, {}).get(metric):
+                raise ConfigError(
+                    f"{path}: published.values.{label}.{split}.{metric} is missing: write a number "
+                    "for each fold"
+                )
     rows = {
         label: Choices(_flat(row["settings"]), row.get("choices", {}), row.get("unknown", ""))
         for label, row in raw["rows"].items()
     }
     return FoldsTable(
         path.stem, raw["title"], tuple(raw["settings"]), tuple(raw["metrics"]), raw["convention"],
-        rows, raw["published"]["values"], raw["published"]["source"],
+        rows, published, raw["published"]["source"],
     )  # fmt: skip
 
 
