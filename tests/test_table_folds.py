@@ -9,7 +9,8 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import write_results
 from ltr.tables.folds import _chosen, _lines, _of, _tried, make_folds
 from ltr.tables.runs import Run
-from ltr.tables.spec import FoldsTable, Order, read_table
+from ltr.tables.order import Order
+from ltr.tables.spec import FoldsTable, read_table
 
 
 def folds_table() -> FoldsTable:

@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.keys import Kind, without
@@ -101,7 +102,7 @@ class Search:
         Raises:
             ConfigError: one of them is wrong.
         """
-        return run_config([*self.overrides, *overrides])
+        return run_config(merged(self.overrides, overrides))
 
     def default(self, key: str) -> Any:
         """What the config has for ``key``, which may be a group."""

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.progress import say
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import code_digest
@@ -44,9 +45,7 @@ def run_search(search: Search) -> bool:
         print(_described(search))
         return True
     data, fewest = read_all(search)
-    few = fewest < FEW_LISTS and search.config.select == "best"
-    chosen = "crossfit" if few else "best"
-    search = replace(search, select_value=search.select_value or chosen)
+    search = replace(search, select_value=search.select_value or value_for(search.config, fewest))
     check_free(path, search.folder)
     search.folder.mkdir(parents=True, exist_ok=True)
     with storage_errors(search):
@@ -54,6 +53,16 @@ def run_search(search: Search) -> bool:
         begin(search, study, data)
         reasons = _work(search, study)
         return _finish(search, study, path, reasons)
+
+
+def value_for(config: DictConfig, fewest: int) -> str:
+    """What a trial is worth where the user does not say.
+
+    Args:
+        config: of every trial.
+        fewest: lists of vali, of the fold that has fewest.
+    """
+    return "crossfit" if fewest < FEW_LISTS and config.select == "best" else "best"
 
 
 def begin(search: Search, study: optuna.Study, data: dict[str, str]) -> None:
@@ -116,10 +125,15 @@ def read_all(search: Search) -> tuple[dict[str, str], int]:
         experiment = build(config)
         lists = read_lists(experiment)
         settle(config, experiment, lists)
-        place = "" if fold is None else f"fold {fold} "
-        found |= {f"{place}{split}": part.digest for split, part in lists.items()}
+        found |= digests(fold, lists)
         counts.append(len(lists["vali"]))
     return found, min(counts)
+
+
+def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
+    """What identifies the ``lists`` of a fold."""
+    place = "" if fold is None else f"fold {fold} "
+    return {f"{place}{split}": part.digest for split, part in lists.items()}
 
 
 def _work(search: Search, study: optuna.Study) -> list[str]:

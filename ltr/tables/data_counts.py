@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.progress import say
 from ltr.data.lists import SPLITS, Dataset
@@ -12,8 +13,8 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
 from ltr.tables.report import Block, Cell, Report, terminal, write_table
-from ltr.tables.runs import merged
-from ltr.tables.spec import Order, StatisticsTable
+from ltr.tables.order import Order
+from ltr.tables.spec import StatisticsTable
 
 _HEAD = ("", "what", "counted", "published", "verdict")
 

@@ -11,9 +11,11 @@ import pandas as pd
 from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
+from ltr.tables.launch import local_launcher
+from ltr.tables.order import Order
 from ltr.tables.report import PUBLISHED, Block, Cell, Report, terminal, write_table
-from ltr.tables.runs import Run, describe, execute, local_launcher, plan
-from ltr.tables.spec import FoldsTable, Order, Table
+from ltr.tables.runs import Run, describe, execute, plan
+from ltr.tables.spec import FoldsTable, Table
 
 _SPLITS = ("test", "vali")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
 from ltr.experiment.provenance import asked_place, elsewhere
@@ -17,16 +18,16 @@ from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
 from ltr.tables.ensembles import make_ensembles, planned
 from ltr.tables.folds import make_folds
+from ltr.tables.launch import local_launcher
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
+from ltr.tables.order import MARGIN, Order
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
-from ltr.tables.runs import Run, describe, execute, local_launcher, merged, missing_libraries, plan
+from ltr.tables.runs import Run, describe, execute, missing_libraries, plan
 from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import (
-    MARGIN,
     FoldsTable,
-    Order,
     StatisticsTable,
     Table,
     only,
