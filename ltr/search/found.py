@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ltr.data.lists import Lists
 from ltr.errors import DataError
 from ltr.search.definition import Search
 
@@ -53,9 +54,19 @@ def search_identity(search: Search, data: Mapping[str, str]) -> str:
         search: with its ``select_value``.
         data: as ``digests`` has it.
     """
-    parts = {"settings": search.settings(), "data": dict(data), "pruner": search.pruner}
-    parts |= {"sampler": [search.sampler_seed, search.n_startup_trials]}
+    parts = {
+        "settings": search.settings(),
+        "data": dict(data),
+        "pruner": search.pruner,
+        "sampler": [search.sampler_seed, search.n_startup_trials],
+    }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
+    """What identifies the ``lists`` of a fold."""
+    place = "" if fold is None else f"fold {fold} "
+    return {f"{place}{split}": part.digest for split, part in lists.items()}
 
 
 def found_path(search: Search) -> Path:
@@ -70,12 +81,13 @@ def parse_found(where: str, raw: Any) -> Found:
         DataError: it is something else; ``where`` names it.
     """
     try:
-        found = Found(**{**raw, "settings": tuple(map(str, raw["settings"]))})
+        found = Found(**{**raw, "settings": tuple(raw["settings"])})
         numbers = [found.value, found.best_epoch, *([] if found.own is None else [found.own])]
         counts = [found.trials, found.pruned, found.failed]
         right = all(map(math.isfinite, numbers)) and all(isinstance(one, int) for one in counts)
         right &= all(isinstance(one, str) for one in (found.worth, found.search, found.code))
-    except (TypeError, KeyError):
+        right &= all(isinstance(one, str) for one in found.settings)
+    except (TypeError, KeyError, OverflowError):
         right = False
     if not right:
         raise DataError(

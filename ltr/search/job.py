@@ -9,10 +9,10 @@ from omegaconf import DictConfig
 from ltr.console.ending import is_full, one_line
 from ltr.errors import LTRError, OutputError, TrainingError
 from ltr.experiment.identity import by_rounds, code_digest
-from ltr.search.definition import Search, define_search
+from ltr.search.definition import Search, define_search, value_for
 from ltr.search.found import Found, found_path, search_identity
 from ltr.search.results import best_of, own_values, worth, write_trials
-from ltr.search.search import begin, check_space, read_all, value_for
+from ltr.search.search import begin, check_space, read_all
 from ltr.search.study import finished, open_study, reason, storage_errors
 from ltr.search.worker import work
 from ltr.training.interruption import stoppable

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.progress import say
-from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import code_digest
 from ltr.experiment.labels import settle
 from ltr.search.best_file import best_path, check_free, command_of, data_of, write_best
-from ltr.search.definition import Search
+from ltr.search.definition import Search, value_for
+from ltr.search.found import digests
 from ltr.search.results import Watch, best_of, draw_history, summary, write_trials
 from ltr.search.retry import retry_dead
 from ltr.search.space import as_text
@@ -26,10 +26,6 @@ from ltr.search.trial import default_params, read_lists
 from ltr.search.worker import work, work_at_once
 from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted
-
-# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
-# (docs/selection.md), no more than seeds differ by.
-FEW_LISTS = 2000
 
 
 def run_search(search: Search) -> bool:
@@ -53,16 +49,6 @@ def run_search(search: Search) -> bool:
         begin(search, study, data)
         reasons = _work(search, study)
         return _finish(search, study, path, reasons)
-
-
-def value_for(config: DictConfig, fewest: int) -> str:
-    """What a trial is worth where the user does not say.
-
-    Args:
-        config: of every trial.
-        fewest: lists of vali, of the fold that has fewest.
-    """
-    return "crossfit" if fewest < FEW_LISTS and config.select == "best" else "best"
 
 
 def begin(search: Search, study: optuna.Study, data: dict[str, str]) -> None:
@@ -128,12 +114,6 @@ def read_all(search: Search) -> tuple[dict[str, str], int]:
         found |= digests(fold, lists)
         counts.append(len(lists["vali"]))
     return found, min(counts)
-
-
-def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
-    """What identifies the ``lists`` of a fold."""
-    place = "" if fold is None else f"fold {fold} "
-    return {f"{place}{split}": part.digest for split, part in lists.items()}
 
 
 def _work(search: Search, study: optuna.Study) -> list[str]:

@@ -29,6 +29,8 @@ def make_folds(table: FoldsTable, order: Order) -> bool:
     for key in ("baseline", "margin"):
         if getattr(order, key) is not None:
             raise ConfigError(f"{key}: {table.name} compares with published rows; leave it out")
+    if order.budget is not None:
+        raise ConfigError(f"budget: {table.name} chooses from its own values; leave it out")
     labels = order.rows or tuple(table.rows)
     if unknown := [label for label in labels if label not in table.rows]:
         raise ConfigError(

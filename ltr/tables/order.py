@@ -1,6 +1,7 @@
 """Parse the arguments of ``scripts/table.py``."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from omegaconf import DictConfig
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
+from ltr.tables.spec import split_space
 
 MARGIN = 0.005  # half a point: differences smaller than this count as none
 
@@ -28,12 +30,19 @@ class Order:
     baseline: str | None = None  # the row that the others are compared with; None: the table's own
     margin: float | None = None  # differences smaller than this count as none; None: MARGIN
     percent: bool = False  # print metrics times 100
+    budget: int | None = None  # trials for each row and fold; None: settings as the table has them
+    space: tuple[str, ...] = ()  # with a budget: what is searched, over the table's own
 
     def command(self) -> str:
         """The command that makes this table; places and the number of workers are left out."""
-        return shlex.join(
-            ["python", "scripts/table.py", f"table={self.table}", *self._asked(), *self._own()]
-        )
+        return self._typed([*self._asked(), *self._own()])
+
+    def found_command(self) -> str:
+        """The command that finds the settings of all rows."""
+        return self._typed([*self._asked(), *self._budget()])
+
+    def _typed(self, words: Sequence[str]) -> str:
+        return shlex.join(["python", "scripts/table.py", f"table={self.table}", *words])
 
     def name(self, data: str) -> str:
         """The name of the folder for the table of ``data``: another order, another folder.
@@ -43,9 +52,23 @@ class Order:
         >>> Order("softrank_slides", ("dataset=mq2008", "epochs=1"), seeds=3).name("mq2008")
         'softrank_slides_mq2008_seeds-3_epochs-1'
         """
+        return self._named(data, self._own())
+
+    def found_name(self, data: str) -> str:
+        """The name of the file of found settings: other rows and seeds, the same file.
+
+        >>> Order("softrank_slides", rows=("SoftRank",), seeds=3, budget=20).found_name("mq2008")
+        'softrank_slides_mq2008_budget-20'
+        """
+        return self._named(data, self._budget())
+
+    def _named(self, data: str, own: Sequence[str]) -> str:
         name = Path(self.table).name.removesuffix(".yaml")
-        more = [*self._own(), *(item for item in self._asked() if item != f"dataset={data}")]
+        more = [*own, *(item for item in self._asked() if item != f"dataset={data}")]
         return "_".join([name, data, *([label_of(more)] if more else [])])
+
+    def _budget(self) -> list[str]:
+        return [*([] if self.budget is None else [f"budget={self.budget}"]), *self.space]
 
     def _asked(self) -> list[str]:
         return [item for item in self.overrides if asked([item])]
@@ -56,13 +79,16 @@ class Order:
         parts += [f"baseline={self.baseline}"] if self.baseline is not None else []
         parts += [f"margin={self.margin:g}"] if self.margin is not None else []
         parts += ["percent=true"] if self.percent else []
-        return parts
+        return parts + self._budget()
 
 
 def table_order(cfg: DictConfig) -> Order:
     """The order in a config; ``ConfigError`` if no table is named or a value is wrong."""
     required(cfg, "table")
-    overrides, launcher = texts(cfg, "train"), texts(cfg, "launcher")
+    overrides, space = split_space(texts(cfg, "train"))
+    launcher = texts(cfg, "launcher")
+    if space and cfg.budget is None:
+        raise ConfigError(f"{space[0]}: only a budget is searched; give budget=N, such as 20")
     if launcher and cfg.workers is not None:
         raise ConfigError(f"workers={cfg.workers}: {launcher[0]} says how many; leave one out")
     for override in overrides:
@@ -83,4 +109,6 @@ def table_order(cfg: DictConfig) -> Order:
         baseline=text(cfg, "baseline"),
         margin=margin,
         percent=flag(cfg, "percent"),
+        budget=None if cfg.budget is None else whole(cfg, "budget", least=1),
+        space=space,
     )

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -35,7 +35,7 @@ _LIBRARIES = {
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
     """The rows that cannot run here, and why."""
     found = {}
-    for label, row in _trained(table):
+    for label, row in trained_rows(table):
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
@@ -46,7 +46,7 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _trained(table: Table) -> list[tuple[str, tuple[str, ...]]]:
+def trained_rows(table: Table) -> list[tuple[str, tuple[str, ...]]]:
     """The rows that are trained, with their overrides."""
     return [(label, row) for label, row in table.rows.items() if label not in table.ensembles]
 
@@ -88,6 +88,7 @@ def plan(
     output_dir: Path,
     *,
     absent_ok: bool = False,
+    found: Mapping[tuple[str, int | None], Sequence[str]] | None = None,
 ) -> list[Run]:
     """The trainings of ``table``, row by row.
 
@@ -97,6 +98,7 @@ def plan(
         seeds: of the training, for every row and fold.
         output_dir: its folder ``runs`` keeps them; finished runs of other tables there are reused.
         absent_ok: plan also for data that are not here.
+        found: overrides by row and fold, over all others.
 
     Raises:
         ConfigError: an override is wrong.
@@ -104,11 +106,15 @@ def plan(
     """
     runs = []
     folders = by_identity(output_dir / "runs")
-    for label, row in _trained(table):
+    for label, row in trained_rows(table):
         overrides = merged(table.settings, given, row)
         of_row = run_config(overrides)[0]
-        for fold, seed in product(_folds(table, of_row), seeds):
-            own, config, absent = [*overrides, f"seed={seed}"], of_row.copy(), None
+        for fold, seed in product(folds_of(table, of_row), seeds):
+            own, config, absent = overrides, of_row.copy(), None
+            if more := (found or {}).get((label, fold)):
+                own = merged(overrides, more)
+                config = run_config(own)[0]
+            own = [*own, f"seed={seed}"]
             config.seed = seed
             if fold is not None:
                 own.append(f"dataset.fold={fold}")
@@ -134,7 +140,8 @@ def folder_name(label: str, config: DictConfig, known: str) -> str:
     return "-".join([*words, f"seed{config.seed}", known[:_SHOWN]])
 
 
-def _folds(table: Table, config: DictConfig) -> list[int | None]:
+def folds_of(table: Table, config: DictConfig) -> list[int | None]:
+    """The folds that ``table`` runs on the data set of ``config``; None where it has none."""
     count = config.dataset.get("folds") or 0
     if not count:
         return [None]

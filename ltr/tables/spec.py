@@ -1,6 +1,6 @@
 """Read a table from ``configs/tables/*.yaml``."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -68,6 +68,10 @@ class Table:
     history: tuple[str, ...] = ()  # columns of history.csv shown for the epoch that was tested
     # the rows that are ensembles of others; ``rows`` has no overrides for them
     ensembles: Mapping[str, EnsembleRow] = field(default_factory=dict)
+    # what is searched where there is a budget: ``space=NAMES`` and ``space.KEY=[...]``, of every
+    # row and, by label, of a row
+    space: tuple[str, ...] = ()
+    spaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,19 @@ def with_rows(table: Table, labels: Iterable[str]) -> Table:
     return replace(table, rows=rows, ensembles=ensembles)
 
 
+def without(table: Table, labels: Container[str]) -> Table:
+    """The table without the rows ``labels``, and the ensembles of which they are members."""
+    return with_rows(
+        table,
+        [
+            row
+            for row in table.rows
+            if row not in labels
+            and not (row in table.ensembles and any(m in labels for m in table.ensembles[row].rows))
+        ],
+    )
+
+
 def row_of(table: Table, key: str, label: str) -> str:
     """The row named ``label`` in upper or lower case; ``ConfigError`` about ``key`` if none is."""
     known = {row.lower(): row for row in table.rows}
@@ -177,7 +194,9 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
         for label, row in given.items()
     }
     mixed = {label: row for label, row in given.items() if isinstance(row, dict)}
-    settings = tuple(listed("settings", raw["settings"]))
+    settings, space = split_space(_flat(listed("settings", raw["settings"])))
+    parts = {label: split_space(row) for label, row in rows.items()}
+    rows = {label: trained for label, (trained, _) in parts.items()}
     published = raw.get("published") or {}
     if kind == STATISTICS:
         for label, row in mixed.items():
@@ -207,9 +226,21 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
             label: parse_ensemble(path, label, row, [row for row in rows if row not in mixed])
             for label, row in mixed.items()
         },
+        space=space,
+        spaces={label: own for label, (_, own) in parts.items()},
     )
     _check(table, path)
     return table
+
+
+def split_space(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The overrides for ``train.py``, and those that say what is searched.
+
+    >>> split_space(["loss=bce", "space=mlp,features", "space.optimizer.lr=null"])
+    (('loss=bce',), ('space=mlp,features', 'space.optimizer.lr=null'))
+    """
+    of_space = tuple(one for one in overrides if one.startswith(("space=", "space.")))
+    return tuple(one for one in overrides if one not in of_space), of_space
 
 
 def _folds_table(path: Path, raw: Mapping[str, Any]) -> FoldsTable:
