@@ -12,7 +12,7 @@ from ltr.experiment.identity import by_rounds, code_digest
 from ltr.search.definition import Search, define_search, value_for
 from ltr.search.found import Found, found_path, search_identity
 from ltr.search.results import best_of, own_values, worth, write_trials
-from ltr.search.search import begin, check_space, read_all
+from ltr.search.search import begin, read_all
 from ltr.search.study import finished, open_study, reason, storage_errors
 from ltr.search.worker import work
 from ltr.training.interruption import stoppable
@@ -50,7 +50,6 @@ def _found(search: Search) -> Found:
     Raises:
         TrainingError: no trial was trained to its end.
     """
-    check_space(search)
     data, fewest = read_all(search)
     search = replace(search, select_value=search.select_value or value_for(search.config, fewest))
     with storage_errors(search):

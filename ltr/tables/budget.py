@@ -19,6 +19,7 @@ import pandas as pd
 from ltr.console.arguments import as_hydra
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.progress import say
+from ltr.errors import ConfigError
 from ltr.experiment.identity import by_rounds, code_digest
 from ltr.search.found import Found
 from ltr.tables.cost import estimate
@@ -167,7 +168,7 @@ def spend(
         extra: overrides of all trials that change no result, such as ``threads=1``.
 
     Raises:
-        ConfigError: the file of found settings holds something else.
+        ConfigError: a space cannot be built, or the file of found settings holds something else.
         OutputError: it cannot be written.
     """
     path = found_file(searches, order)
@@ -177,7 +178,13 @@ def spend(
     try:
         if todo:
             from ltr.search.job import search_job  # Optuna
+            from ltr.search.search import check_space
 
+            for one in {one.label: one for one in todo}.values():
+                try:
+                    check_space(one.search)
+                except ConfigError as error:
+                    raise ConfigError(f"{one.label}: {error}") from None
             pieces = [_piece(one, extra) for one in todo]
             jobs = folder / "searches.yaml"
             reasons = launch("search", search_job, pieces, jobs, launcher, ("search", "searches"))

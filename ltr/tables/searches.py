@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
@@ -165,13 +166,20 @@ def _space(
     overrides: Sequence[str],
 ) -> list[str]:
     """The arguments that make a search over the row's space, also of keys in ``overrides``."""
-    own = table.spaces.get(label, ())
-    given = [*table.space, *own, *order.space]
-    named = [one.partition("=")[2] for one in given if _key(one) == "space"]
-    names = named[-1].split(",") if named else []
-    _, changes = split_changes([one for one in given if _key(one) != "space"])
-    is_row = [] if any(_key(one) == "space" for one in own) else table.rows[label]
-    fixed = [_key(one) for one in (*order.overrides, *is_row)]
+    row, own = table.rows[label], table.spaces.get(label, ())
+    if any(_key(one) == "space" for one in own):
+        levels: list[tuple[Sequence[str], Sequence[str]]] = [(own, ())]
+        fixed = list(map(_key, order.overrides))
+    else:  # what is said, and what is set above it, which is not searched
+        levels = [(table.space, (*order.overrides, *row)), (order.space, row), (own, ())]
+        fixed = [_key(one) for one in (*order.overrides, *row)]
+    names: list[str] = []
+    changes: dict[str, Any] = {}
+    for said, above in levels:
+        for one in said:
+            names = one.partition("=")[2].split(",") if _key(one) == "space" else names
+        _, more = split_changes(one for one in said if _key(one) != "space")
+        changes |= {key: value for key, value in more.items() if key not in map(_key, above)}
     space = chosen_space(choices, names, changes, fixed)
     known = {_key(one) for one in overrides}  # what is set is searched only if it is said here
     without = [key for key in named_space(choices, names) if key not in space and key not in known]

@@ -26,7 +26,7 @@ from ltr.tables.order import MARGIN, Order
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
-from ltr.tables.runs import Run, describe, execute, missing_libraries, plan
+from ltr.tables.runs import Run, describe, execute, missing_libraries, plan, trained_rows
 from ltr.tables.searches import plan_searches
 from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import (
@@ -195,7 +195,7 @@ def _write(
         command=order.command(),
         facts=(
             *facts(table, runs, measured, published, verdicts, baseline, lists_in_words(sizes)),
-            *(budget.facts(list(table.rows)) if budget else ()),
+            *(budget.facts([row for row, _ in trained_rows(table)]) if budget else ()),
         ),
         blocks=blocks(
             table,
