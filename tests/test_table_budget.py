@@ -1,5 +1,6 @@
 """A budget for every row: spent in each fold on its own train and vali, found once, read safely."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +54,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         told = np.repeat(lists.labels[:, None], lists.features.shape[1], axis=1)
         write_letor(path, replace(lists, features=told.astype(np.float32)))  # easily learnt
     places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
-    return ["table=two", "budget=3", "workers=1", *places]
+    return ["table=two", "budget=2", "workers=1", *places]
 
 
 def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
@@ -81,7 +82,7 @@ def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) ->
 def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) -> None:
     one = planned(here)["RankSVM", 2]
     good = Found(
-        ("optimizer.lr=0.01", "batch_size=32"), "crossfit ndcg@5", 0.5, 0.6, None, 3, 0, 0,
+        ("optimizer.lr=0.01", "batch_size=32"), "crossfit ndcg@5", 0.5, 0.6, None, 2, 0, 0,
         one.known, "code",
     )  # fmt: skip
     path = Path("configs/found/x.yaml")
@@ -90,7 +91,7 @@ def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) ->
     assert one.accepts(good)
     for setting in ("batch_size=7", "model._target_=os.system", "optimizer.lr=${oc.env:HOME}"):
         assert not one.accepts(replace(good, settings=(setting,)))
-    assert not one.accepts(replace(good, trials=2))
+    assert not one.accepts(replace(good, trials=3))
     other = planned([*here, "epochs=3"])["RankSVM", 2]
     assert not other.accepts(good)
     for text in ("- 1", "a: {1: {settings: [b]}}", "a: {x: 1}", "a: b", "{"):
@@ -126,16 +127,19 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     here = [*here, "rows=RankSVM"]
     monkeypatch.setattr("ltr.tables.table.pictures", lambda *args: ())
     assert make_table(table_of(here))
-    assert "configs/found/two_mq2008_budget-3.yaml" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "configs/found/two_mq2008_budget-2.yaml" in said
     (path,) = Path("configs/found").iterdir()
     found = read_kept(path)
     assert set(found) == {("RankSVM", 1), ("RankSVM", 2)}
+    mean = sum(one.value for one in found.values()) / 2
+    assert re.search(rf"^RankSVM .* {mean:.4f} ± ", said, re.MULTILINE)  # crossfit beside test
     for (_, fold), one in found.items():
         (folder,) = Path("out/runs").glob(f"ranksvm-mq2008-fold{fold}-*")
         assert one.settings
         assert set(one.settings) <= set(RunFolder(folder).overrides)
         assert RunFolder(folder).crossfit == pytest.approx(one.value)
-        assert one.trials == 3
+        assert one.trials == 2
         (database,) = Path("out/search").glob(f"two-ranksvm-mq2008-fold{fold}-*/search.db")
         study = optuna.load_study(study_name="search", storage=f"sqlite:///{database}")
         assert set(study.user_attrs["search"]["data"]) == {

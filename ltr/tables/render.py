@@ -85,8 +85,8 @@ def _numbers(
         for metric in published.values[label].get(name, {})
         if metric in table.metrics
     }
-    crossfit = bool(len(frame)) and frame[CROSSFIT].notna().any()
-    kept = (*([CROSSFIT] if crossfit else []), *table.history)
+    crossfit = [CROSSFIT] if CROSSFIT in frame and frame[CROSSFIT].notna().any() else []
+    kept = (*crossfit, *table.history)
     kept = kept if name == table.conventions[0] else ()
     head = [""]
     for metric in table.metrics:
