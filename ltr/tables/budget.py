@@ -57,7 +57,8 @@ class Budget:
         worth = ", ".join(dict.fromkeys(one.worth for one in found))
         pruned, failed = (sum(getattr(one, name) for one in found) for name in ("pruned", "failed"))
         folds = " and fold" * any(fold is not None for _, fold in self.found)
-        without = [row for row in rows if row not in {label for label, _ in self.found}]
+        had = {*self.failed, *(label for label, _ in self.found)}
+        without = [row for row in rows if row not in had]
         budget = (
             f"{self.trials} trials for each row{folds}, on its train and vali alone, with seed 1; "
             f"the best by {worth} on vali; {sum(one.trials for one in found)} trials in all, "

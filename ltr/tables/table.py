@@ -68,8 +68,8 @@ def make_table(order: Order) -> bool:
     budget = None if order.budget is None else _budget(can_run, order, output_dir)
     failed = {} if budget is None else budget.failed
     if failed:
-        missing |= dict.fromkeys(failed, "search failed")
-        can_run = without(can_run, failed)
+        there, can_run = can_run.rows, without(can_run, failed)
+        missing |= dict.fromkeys((row for row in there if row not in can_run.rows), "search failed")
     trained = plan(
         can_run,
         order.overrides,
