@@ -4,6 +4,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -19,10 +20,10 @@ from ltr.tables.budget import spend
 from ltr.tables.found import read_kept, write_kept
 from ltr.tables.order import Order
 from ltr.tables.searches import RowSearch, plan_searches
-from ltr.tables.spec import Table, parse_table
+from ltr.tables.spec import Table, parse_table, without
 from ltr.tables.table import make_table
 
-TABLE = {
+TABLE: dict[str, Any] = {
     "title": "Two rows",
     "settings": [
         "dataset=mq2008", "model=linear", "loss=ranksvm", "optimizer.lr=1e-12", "epochs=4",
@@ -110,6 +111,15 @@ def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) ->
 def test_mistakes_end_with_the_remedy(arguments: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         table_of(["table=letor4_mq2008", *arguments])
+
+
+def test_without_its_member_an_ensemble_is_left_out(tmp_path: Path) -> None:
+    rows = {**TABLE["rows"], "both": {"ensemble": ["wide", "RankSVM"]}}
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump({**TABLE, "rows": rows}))
+    table = parse_table(tmp_path / "more.yaml")
+    assert isinstance(table, Table)
+    assert set(without(table, ["wide"]).rows) == {"untrained", "RankSVM"}
+    assert set(without(table, ["untrained"]).rows) == {"RankSVM", "wide", "both"}
 
 
 def test_other_rows_and_seeds_share_the_found_settings() -> None:

@@ -68,8 +68,9 @@ def make_table(order: Order) -> bool:
     budget = None if order.budget is None else _budget(can_run, order, output_dir)
     failed = {} if budget is None else budget.failed
     if failed:
-        there, can_run = can_run.rows, without(can_run, failed)
-        missing |= dict.fromkeys((row for row in there if row not in can_run.rows), "search failed")
+        kept = without(can_run, failed)
+        missing |= dict.fromkeys(can_run.rows.keys() - kept.rows.keys(), "search failed")
+        can_run = kept
     trained = plan(
         can_run,
         order.overrides,
