@@ -65,7 +65,7 @@ def prepare_data(cfg: DictConfig) -> None:
 @command("table", stopped=_GOES_ON)
 def table(cfg: DictConfig) -> bool:
     """Run what is missing of a table and write it; whether all that can be done here is done."""
-    from ltr.tables.spec import table_order
+    from ltr.tables.order import table_order
     from ltr.tables.table import make_table
 
     with stoppable():

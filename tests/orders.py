@@ -6,8 +6,8 @@ from ltr.compare.compare import Order as CompareOrder
 from ltr.compare.compare import compare_order
 from ltr.console.compose import typed
 from ltr.search.definition import Search, define_search
-from ltr.tables.spec import Order as TableOrder
-from ltr.tables.spec import table_order
+from ltr.tables.order import Order as TableOrder
+from ltr.tables.order import table_order
 
 
 def table_of(arguments: Sequence[str]) -> TableOrder:

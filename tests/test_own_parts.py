@@ -10,7 +10,8 @@ from ltr.console.compose import run_config, typed
 from ltr.console.configs import CONFIGS, choices, files_of
 from ltr.errors import ConfigError
 from ltr.search.space import read_space
-from ltr.tables.spec import Order, read_table
+from ltr.tables.order import Order
+from ltr.tables.spec import read_table
 
 OWN = {
     "loss/squared": "_target_: my_losses.squared\n_partial_: true\npower: 2.0  # of the error\n",

@@ -92,6 +92,7 @@ MAY_IMPORT = {
     "figures": {"errors", "whole", "metrics", "relaxations", "losses", "statistics"},
     "compare": {"errors", "whole", "statistics", "console", "experiment", "figures"},
     "tables": {
+        "search",
         "rounds",
         "trees",
         "errors",

@@ -8,8 +8,9 @@ from conftest import compose
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import write_results
 from ltr.tables.folds import _chosen, _lines, _of, _tried, make_folds
+from ltr.tables.order import Order
 from ltr.tables.runs import Run
-from ltr.tables.spec import FoldsTable, Order, read_table
+from ltr.tables.spec import FoldsTable, read_table
 
 
 def folds_table() -> FoldsTable:

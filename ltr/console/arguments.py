@@ -121,3 +121,20 @@ def quoted(value: str) -> str:
     """
     inside = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
     return f"'{inside}'"
+
+
+def merged(*parts: Sequence[str]) -> list[str]:
+    """Overrides of which a later one replaces an earlier one of the same key.
+
+    Another choice of a group takes the settings inside that group along.
+
+    >>> merged(["dataset=mq2008", "dataset.fold=2", "epochs=5"], ["dataset=synthetic", "epochs=1"])
+    ['dataset=synthetic', 'epochs=1']
+    """
+    kept: dict[str, str] = {}
+    for override in (item for part in parts for item in part):
+        key = override.lstrip("+").partition("=")[0]
+        if kept.get(key, override) != override:
+            kept = {other: text for other, text in kept.items() if not other.startswith(f"{key}.")}
+        kept[key] = override
+    return list(kept.values())

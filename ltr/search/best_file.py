@@ -1,7 +1,6 @@
 """The best configuration as a file that ``python train.py experiment=NAME`` trains."""
 
 import datetime
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
 from ltr.search.definition import Search, parsed
 from ltr.search.results import own_values
-from ltr.search.space import Choice
+from ltr.search.space import sets_what_is_searched
 from ltr.search.study import finished
 from ltr.whole import write_whole
 
@@ -97,13 +96,7 @@ def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTri
 def _check_searched(search: Search, best: FrozenTrial) -> None:
     """Raise ``DataError`` where a trial sets what was not searched: what is written is trained."""
     for override in best.user_attrs["overrides"]:
-        key, _, value = str(override).partition("=")
-        space = search.space.get(key)
-        if isinstance(space, Choice):
-            held = value in space.options
-        else:
-            held = space is not None and re.fullmatch(r"[-+.\deE]+", value) is not None
-        if not held:
+        if not sets_what_is_searched(search.space, str(override)):
             raise DataError(
                 f"trial {best.number} of the search sets {override}, which its space does not "
                 "have: its database is not what scripts/search.py wrote; give name=NAME for a new "

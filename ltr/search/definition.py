@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.keys import Kind, without
@@ -22,6 +23,9 @@ from ltr.search.space import Range, Space, chosen_space, is_no_knob
 
 PRUNERS = ("median", "none")
 SELECT_VALUES = ("crossfit", "best")
+# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
+# (docs/selection.md), no more than seeds differ by.
+FEW_LISTS = 2000
 # Of a network's training; to a model by rounds they do nothing, so trials would not differ.
 _NOT_OF_ROUNDS = ("optimizer", "schedule", "batch_size", "list_size")
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
@@ -101,7 +105,7 @@ class Search:
         Raises:
             ConfigError: one of them is wrong.
         """
-        return run_config([*self.overrides, *overrides])
+        return run_config(merged(self.overrides, overrides))
 
     def default(self, key: str) -> Any:
         """What the config has for ``key``, which may be a group."""
@@ -144,7 +148,7 @@ def define_search(cfg: DictConfig) -> Search:
     >>> search.name, str(search.space["optimizer.lr"])
     ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')
     """
-    overrides, changes = _split(texts(cfg, "train"))
+    overrides, changes = split_changes(texts(cfg, "train"))
     if cfg.pruner not in PRUNERS:
         raise ConfigError(f"pruner={cfg.pruner}: write {' or '.join(PRUNERS)}")
     if cfg.select_value not in (None, *SELECT_VALUES):
@@ -196,13 +200,23 @@ def define_search(cfg: DictConfig) -> Search:
     )
 
 
+def value_for(config: DictConfig, fewest: int) -> str:
+    """What a trial is worth where the user does not say.
+
+    Args:
+        config: of every trial.
+        fewest: lists of vali, of the fold that has fewest.
+    """
+    return "crossfit" if fewest < FEW_LISTS and config.select == "best" else "best"
+
+
 def parsed(overrides: Iterable[str]) -> dict[str, Any]:
     """Key and value of each override; a later one replaces an earlier one of the same key."""
     found = OverridesParser.create().parse_overrides(list(overrides))
     return {override.key_or_group: override.value() for override in found}
 
 
-def _split(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The overrides for ``train.py``, and what the command line says of each ``space.KEY``."""
     overrides, changes = [], {}
     for override in given:

@@ -16,7 +16,8 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import code_digest
 from ltr.experiment.labels import settle
 from ltr.search.best_file import best_path, check_free, command_of, data_of, write_best
-from ltr.search.definition import Search
+from ltr.search.definition import Search, value_for
+from ltr.search.found import digests
 from ltr.search.results import Watch, best_of, draw_history, summary, write_trials
 from ltr.search.retry import retry_dead
 from ltr.search.space import as_text
@@ -25,10 +26,6 @@ from ltr.search.trial import default_params, read_lists
 from ltr.search.worker import work, work_at_once
 from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted
-
-# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
-# (docs/selection.md), no more than seeds differ by.
-FEW_LISTS = 2000
 
 
 def run_search(search: Search) -> bool:
@@ -44,9 +41,7 @@ def run_search(search: Search) -> bool:
         print(_described(search))
         return True
     data, fewest = read_all(search)
-    few = fewest < FEW_LISTS and search.config.select == "best"
-    chosen = "crossfit" if few else "best"
-    search = replace(search, select_value=search.select_value or chosen)
+    search = replace(search, select_value=search.select_value or value_for(search.config, fewest))
     check_free(path, search.folder)
     search.folder.mkdir(parents=True, exist_ok=True)
     with storage_errors(search):
@@ -116,8 +111,7 @@ def read_all(search: Search) -> tuple[dict[str, str], int]:
         experiment = build(config)
         lists = read_lists(experiment)
         settle(config, experiment, lists)
-        place = "" if fold is None else f"fold {fold} "
-        found |= {f"{place}{split}": part.digest for split, part in lists.items()}
+        found |= digests(fold, lists)
         counts.append(len(lists["vali"]))
     return found, min(counts)
 

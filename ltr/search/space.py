@@ -90,13 +90,7 @@ def chosen_space(
     Raises:
         ConfigError: a space or a distribution is wrong, or nothing is left.
     """
-    known = files_of("space")
-    given = list(names) or [
-        name for name in (choices["model"], f"loss/{choices.get('loss')}") if name in known
-    ]
-    space: Space = {}
-    for name in given:
-        space |= read_space(name)
+    space = named_space(choices, names)
     for key in fixed:
         space.pop(key, None)
     for key, value in changes.items():
@@ -114,9 +108,28 @@ def chosen_space(
     if not space:
         raise ConfigError(
             f"there is nothing to search for model={choices['model']}: give "
-            f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(known)}"
+            f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(files_of('space'))}"
         )
     return space
+
+
+def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
+    """The spaces ``names`` together, or those of the model and the loss in ``choices``."""
+    known = files_of("space")
+    space: Space = {}
+    for name in list(names) or [choices["model"], f"loss/{choices.get('loss')}"]:
+        if names or name in known:
+            space |= read_space(name)
+    return space
+
+
+def sets_what_is_searched(space: Space, override: str) -> bool:
+    """Whether ``override``, which a file holds, gives a key of ``space`` a value of its kind."""
+    key, _, value = override.partition("=")
+    known = space.get(key)
+    if isinstance(known, Choice):
+        return value in known.options
+    return known is not None and re.fullmatch(r"[-+.\deE]+", value) is not None
 
 
 def is_no_knob(key: str) -> bool:

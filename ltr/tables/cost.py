@@ -43,7 +43,7 @@ def _finished(runs: Sequence[Run]) -> dict[str, list[float]]:
     return took
 
 
-def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
+def estimate(runs: Sequence[Run], *, workers: int, threads: int, started: bool = True) -> str:
     """How long the missing runs take, row by row and in all, and how that was found.
 
     A row with finished runs is estimated from them. For every other row a few training steps (of
@@ -54,6 +54,7 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
         runs: of a table, the finished ones too.
         workers: runs at a time.
         threads: of each.
+        started: whether each is a process of its own, whose start counts.
     """
     took = _finished(runs)
     todo: dict[str, list[Run]] = {}
@@ -61,7 +62,7 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
         if not run.done:
             todo.setdefault(run.label, []).append(run)
     lines, total, unknown, early = [], 0.0, [], False
-    start = _seconds_to_start()
+    start = _seconds_to_start() if started else 0.0
     before = torch.get_num_threads()
     for label, own in tqdm(todo.items(), desc="measuring", unit="row", leave=False, disable=None):
         most = ""
@@ -92,8 +93,8 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int) -> str:
     return (
         f"{table}\n\n"
         f"in all {most}{together}{rest}\n"
-        f"with {start:.1f} s to start a run{sooner}\n"
-        f"an estimate for {device}, {threads} threads a run, each row measured alone: runs side "
+        + (f"with {start:.1f} s to start a run{sooner}\n" if started else "")
+        + f"an estimate for {device}, {threads} threads a run, each row measured alone: runs side "
         "by side share memory and caches and take longer\n"
         f"{_source(runs[0])}"
     )

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pandas as pd
 
+from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.progress import say
 from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
+from ltr.tables.order import Order
 from ltr.tables.report import Block, Cell, Report, terminal, write_table
-from ltr.tables.runs import merged
-from ltr.tables.spec import Order, StatisticsTable
+from ltr.tables.spec import StatisticsTable
 
 _HEAD = ("", "what", "counted", "published", "verdict")
 
@@ -34,6 +35,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
         "baseline": order.baseline is not None,
         "margin": order.margin is not None,
         "percent": order.percent,
+        "budget": order.budget is not None,
     }
     for key in (key for key, is_given in given.items() if is_given):
         raise ConfigError(f"{key}: {table.name} counts data and runs nothing; leave it out")

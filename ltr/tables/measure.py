@@ -20,6 +20,7 @@ from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores
 
+CROSSFIT = "crossfit vali"  # a column
 CUTOFFS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of the plot of NDCG against k
 
 
@@ -95,8 +96,8 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
 def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     """A row per run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
 
-    The epoch of an ensemble is None. A column of ``table.history`` is that of the tested epoch; NaN
-    where the run did not keep it.
+    The epoch of an ensemble is None. ``crossfit vali`` is NaN where nothing was chosen. A column of
+    ``table.history`` is that of the tested epoch; NaN where the run did not keep it.
     """
     rows = []
     for one in measured:
@@ -107,6 +108,7 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
             "epoch": one.results.get("selected_epoch"),
             "seconds": one.results["wall_seconds"],
             "run": str(one.run.folder),
+            CROSSFIT: one.results.get("crossfit"),
         }
         conventions = conventions_of(table, int(one.run.config.suggested.levels))
         for name, convention in conventions.items():
@@ -118,6 +120,7 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
         rows.append(row)
     frame = pd.DataFrame(rows)
     if rows:  # whole numbers beside None
+        frame[CROSSFIT] = frame[CROSSFIT].astype(float)
         frame["epoch"] = pd.Series([row["epoch"] for row in rows], dtype=object)
     return frame
 

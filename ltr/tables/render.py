@@ -11,7 +11,7 @@ from ltr.experiment.parts import named_metrics
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.statistics.verdict import BETTER, DIFFER, WORSE
-from ltr.tables.measure import Measured
+from ltr.tables.measure import CROSSFIT, Measured
 from ltr.tables.report import Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
@@ -85,7 +85,9 @@ def _numbers(
         for metric in published.values[label].get(name, {})
         if metric in table.metrics
     }
-    kept = table.history if name == table.conventions[0] else ()
+    crossfit = [CROSSFIT] if CROSSFIT in frame and frame[CROSSFIT].notna().any() else []
+    kept = (*crossfit, *table.history)
+    kept = kept if name == table.conventions[0] else ()
     head = [""]
     for metric in table.metrics:
         head += [metric, *(["published", "difference"] if metric in printed else [])]
@@ -112,7 +114,7 @@ def _numbers(
         for column in kept:
             assert extra is not None
             mean, deviation = (extra[column][of][label] for of in ("mean", "sd"))
-            of_metric = column.partition("_")[0] in SPLITS
+            of_metric = column == CROSSFIT or column.partition("_")[0] in SPLITS
             cells.append((units if of_metric else Units()).with_deviation(mean, deviation))
         rows.append(tuple(map(Cell, cells)))
     for label, values in (published.values if published else {}).items():
@@ -124,7 +126,10 @@ def _numbers(
     head += [column.replace("_", " ") for column in kept]
     parts = {part for metric in named_metrics(table.metrics) for part in metric.parts}
     short = f"{name}: {convention.describe(parts)}"
-    return Block(name, convention.describe(), tuple(head), tuple(rows), short)
+    note = convention.describe()
+    if CROSSFIT in kept:
+        note += f"; {CROSSFIT}: select_on of epochs chosen on one half of vali, on the other half"
+    return Block(name, note, tuple(head), tuple(rows), short)
 
 
 MARK = "†"  # of a row that differs from the baseline

@@ -1,33 +1,27 @@
-"""Plan the runs of a table, and finish them as the jobs of a Hydra sweep."""
+"""The runs of a table: planned, and finished as a sweep."""
 
 import os
 import re
 import shlex
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
-from tqdm import tqdm
 
-from ltr.console.arguments import quoted, with_quotes
-from ltr.console.cli import through_hydra
+from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
-from ltr.console.progress import Finished
-from ltr.errors import DataError, LTRError
+from ltr.errors import DataError
 from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder, by_identity
+from ltr.tables.launch import Piece, launch
 from ltr.tables.spec import Table
-from ltr.whole import make_folder, write_whole
 
 # What each choice of model needs.
 _LIBRARIES = {
@@ -41,7 +35,7 @@ _LIBRARIES = {
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
     """The rows that cannot run here, and why."""
     found = {}
-    for label, row in _trained(table):
+    for label, row in trained_rows(table):
         chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
@@ -52,7 +46,7 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _trained(table: Table) -> list[tuple[str, tuple[str, ...]]]:
+def trained_rows(table: Table) -> list[tuple[str, tuple[str, ...]]]:
     """The rows that are trained, with their overrides."""
     return [(label, row) for label, row in table.rows.items() if label not in table.ensembles]
 
@@ -94,6 +88,7 @@ def plan(
     output_dir: Path,
     *,
     absent_ok: bool = False,
+    found: Mapping[tuple[str, int | None], Sequence[str]] | None = None,
 ) -> list[Run]:
     """The trainings of ``table``, row by row.
 
@@ -103,6 +98,7 @@ def plan(
         seeds: of the training, for every row and fold.
         output_dir: its folder ``runs`` keeps them; finished runs of other tables there are reused.
         absent_ok: plan also for data that are not here.
+        found: overrides by row and fold, over all others.
 
     Raises:
         ConfigError: an override is wrong.
@@ -110,11 +106,15 @@ def plan(
     """
     runs = []
     folders = by_identity(output_dir / "runs")
-    for label, row in _trained(table):
+    for label, row in trained_rows(table):
         overrides = merged(table.settings, given, row)
         of_row = run_config(overrides)[0]
-        for fold, seed in product(_folds(table, of_row), seeds):
-            own, config, absent = [*overrides, f"seed={seed}"], of_row.copy(), None
+        for fold, seed in product(folds_of(table, of_row), seeds):
+            own, config, absent = overrides, of_row.copy(), None
+            if more := (found or {}).get((label, fold)):
+                own = merged(overrides, more)
+                config = run_config(own)[0]
+            own = [*own, f"seed={seed}"]
             config.seed = seed
             if fold is not None:
                 own.append(f"dataset.fold={fold}")
@@ -140,31 +140,12 @@ def folder_name(label: str, config: DictConfig, known: str) -> str:
     return "-".join([*words, f"seed{config.seed}", known[:_SHOWN]])
 
 
-def merged(*parts: Sequence[str]) -> list[str]:
-    """Overrides of which a later one replaces an earlier one of the same key.
-
-    Another choice of a group takes the settings inside that group along.
-
-    >>> merged(["dataset=mq2008", "dataset.fold=2", "epochs=5"], ["dataset=synthetic", "epochs=1"])
-    ['dataset=synthetic', 'epochs=1']
-    """
-    kept: dict[str, str] = {}
-    for override in (item for part in parts for item in part):
-        key = override.lstrip("+").partition("=")[0]
-        if kept.get(key, override) != override:
-            kept = {other: text for other, text in kept.items() if not other.startswith(f"{key}.")}
-        kept[key] = override
-    return list(kept.values())
-
-
-def _folds(table: Table, config: DictConfig) -> list[int | None]:
+def folds_of(table: Table, config: DictConfig) -> list[int | None]:
+    """The folds that ``table`` runs on the data set of ``config``; None where it has none."""
     count = config.dataset.get("folds") or 0
     if not count:
         return [None]
     return list(range(1, count + 1)) if table.folds == "all" else list(map(int, table.folds))
-
-
-_POLL_SECONDS = 0.5
 
 
 def describe(run: Run) -> str:
@@ -176,116 +157,36 @@ def describe(run: Run) -> str:
     return shlex.join(["python", "train.py", *run.overrides])
 
 
-def local_launcher(workers: int) -> list[str]:
-    """Overrides that run ``workers`` at a time on this machine."""
-    if workers == 1:
-        return []  # in this process
-    return [
-        "hydra/launcher=joblib",
-        f"hydra.launcher.n_jobs={workers}",
-        f"hydra.launcher.pre_dispatch={workers}",  # what waits outlives this process
-    ]
-
-
 def execute(
     runs: Sequence[Run], jobs: Path, launcher: Sequence[str], extra: Sequence[str] = ()
 ) -> dict[Path, str]:
-    """Finish ``runs`` as one sweep; return why a run is not done, by folder.
-
-    The launcher decides where they run and how many at a time. When one of its processes is killed,
-    the missing runs are launched again, until two launches in a row finish none.
+    """Finish ``runs`` as one sweep of ``train.py``; return why a run is not done, by folder.
 
     Args:
         runs: at least one, not done yet, in folders side by side.
-        jobs: the file that lists them for the launcher; it is written.
-        launcher: overrides of ``hydra/launcher``.
+        jobs, launcher: as for ``launch``.
         extra: overrides for all runs that change no result, such as ``threads=1``.
     """
-    left = {run.folder: run for run in runs}
-    for folder in left:
-        (folder / "error.txt").unlink(missing_ok=True)
-    broken: Exception | None = None
-    launches = 2
-    with _progress(list(left.values())):
-        while left and launches:
-            try:
-                _launch(list(left.values()), jobs, launcher, extra)
-                broken, launches = None, 0
-            except LTRError:
-                raise
-            except Exception as error:
-                broken = error
-            before = len(left)
-            left = {f: run for f, run in left.items() if not (run.done or RunFolder(f).error)}
-            if broken is not None:
-                launches = 2 if len(left) < before else launches - 1
-    return {
-        run.folder: _reason(run, broken)
+    pieces = [
+        Piece(
+            folder=run.folder,
+            name=named(run),
+            job=(*map(with_quotes, run.overrides), *extra),
+            outcome=partial(_outcome, run),
+        )
         for run in {run.folder: run for run in runs}.values()
-        if not run.done
-    }
-
-
-def _launch(runs: Sequence[Run], jobs: Path, launcher: Sequence[str], extra: Sequence[str]) -> None:
-    make_folder("output_dir", jobs.parent)
-    listed = [
-        [*map(with_quotes, run.overrides), *extra, f"hydra.sweep.subdir={quoted(run.folder.name)}"]
-        for run in runs
     ]
-    write_whole(jobs, yaml.safe_dump(listed))
-    through_hydra(
-        "train",
-        train_job,
-        [
-            "--multirun",
-            "hydra/sweeper=jobs",
-            f"hydra.sweeper.jobs={quoted(str(jobs))}",
-            f"hydra.sweep.dir={quoted(str(runs[0].folder.parent))}",
-            "hydra.callbacks.summary.quiet=true",
-            "hydra/job_logging=file",
-            *launcher,
-        ],
-    )
+    options = ["hydra.callbacks.summary.quiet=true", *launcher]
+    reasons = launch("train", train_job, pieces, jobs, options)
+    planned = {run.folder: run for run in runs}
+    return {folder: _reason(planned[folder]) or reason for folder, reason in reasons.items()}
 
 
-def _reason(run: Run, broken: Exception | None) -> str:
+def _reason(run: Run) -> str | None:
     left = RunFolder(run.folder)
-    if left.error:
-        return left.error
-    if left.finished and left.identity != run.known:
+    if not left.error and left.finished and left.identity != run.known:
         return "the code or the data changed after it was planned: give the same command again"
-    return "not finished" if broken is None else f"its process ended early: {broken}"
-
-
-@contextmanager
-def _progress(runs: Sequence[Run]) -> Iterator[None]:
-    """Say a line for each of ``runs`` that has a result or an error, under any launcher."""
-    ended, finished = threading.Event(), Finished(len(runs))
-    left = list(runs)
-    bar = tqdm(total=len(runs), desc="runs", unit="run", disable=None)
-
-    def look() -> None:
-        for run in list(left):
-            outcome = _outcome(run)
-            if outcome is not None:
-                left.remove(run)
-                finished.add(named(run), *outcome)
-        bar.n = finished.done
-        bar.refresh()
-
-    def watch() -> None:
-        while not ended.wait(_POLL_SECONDS):
-            look()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
-        look()
-        bar.close()
+    return None
 
 
 def named(run: Run) -> str:
@@ -294,11 +195,11 @@ def named(run: Run) -> str:
     return f"{run.label}{fold}, seed {run.seed}"
 
 
-def _outcome(run: Run) -> tuple[str, float | None] | None:
-    """How ``run`` ended, and after how many seconds; None while it is not ended."""
-    left = RunFolder(run.folder)
-    if run.done:
-        metric = str(left.results["select_on"])
-        value = left.results["vali"][metric]
-        return f"{metric} {value:.4f} on vali", float(left.results["wall_seconds"])
-    return None if left.error is None else (f"failed: {left.error}", None)
+def _outcome(run: Run) -> tuple[str, float] | None:
+    """What ``run`` has reached, and after how many seconds; None while it is not done."""
+    if not run.done:
+        return None
+    results = RunFolder(run.folder).results
+    metric = str(results["select_on"])
+    value = results["vali"][metric]
+    return f"{metric} {value:.4f} on vali", float(results["wall_seconds"])

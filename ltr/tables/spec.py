@@ -1,7 +1,6 @@
-"""Read a table from ``configs/tables/*.yaml``, and parse the arguments of ``scripts/table.py``."""
+"""Read a table from ``configs/tables/*.yaml``."""
 
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -9,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.configs import files_of, hint
-from ltr.console.folders import asked, label_of
-from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.tables.ensemble_rows import EnsembleRow, parse_ensemble
 
@@ -73,6 +70,10 @@ class Table:
     history: tuple[str, ...] = ()  # columns of history.csv shown for the epoch that was tested
     # the rows that are ensembles of others; ``rows`` has no overrides for them
     ensembles: Mapping[str, EnsembleRow] = field(default_factory=dict)
+    # what is searched where there is a budget: ``space=NAMES`` and ``space.KEY=[...]``, of every
+    # row and, by label, of a row
+    space: tuple[str, ...] = ()
+    spaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,19 @@ def with_rows(table: Table, labels: Iterable[str]) -> Table:
     return replace(table, rows=rows, ensembles=ensembles)
 
 
+def without(table: Table, labels: Container[str]) -> Table:
+    """The table without the rows ``labels``, and the ensembles of which they are members."""
+    return with_rows(
+        table,
+        [
+            row
+            for row in table.rows
+            if row not in labels
+            and not (row in table.ensembles and any(m in labels for m in table.ensembles[row].rows))
+        ],
+    )
+
+
 def row_of(table: Table, key: str, label: str) -> str:
     """The row named ``label`` in upper or lower case; ``ConfigError`` about ``key`` if none is."""
     known = {row.lower(): row for row in table.rows}
@@ -182,7 +196,9 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
         for label, row in given.items()
     }
     mixed = {label: row for label, row in given.items() if isinstance(row, dict)}
-    settings = tuple(listed("settings", raw["settings"]))
+    settings, space = split_space(_flat(listed("settings", raw["settings"])))
+    parts = {label: split_space(row) for label, row in rows.items()}
+    rows = {label: trained for label, (trained, _) in parts.items()}
     published = raw.get("published") or {}
     if kind == STATISTICS:
         for label, row in mixed.items():
@@ -212,9 +228,21 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
             label: parse_ensemble(path, label, row, [row for row in rows if row not in mixed])
             for label, row in mixed.items()
         },
+        space=space,
+        spaces={label: own for label, (_, own) in parts.items()},
     )
     _check(table, path)
     return table
+
+
+def split_space(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The overrides for ``train.py``, and those that say what is searched.
+
+    >>> split_space(["loss=bce", "space=mlp,features", "space.optimizer.lr=null"])
+    (('loss=bce',), ('space=mlp,features', 'space.optimizer.lr=null'))
+    """
+    of_space = tuple(one for one in overrides if one.startswith(("space=", "space.")))
+    return tuple(one for one in overrides if one not in of_space), of_space
 
 
 def _folds_table(path: Path, raw: Mapping[str, Any]) -> FoldsTable:
@@ -285,79 +313,3 @@ def _check(table: Table, path: Path) -> None:
     for key, name, known in named:
         if name not in known:
             raise ConfigError(f"{path}: {key}: {name} is not known; choose of {', '.join(known)}")
-
-
-MARGIN = 0.005  # half a point: differences smaller than this count as none
-
-
-@dataclass(frozen=True)
-class Order:
-    """The arguments of ``scripts/table.py``."""
-
-    table: str  # its name, or its file
-    overrides: tuple[str, ...] = ()  # for train.py, over the table's settings
-    rows: tuple[str, ...] = ()  # labels of some of its rows; empty: all
-    seeds: int = 1  # how many, from 1 on
-    output_dir: str = "outputs"  # the folder of runs/ and tables/
-    workers: int | None = None  # runs at a time; None: one on a GPU, else one per core
-    launcher: tuple[str, ...] = ()  # overrides of Hydra's launcher, in place of workers
-    dry_run: bool = False  # only say what would run, and for how long
-    baseline: str | None = None  # the row that the others are compared with; None: the table's own
-    margin: float | None = None  # differences smaller than this count as none; None: MARGIN
-    percent: bool = False  # print metrics times 100
-
-    def command(self) -> str:
-        """The command that makes this table; places and the number of workers are left out."""
-        return shlex.join(
-            ["python", "scripts/table.py", f"table={self.table}", *self._asked(), *self._own()]
-        )
-
-    def name(self, data: str) -> str:
-        """The name of the folder for the table of ``data``: another order, another folder.
-
-        >>> Order("softrank_slides").name("mq2008")
-        'softrank_slides_mq2008'
-        >>> Order("softrank_slides", ("dataset=mq2008", "epochs=1"), seeds=3).name("mq2008")
-        'softrank_slides_mq2008_seeds-3_epochs-1'
-        """
-        name = Path(self.table).name.removesuffix(".yaml")
-        more = [*self._own(), *(item for item in self._asked() if item != f"dataset={data}")]
-        return "_".join([name, data, *([label_of(more)] if more else [])])
-
-    def _asked(self) -> list[str]:
-        return [item for item in self.overrides if asked([item])]
-
-    def _own(self) -> list[str]:
-        parts = [f"rows={','.join(self.rows)}"] if self.rows else []
-        parts += [f"seeds={self.seeds}"] if self.seeds != 1 else []
-        parts += [f"baseline={self.baseline}"] if self.baseline is not None else []
-        parts += [f"margin={self.margin:g}"] if self.margin is not None else []
-        parts += ["percent=true"] if self.percent else []
-        return parts
-
-
-def table_order(cfg: DictConfig) -> Order:
-    """The order in a config; ``ConfigError`` if no table is named or a value is wrong."""
-    required(cfg, "table")
-    overrides, launcher = texts(cfg, "train"), texts(cfg, "launcher")
-    if launcher and cfg.workers is not None:
-        raise ConfigError(f"workers={cfg.workers}: {launcher[0]} says how many; leave one out")
-    for override in overrides:
-        if override.lstrip("+").partition("=")[0] in ("seed", "dataset.fold"):
-            raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
-    margin = None if cfg.margin is None else number(cfg, "margin")
-    if margin is not None and not 0 < margin < 1:
-        raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as {MARGIN}")
-    return Order(
-        table=str(cfg.table),
-        overrides=overrides,
-        rows=texts(cfg, "rows"),
-        seeds=whole(cfg, "seeds", least=1),
-        output_dir=str(cfg.output_dir),
-        workers=None if cfg.workers is None else whole(cfg, "workers", least=1),
-        launcher=launcher,
-        dry_run=flag(cfg, "dry_run"),
-        baseline=text(cfg, "baseline"),
-        margin=margin,
-        percent=flag(cfg, "percent"),
-    )

@@ -3,36 +3,41 @@
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from omegaconf import DictConfig
 
+from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
+from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
 from ltr.tables.ensembles import make_ensembles, planned
 from ltr.tables.folds import make_folds
+from ltr.tables.launch import local_launcher
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
+from ltr.tables.order import MARGIN, Order
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
-from ltr.tables.runs import Run, describe, execute, local_launcher, merged, missing_libraries, plan
+from ltr.tables.runs import Run, describe, execute, missing_libraries, plan, trained_rows
+from ltr.tables.searches import plan_searches
 from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import (
-    MARGIN,
     FoldsTable,
-    Order,
     StatisticsTable,
     Table,
     only,
     read_table,
     row_of,
     with_rows,
+    without,
 )
 from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
@@ -56,26 +61,34 @@ def make_table(order: Order) -> bool:
     missing = missing_libraries(table, order.overrides)
     can_run = with_rows(table, [label for label in table.rows if label not in missing])
     output_dir = Path(order.output_dir).absolute()
+    for label, reason in missing.items():
+        say(f"{label} {reason}: left out")
+    if not can_run.rows:
+        return True
+    budget = None if order.budget is None else _budget(can_run, order, output_dir)
+    failed = {} if budget is None else budget.failed
+    if failed:
+        kept = without(can_run, failed)
+        missing |= dict.fromkeys(can_run.rows.keys() - kept.rows.keys(), "search failed")
+        can_run = kept
     trained = plan(
         can_run,
         order.overrides,
         range(1, order.seeds + 1),
         output_dir,
         absent_ok=order.dry_run,
+        found={} if budget is None else budget.settings,
     )
     runs = [*trained, *planned(can_run, trained, output_dir)]
-    for label, reason in missing.items():
-        say(f"{label} {reason}: left out")
     if not runs:
-        return True
-    device = pick_device(runs[0].config.device)
-    workers = order.workers or (1 if device.type == "cuda" else os.cpu_count() or 1)
+        return not failed
+    place = _place(order, runs[0].config)
+    workers, threads = place.workers, place.threads
     todo = [run for run in runs if not run.done]
     for run in todo:
         if run.damaged:
             say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(trained, workers)}")
-    threads = max(1, (os.cpu_count() or 1) // workers)
     done = list(dict.fromkeys(run.folder for run in runs if run.done))
     sizes = sizes_of(runs)
     if unlike := _unlike(table, runs, sizes):
@@ -93,26 +106,61 @@ def make_table(order: Order) -> bool:
     folder = output_dir / "tables" / order.name(str(runs[0].config.dataset.name))
     failures: dict[Path, str] = {}
     if to_train := [run for run in todo if not run.members]:
-        given = {override.partition("=")[0] for override in order.overrides}
-        alone = "threads" in given or order.launcher or device.type == "cuda"
-        failures = execute(
-            to_train,
-            folder / "jobs.yaml",
-            order.launcher or local_launcher(min(workers, len(to_train))),
-            [] if alone else [f"threads={threads}"],
-        )
-    as_trained = runs[0].config.threads or (None if device.type == "cuda" else threads)
+        launcher = order.launcher or local_launcher(min(workers, len(to_train)))
+        failures = execute(to_train, folder / "jobs.yaml", launcher, place.extra)
+    as_trained = runs[0].config.threads or (None if place.on_gpu else threads)
     failures |= make_ensembles([run for run in todo if run.members], as_trained)
     missing |= unfinished(runs)
     for run in runs:
         if run.folder in failures:
             there = missing.get(run.label, "")
             missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
-    print(terminal(_write(table, order, runs, conventions, missing, folder, sizes)))
+    print(terminal(_write(table, order, runs, conventions, missing, folder, sizes, budget)))
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
     print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
-    return not failures
+    return not failures and not failed
+
+
+@dataclass(frozen=True)
+class _Place:
+    """How many jobs run at a time, with how many threads, and what a job is told of it."""
+
+    workers: int
+    threads: int
+    on_gpu: bool
+    extra: tuple[str, ...]
+
+
+def _place(order: Order, config: DictConfig) -> _Place:
+    on_gpu = pick_device(config.device).type == "cuda"
+    workers = order.workers or (1 if on_gpu else os.cpu_count() or 1)
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    given = {override.partition("=")[0] for override in order.overrides}
+    alone = "threads" in given or order.launcher or on_gpu
+    return _Place(workers, threads, on_gpu, () if alone else (f"threads={threads}",))
+
+
+def _budget(table: Table, order: Order, output_dir: Path) -> Budget | None:
+    """Find the settings of the rows; None where no row has any to search."""
+    searches = plan_searches(table, order, output_dir, absent_ok=order.dry_run)
+    if not searches:
+        return None
+    config = searches[0].search.config
+    place, path = _place(order, config), found_file(searches, order)
+    found = known_already(searches, path)
+    todo = len(searches) - len(found)
+    say(f"{table.title}: {len(searches)} searches of {order.budget} trials each, {todo} to do")
+    if order.dry_run:
+        runs = plan(table, order.overrides, [1], output_dir, absent_ok=True)
+        print(describe_budget(searches, found, runs, place.workers, place.threads) + "\n")
+        return Budget(int(order.budget or 0), path, found, {})
+    launcher = order.launcher or local_launcher(min(place.workers, max(1, todo)))
+    folder = output_dir / "tables" / order.name(str(config.dataset.name))
+    budget = spend(searches, order, folder, launcher, place.extra)
+    for label, reason in budget.failed.items():
+        say(f"{label}: its search failed: {reason}")
+    return budget
 
 
 def _write(
@@ -123,6 +171,7 @@ def _write(
     missing: Mapping[str, str],
     folder: Path,
     sizes: Mapping[int | None, Size],
+    budget: Budget | None,
 ) -> Report:
     """Compute the table from the finished runs and write it in every format."""
     measured = measure(table, runs)
@@ -145,7 +194,10 @@ def _write(
         name=folder.name,
         title=f"{table.title}: {data}",
         command=order.command(),
-        facts=facts(table, runs, measured, published, verdicts, baseline, lists_in_words(sizes)),
+        facts=(
+            *facts(table, runs, measured, published, verdicts, baseline, lists_in_words(sizes)),
+            *(budget.facts([row for row, _ in trained_rows(table)]) if budget else ()),
+        ),
         blocks=blocks(
             table,
             found,
@@ -160,6 +212,8 @@ def _write(
         ),
     )
     details = [("Every row", _commands(table, order))]
+    if budget:
+        details.append(("Found settings, over those of the row", budget.frame()))
     if measured:
         details.append(("Every run", every.drop(columns=["seconds", "run"])))
     drawn = pictures(measured, verdicts, found, baseline) if measured else ()

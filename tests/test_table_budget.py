@@ -1,0 +1,169 @@
+"""A budget for every row: spent in each fold on its own train and vali, found once, read safely."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+import yaml
+from conftest import make_lists, write_letor
+from orders import table_of
+
+from ltr.errors import ConfigError
+from ltr.experiment.run_folder import RunFolder
+from ltr.search.found import Found
+from ltr.tables.budget import spend
+from ltr.tables.found import read_kept, write_kept
+from ltr.tables.order import Order
+from ltr.tables.searches import RowSearch, plan_searches
+from ltr.tables.spec import Table, parse_table, without
+from ltr.tables.table import make_table
+
+TABLE: dict[str, Any] = {
+    "title": "Two rows",
+    "settings": [
+        "dataset=mq2008", "model=linear", "loss=ranksvm", "optimizer.lr=1e-12", "epochs=4",
+        "threads=1", "space.l2=null", "space.optimizer.weight_decay=[float,0.1,1,log]",
+        "space.optimizer.lr=[float,0.5,1]",
+    ],
+    "folds": [1, 2],
+    "metrics": ["ndcg@5"],
+    "conventions": ["paper"],
+    "rows": {
+        "untrained": ["epochs=0"],
+        "RankSVM": ["loss.pair_weight=null"],
+        "wide": ["batch_size=8", "space=linear,loss/ranksvm"],
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A folder with own configs and two folds of data; the arguments of its table."""
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs/tables").mkdir(parents=True)
+    (tmp_path / "configs/tables/two.yaml").write_text(yaml.safe_dump(TABLE))
+    counts = {"train": 12, "vali": 8, "test": 6}
+    for seed, (fold, split) in enumerate((fold, split) for fold in (1, 2) for split in counts):
+        path = tmp_path / f"MQ2008/Fold{fold}/{split}.txt"
+        lists = make_lists([5] * counts[split], seed=seed)
+        told = np.repeat(lists.labels[:, None], lists.features.shape[1], axis=1)
+        write_letor(path, replace(lists, features=told.astype(np.float32)))  # easily learnt
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"]
+    return ["table=two", "budget=2", "workers=1", *places]
+
+
+def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
+    table, order = parse_table(Path("configs/tables/two.yaml")), table_of(arguments)
+    assert isinstance(table, Table)
+    return {one.place: one for one in plan_searches(table, order, Path("out").absolute())}
+
+
+def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) -> None:
+    found = planned(here)
+    assert list(found) == [(row, fold) for row in ("RankSVM", "wide") for fold in (1, 2)]
+    space = found["RankSVM", 1].search.space
+    assert set(space) == {"optimizer.lr", "batch_size", "loss.squared", "optimizer.weight_decay"}
+    assert found["RankSVM", 1].search.default("optimizer.lr") == 1e-12  # set, and searched
+    named = found["wide", 1].search
+    assert {"batch_size", "l2", "loss.pair_weight"} <= set(named.space)
+    assert "optimizer.weight_decay" not in named.space
+    assert named.default("batch_size") == 8  # its first trial
+    given = planned([*here, "optimizer.lr=0.1", "space.l2=[float,0.1,1]"])["RankSVM", 1].search
+    assert "optimizer.lr" not in given.space
+    assert str(given.space["l2"]) == "[float,0.1,1.0]"
+    assert len({one.known for one in found.values()}) == 4
+
+
+def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) -> None:
+    one = planned(here)["RankSVM", 2]
+    good = Found(
+        ("optimizer.lr=0.01", "batch_size=32"), "crossfit ndcg@5", 0.5, 0.6, None, 2, 0, 0,
+        one.known, "code",
+    )  # fmt: skip
+    path = Path("configs/found/x.yaml")
+    write_kept(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
+    assert read_kept(path) == {one.place: good, ("a: row", None): good}
+    assert one.accepts(good)
+    for setting in ("batch_size=7", "model._target_=os.system", "optimizer.lr=${oc.env:HOME}"):
+        assert not one.accepts(replace(good, settings=(setting,)))
+    assert not one.accepts(replace(good, trials=3))
+    other = planned([*here, "epochs=3"])["RankSVM", 2]
+    assert not other.accepts(good)
+    for text in ("- 1", "a: {1: {settings: [b]}}", "a: {x: 1}", "a: b", "{"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="move it away"):
+            read_kept(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["budget=0"], "budget=0: give a whole number"),
+        (["space.l2=[float,0.1,1]"], "give budget=N"),
+    ],
+)
+def test_mistakes_end_with_the_remedy(arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        table_of(["table=letor4_mq2008", *arguments])
+
+
+def test_without_its_member_an_ensemble_is_left_out(tmp_path: Path) -> None:
+    rows = {**TABLE["rows"], "both": {"ensemble": ["wide", "RankSVM"]}}
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump({**TABLE, "rows": rows}))
+    table = parse_table(tmp_path / "more.yaml")
+    assert isinstance(table, Table)
+    assert set(without(table, ["wide"]).rows) == {"untrained", "RankSVM"}
+    assert set(without(table, ["untrained"]).rows) == {"RankSVM", "wide", "both"}
+
+
+def test_other_rows_and_seeds_share_the_found_settings() -> None:
+    order = Order("two", ("epochs=2",), rows=("A",), seeds=5, budget=3, space=("space=mlp",))
+    assert "space=mlp" in order.command()
+    assert order.found_name("x") == replace(order, rows=(), seeds=1).found_name("x")
+    assert order.found_name("x") != replace(order, budget=4).found_name("x")
+    assert order.found_name("x") != replace(order, space=()).found_name("x")
+
+
+@pytest.mark.slow
+def test_what_is_found_is_what_runs_and_is_searched_once(
+    here: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = [*here, "rows=RankSVM"]
+    monkeypatch.setattr("ltr.tables.table.pictures", lambda *args: ())
+    assert make_table(table_of(here))
+    said = capsys.readouterr().out
+    assert "configs/found/two_mq2008_budget-2.yaml" in said
+    (path,) = Path("configs/found").iterdir()
+    found = read_kept(path)
+    assert set(found) == {("RankSVM", 1), ("RankSVM", 2)}
+    mean = sum(one.value for one in found.values()) / 2
+    assert re.search(rf"^RankSVM .* {mean:.4f} ± ", said, re.MULTILINE)  # crossfit beside test
+    for (_, fold), one in found.items():
+        (folder,) = Path("out/runs").glob(f"ranksvm-mq2008-fold{fold}-*")
+        assert one.settings
+        assert set(one.settings) <= set(RunFolder(folder).overrides)
+        assert RunFolder(folder).crossfit == pytest.approx(one.value)
+        assert one.trials == 2
+        (database,) = Path("out/search").glob(f"two-ranksvm-mq2008-fold{fold}-*/search.db")
+        study = optuna.load_study(study_name="search", storage=f"sqlite:///{database}")
+        assert set(study.user_attrs["search"]["data"]) == {
+            f"fold {fold} train",
+            f"fold {fold} vali",
+        }
+
+    def searched(cfg: object) -> float:
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr("ltr.search.job.search_job", searched)
+    searches = [one for one in planned(here).values() if one.label == "RankSVM"]
+    path.unlink()  # killed before it was written: what the searches left is taken
+    assert spend(searches, table_of(here), Path("out"), [], []).found == found
+    assert read_kept(path) == found
+    shutil.rmtree("out")  # another machine
+    assert spend(searches, table_of(here), Path("out"), [], []).found == found
