@@ -184,7 +184,7 @@ def _worth(crossfit: Crossfit | None, metric: str) -> str:
     if crossfit is None:
         return ""
     return (
-        f"crossfit vali {metric} {crossfit.value:.4f} +- {crossfit.error:.4f}: the epoch chosen on "
+        f"crossfit vali {metric} {crossfit.value:.4f} ± {crossfit.error:.4f}: the epoch chosen on "
         "one half of the lists, measured on the other\n"
     )
 
