@@ -45,7 +45,7 @@ def predict(cfg: DictConfig) -> None:
 @command("ensemble")
 def ensemble(cfg: DictConfig) -> None:
     """Make a run folder of the ensemble of the runs that ``cfg`` names, and print its metrics."""
-    from ltr.experiment.ensemble_order import ensemble_of_runs
+    from ltr.ensembles.command import ensemble_of_runs
 
     with stoppable():
         print(ensemble_of_runs(cfg))
@@ -54,7 +54,7 @@ def ensemble(cfg: DictConfig) -> None:
 @command("prepare_data")
 def prepare_data(cfg: DictConfig) -> None:
     """Prepare the data set that ``cfg`` names and print what it holds."""
-    from ltr.experiment.prepare_data import prepared
+    from ltr.preparation.command import prepared
 
     with stoppable():
         report = prepared(cfg)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ltr.data.published.archives import SETS, Known, PublishedSet, how_to_get, published
+from ltr.data.archives import SETS, Known, PublishedSet, how_to_get, published
 from ltr.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

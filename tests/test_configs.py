@@ -12,8 +12,8 @@ from ltr.console.values import required
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.parts import make_dataset
-from ltr.experiment.prepare_data import prepared
 from ltr.experiment.run import run
+from ltr.preparation.command import prepared
 
 
 def choices(group: str) -> list[str]:

@@ -14,12 +14,12 @@ from made_trees import SMALL
 
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
+from ltr.ensembles.combine import check_alike
+from ltr.ensembles.command import ensemble_of_runs
+from ltr.ensembles.weights import chosen_on_vali, parse_weights
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.estimator.ranker import Ranker
 from ltr.experiment.ensemble import Ensemble, Member, standardised
-from ltr.experiment.ensemble_order import ensemble_of_runs
-from ltr.experiment.ensemble_run import check_alike
-from ltr.experiment.ensemble_weights import chosen_on_vali, parse_weights
 from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.kept import load_kept

@@ -223,9 +223,7 @@ def test_missing_files_of_a_public_set(tmp_path, monkeypatch) -> None:
             raise ConfigError("not a public set")
         return f"download {name} to {data_dir}"
 
-    monkeypatch.setitem(
-        sys.modules, "ltr.data.published.archives", SimpleNamespace(how_to_get=how_to_get)
-    )
+    monkeypatch.setitem(sys.modules, "ltr.data.archives", SimpleNamespace(how_to_get=how_to_get))
     data = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1)
     assert said(DataError, data.check) == (
         f"{tmp_path}/data/MSLR-WEB30K/Fold1: no such folder; download web30k to {tmp_path}/data"

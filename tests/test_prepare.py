@@ -13,12 +13,12 @@ import pytest
 from filelock import FileLock
 from folders import ids, read_folder, refused, write_folder
 
+from ltr.data.archives import SETS, Known, PublishedSet, how_to_get, published
 from ltr.data.lists import Lists
-from ltr.data.published import prepare as preparing
-from ltr.data.published.archives import SETS, Known, PublishedSet, how_to_get, published
-from ltr.data.published.prepare import own_lists, prepare
-from ltr.data.published.summary import differences, summarise, table
 from ltr.errors import ConfigError
+from ltr.preparation import prepare as preparing
+from ltr.preparation.prepare import own_lists, prepare
+from ltr.preparation.summary import differences, summarise, table
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")

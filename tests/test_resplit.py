@@ -11,10 +11,10 @@ import processes
 import pytest
 from folders import ids, read_folder, refused, write_folder
 
-from ltr.data.published.archives import Known, PublishedSet
-from ltr.data.published.prepare import prepare
-from ltr.data.published.resplit import split_train
+from ltr.data.archives import Known, PublishedSet
 from ltr.errors import ConfigError
+from ltr.preparation.prepare import prepare
+from ltr.preparation.resplit import split_train
 
 ROOT = Path(__file__).parents[1]
 TEST = "1 qid:3 1:0.5 2:1\n"
@@ -107,7 +107,7 @@ def test_a_killed_split_is_made_again(tmp_path: Path, steps: int) -> None:
     folder = split_folder(tmp_path / "full")
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from ltr.data.published.resplit import split_train\n"
+        "from ltr.preparation.resplit import split_train\n"
         "left = [int(sys.argv[2])]\n"
         "def counted(real):\n"
         "    def step(*arguments):\n"

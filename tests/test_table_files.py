@@ -20,7 +20,7 @@ from ltr.data import lists_writer
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment import beginning
-from ltr.experiment.prepare_data import prepared
+from ltr.preparation.command import prepared
 from ltr.tabular import sources
 from ltr.tabular.files import TableFiles
 

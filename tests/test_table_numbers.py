@@ -11,7 +11,7 @@ import pytest
 from folders import finish
 from omegaconf import OmegaConf
 
-from ltr.data.published.archives import SETS
+from ltr.data.archives import SETS
 from ltr.errors import ConfigError
 from ltr.experiment.job import take_up
 from ltr.metrics import Convention

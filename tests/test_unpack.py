@@ -16,8 +16,8 @@ import processes
 import pytest
 from folders import read_folder, refused, write_folder
 
-from ltr.data.published import unpack as unpacking
-from ltr.data.published.unpack import check_archive, unpack
+from ltr.preparation import unpack as unpacking
+from ltr.preparation.unpack import check_archive, unpack
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -189,7 +189,7 @@ def test_a_killed_unpacking_leaves_nothing_that_counts(
     archive = write(tmp_path / "archive", FILES)
     target = tmp_path / "SMALL"
     code = (
-        "import os, sys; from pathlib import Path; from ltr.data.published import unpack\n"
+        "import os, sys; from pathlib import Path; from ltr.preparation import unpack\n"
         "left = [0]\n"
         "def chunks(file, text, size, real=unpack._chunks):\n"
         "    left[0] += 1\n"

@@ -155,7 +155,7 @@ class LetorFiles:
         return f"{found}; {self._remedy()}"
 
     def _remedy(self) -> str:
-        from ltr.data.published.archives import how_to_get  # only needed where the data is not
+        from ltr.data.archives import how_to_get  # only needed where the data is not
 
         if self.name != "letor":
             with suppress(ConfigError):  # not a public set: a user's own config

@@ -1,0 +1,1 @@
+"""One run and what it leaves: built, identified, trained, kept, evaluated; sweeps of runs."""

@@ -33,7 +33,7 @@ _CODE = (
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (
-    "experiment/ensemble.py", "experiment/ensemble_run.py", "experiment/ensemble_weights.py",
+    "experiment/ensemble.py", "ensembles/combine.py", "ensembles/weights.py",
 )  # fmt: skip
 _OF_ROUNDS = ("rounds", "trees")  # not counted in a run of a network
 _BY_ROUNDS = ("ltr.rounds.", "ltr.trees.")

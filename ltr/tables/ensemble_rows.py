@@ -57,7 +57,7 @@ def parse_ensemble(
     Raises:
         ConfigError: a key or a value is wrong.
     """
-    from ltr.experiment.ensemble_weights import parse_weights  # numpy, which --help does without
+    from ltr.ensembles.weights import parse_weights  # numpy, which --help does without
 
     example = "write {ensemble: [ROW, ROW], weights: equal, seeds: all}"
     if unknown := sorted(set(raw) - set(_KEYS)):

@@ -9,8 +9,8 @@ import torch
 from omegaconf import DictConfig
 
 from ltr.console.progress import say
+from ltr.ensembles.combine import Order, make_ensemble
 from ltr.errors import LTRError
-from ltr.experiment.ensemble_run import Order, make_ensemble
 from ltr.experiment.identity import ensemble_identity, own_metrics
 from ltr.experiment.job import alone
 from ltr.experiment.parts import as_list

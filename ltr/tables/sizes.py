@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from ltr.data.archives import SETS
 from ltr.data.lists import SPLITS
-from ltr.data.published.archives import SETS
 from ltr.experiment.parts import make_dataset
 from ltr.tables.runs import Run
 

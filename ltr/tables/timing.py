@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ltr.data.archives import SETS
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import SPLITS, Lists
-from ltr.data.published.archives import SETS
 from ltr.data.transforms import no_transform
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment, build

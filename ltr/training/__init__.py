@@ -1,0 +1,1 @@
+"""The trainer: epochs, schedule, selection and checkpoints of a network."""

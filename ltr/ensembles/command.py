@@ -11,9 +11,9 @@ from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.console.values import text, texts
+from ltr.ensembles.combine import Order, described, make_ensemble
+from ltr.ensembles.weights import parse_weights
 from ltr.errors import ConfigError
-from ltr.experiment.ensemble_run import Order, described, make_ensemble
-from ltr.experiment.ensemble_weights import parse_weights
 from ltr.experiment.finished import find_runs
 from ltr.experiment.predict import set_threads
 from ltr.experiment.run import metric_table

@@ -14,8 +14,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ltr.data.published.unpack import check_space
 from ltr.errors import ConfigError, DataError
+from ltr.preparation.unpack import check_space
 from ltr.whole import write_whole
 
 ORIGINAL = "train.original.txt"

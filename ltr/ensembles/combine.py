@@ -19,8 +19,8 @@ from ltr.console.keys import Kind, keys, without
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import KnowsColumns, Lists
 from ltr.data.transforms import no_transform
+from ltr.ensembles.weights import VALI, Weights, chosen_on_vali
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.ensemble_weights import VALI, Weights, chosen_on_vali
 from ltr.experiment.keeping import seen_from
 from ltr.experiment.kept import (
     KeptModel,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from tabulate import tabulate
 
+from ltr.data.archives import Known
 from ltr.data.lists import Lists
-from ltr.data.published.archives import Known
 from ltr.data.transforms import column_range
 
 _FEW = 8  # up to so many different labels, each is counted

@@ -6,12 +6,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.values import required
+from ltr.data.archives import SETS, published
 from ltr.data.lists import SPLITS, Columns, Lists
-from ltr.data.published.archives import SETS, published
-from ltr.data.published.prepare import Report, own_lists, prepare
-from ltr.data.published.summary import summarise, table
 from ltr.errors import ConfigError
 from ltr.experiment.parts import make_dataset
+from ltr.preparation.prepare import Report, own_lists, prepare
+from ltr.preparation.summary import summarise, table
 
 
 def prepared(cfg: DictConfig) -> Report:

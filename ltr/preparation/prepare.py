@@ -10,13 +10,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from ltr.data.archives import PublishedSet
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS
-from ltr.data.published.archives import PublishedSet
-from ltr.data.published.resplit import ORIGINAL, split_train
-from ltr.data.published.summary import Place, Summary, differences, summarise, table
-from ltr.data.published.unpack import check_archive, unpack
 from ltr.errors import ConfigError, DataError
+from ltr.preparation.resplit import ORIGINAL, split_train
+from ltr.preparation.summary import Place, Summary, differences, summarise, table
+from ltr.preparation.unpack import check_archive, unpack
 
 _CHUNK = 1 << 20
 

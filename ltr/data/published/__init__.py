@@ -1,1 +1,0 @@
-"""The public data sets: where each is published, its files and counts, and how it is unpacked."""
