@@ -20,7 +20,7 @@ from ltr.losses import (
     plrank_loss,
     ranknet_loss,
 )
-from ltr.losses.fused import neural_dcg
+from ltr.losses.fused_permutation import neural_dcg
 from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item

@@ -35,6 +35,18 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "svm_map_loss": [{}, {"relevant": 3}],
     "soft_ndcg_loss": [{}, {"k": 1}, {"k": 4, "sigma": 0.3}, {"discount": "linear"}],
     "neural_ndcg_loss": [{}, {"k": 4}],
+    "neural_map_loss": [{}, {"k": 4, "relevant": 3}],
+    "neural_mrr_loss": [{}],
+    "neural_err_loss": [{"temperature": 0.1}],
+    "neural_precision_loss": [{"k": 4, "max_iter": 3}],
+    "ot_ndcg_loss": [{}, {"k": 4, "temperature": 0.5}],
+    "softsort_ndcg_loss": [
+        {},
+        {"k": 4},
+        {"temperature": 0.1},
+        {"max_iter": 1},
+        {"max_iter": 300, "tol": 1e-3},
+    ],
 }
 cases = pytest.mark.parametrize(
     ("name", "knobs"), [(name, knobs) for name, several in CASES.items() for knobs in several]
@@ -43,8 +55,9 @@ cases = pytest.mark.parametrize(
 
 def plain(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """From here on the loss takes its plain path."""
-    module = importlib.import_module(getattr(losses, name).__module__)
-    monkeypatch.setattr(module, "kernels_apply", lambda scores: False)
+    for module in (getattr(losses, name).__module__, "ltr.losses.soft_permutation"):
+        found = importlib.import_module(module)
+        monkeypatch.setattr(found, "kernels_apply", lambda scores: False, raising=False)
 
 
 @pytest.mark.slow

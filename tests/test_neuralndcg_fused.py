@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.fused import neural_dcg
+from ltr.losses.fused_permutation import neural_dcg
 from ltr.losses.soft_permutation import minus_ndcg_of
 from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort

@@ -17,7 +17,7 @@ INTERPRETED = """
 import torch
 from functools import partial
 from ragged import random_lists, value_and_gradient
-from ltr.losses.fused import neural_dcg
+from ltr.losses.fused_permutation import neural_dcg
 from ltr.losses import neuralndcg_triton
 from ltr.losses.neuralndcg_triton import right_on, neural_dcg_on_gpu
 torch.set_num_threads(1)

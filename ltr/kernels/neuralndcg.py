@@ -1,6 +1,7 @@
 """NeuralNDCG of one list after the other: value and slopes, without an n x n matrix of gradients.
 
-The soft permutation is S = diag(u) P diag(v), and the value f = sum over r, j of d_r S[r, j] g_j.
+The soft permutation is S = diag(u) P diag(v), the sorted gains are h = S g, and the value f = sum
+over r of d_r h_r.
 
 Every step of the scaling and of its gradient is a product of P with vectors. The gradient of P is
 a sum of outer products X Y^T, of which only three vectors are needed for the slopes of x and a:
@@ -29,6 +30,7 @@ def neural_ndcg_lists(
     mask: Flags,
     gain: Vector,
     discount: Vector,
+    ranked: Vector,
     temperature: float,
     transposed: bool,
     max_iter: int,
@@ -39,11 +41,12 @@ def neural_ndcg_lists(
     value: Vector,
     slope: Vector,
 ) -> None:
-    """Write ``value``, f, and ``slope`` of ``lists``; the package describes the other arguments.
+    """Write ``ranked``, h, ``value``, f, and ``slope``; the package describes the other arguments.
 
     Args:
         gain: g of each item, ``[batch, list]``. A list without gains is passed over.
-        discount: d of each rank, ``[list]``.
+        discount: d of each rank, ``[batch, list]``.
+        ranked: ``[batch, list]``, written at the ranks of the items.
         temperature: of NeuralSort.
         transposed: rows are scaled first, then columns.
         max_iter: the most iterations of the scaling.
@@ -63,8 +66,8 @@ def neural_ndcg_lists(
         spread(x, a)
         slope_x, slope_a = np.zeros_like(x), np.zeros_like(x)
         value[i] = _sorted_list(
-            x, a, gain[i][items], discount, transposed, max_iter, tol, tiny, kept, wanted,
-            slope_x, slope_a,
+            x, a, gain[i][items], discount[i], transposed, max_iter, tol, tiny, kept, wanted,
+            ranked[i], slope_x, slope_a,
         )  # fmt: skip
         add_slope_of_spread(x, slope_a, slope_x)
         for j in range(len(items)):
@@ -83,10 +86,11 @@ def _sorted_list(
     tiny: float,
     kept: int,
     wanted: bool,
+    ranked: Vector,
     slope_x: Vector,
     slope_a: Vector,
 ) -> float:
-    """f, and its slopes by x and a."""
+    """f, and its slopes by x and a; h in ``ranked``."""
     n = len(x)
     floor = np.sqrt(tiny)
     low, start = borders(x, a, np.log(tiny))
@@ -142,6 +146,7 @@ def _sorted_list(
         at = rows_at(g, x, a, low, start, norm, band, whole)
         dots(g, band, at, gained, low, start, sums)
         for r in range(4 * g, min(4 * g + 4, n)):
+            ranked[r] = u[last, r] * sums[r]
             slope_u[r] = discount[r] * sums[r]
             factors[r] = discount[r] * u[last, r]
             mean[r] = factors[r] * sums[r]

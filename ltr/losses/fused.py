@@ -17,12 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.metrics.checks import check_choice, check_k, check_positive
-from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 log = logging.getLogger(__name__)
 
-KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass
 WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pairs
 
 
@@ -88,40 +86,12 @@ def sum_over_pairs(
     top = mask if k is None else ranks <= k
     steps = nothing[0] if steps is None else steps
     counted = kernels.ALL if k is None else getattr(kernels, pairs.upper())
-    return _summed(
+    return summed(
         kernels.pair_lists,
         scores,
         [labels, mask, *weights, ranks, top, steps],
         [factors, counted, ordered, getattr(kernels, cost.upper()), sigma, linear_from],
-        _sizes(mask) ** 2,
-    )
-
-
-def neural_dcg(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    *,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-    kept: int = KEPT,
-) -> PerList:
-    """Sum over ranks r <= k of (S g)_r d(r), S = sinkhorn(neural_sort(s)), ``[batch]``.
-
-    The stopping rule and the floor are those of ``sinkhorn``. A list of n items costs n^2 time and
-    at most ``kept`` numbers of its matrix, however much padding it has. Knobs are not checked.
-    """
-    from ltr.kernels.neuralndcg import neural_ndcg_lists
-
-    return _summed(
-        neural_ndcg_lists,
-        scores,
-        [mask, gains(labels, mask), discounts(mask.shape[-1], scores, k=k)],
-        [temperature, transposed, max_iter, tol, torch.finfo(scores.dtype).tiny, kept],
-        _sizes(mask) ** 2 * 60,
+        list_sizes(mask) ** 2,
     )
 
 
@@ -137,9 +107,9 @@ def expected_dcg(
     """
     from ltr.kernels.ranks import expected_dcg_lists
 
-    sizes, k = _sizes(mask), k or mask.shape[-1]
+    sizes, k = list_sizes(mask), k or mask.shape[-1]
     costs = sizes**2 * np.minimum(sizes, k)
-    return _summed(expected_dcg_lists, scores, [mask, gain, of_rank], [float(sigma), k], costs)
+    return summed(expected_dcg_lists, scores, [mask, gain, of_rank], [float(sigma), k], costs)
 
 
 def hinge_map(scores: Scores, relevant: Mask, mask: Mask) -> PerList:
@@ -149,17 +119,17 @@ def hinge_map(scores: Scores, relevant: Mask, mask: Mask) -> PerList:
     """
     from ltr.kernels.hinge_map import hinge_map_lists
 
-    return _summed(hinge_map_lists, scores, [mask, relevant], [], _sizes(mask) ** 2)
+    return summed(hinge_map_lists, scores, [mask, relevant], [], list_sizes(mask) ** 2)
 
 
-def _summed(
+def summed(
     kernel: Callable[..., None],
     scores: Scores,
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
     costs: NDArray[np.int64],
 ) -> PerList:
-    given = [*map(_array, (scores, *arrays)), *knobs]
+    given = [*map(as_array, (scores, *arrays)), *knobs]
     return _Summed.apply(scores, lambda lists, *rest: kernel(lists, *given, *rest), costs)
 
 
@@ -190,7 +160,7 @@ def approximate_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """
     from ltr.kernels.ranks import approx_rank_lists
 
-    sizes = _sizes(mask)
+    sizes = list_sizes(mask)
     return _SoftRanks.apply(scores, mask, float(temperature), approx_rank_lists, sizes**2)
 
 
@@ -202,7 +172,7 @@ def laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """
     from ltr.kernels.laplace_ranks import laplace_rank_lists
 
-    sizes = _sizes(mask)
+    sizes = list_sizes(mask)
     return _SoftRanks.apply(scores, mask, float(temperature), laplace_rank_lists, sizes * 64)
 
 
@@ -221,7 +191,7 @@ class _SoftRanks(torch.autograd.Function):
         ctx.save_for_backward(scores, mask)
         ctx.rest = temperature, kernel, costs
         ranks = np.ones(scores.shape)
-        given = _array(scores), _array(mask), temperature, ranks, ranks, ranks, False
+        given = as_array(scores), as_array(mask), temperature, ranks, ranks, ranks, False
         over_lists(lambda lists: kernel(lists, *given), costs)
         return torch.from_numpy(ranks).to(scores.dtype)
 
@@ -231,7 +201,7 @@ class _SoftRanks(torch.autograd.Function):
         scores, mask = ctx.saved_tensors
         temperature, kernel, costs = ctx.rest
         slope = np.zeros(scores.shape)
-        given = _array(scores), _array(mask), temperature, slope, _array(grad), slope, True
+        given = as_array(scores), as_array(mask), temperature, slope, as_array(grad), slope, True
         over_lists(lambda lists: kernel(lists, *given), costs)
         return torch.from_numpy(slope).to(scores.dtype), None, None, None, None
 
@@ -260,11 +230,11 @@ def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.in
             pass
 
 
-def _array(values: Tensor) -> Any:
+def as_array(values: Tensor) -> Any:
     """A contiguous NumPy array for the kernels: float64, bool or int64."""
     values = values.detach()
     return np.ascontiguousarray((values.double() if values.is_floating_point() else values).numpy())
 
 
-def _sizes(mask: Tensor) -> NDArray[np.int64]:
+def list_sizes(mask: Tensor) -> NDArray[np.int64]:
     return mask.sum(-1).numpy()

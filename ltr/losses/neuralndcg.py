@@ -1,14 +1,9 @@
 """NeuralNDCG: NDCG with NeuralSort in the place of sorting."""
 
-from collections.abc import Callable
-from importlib.util import find_spec
-
 import torch
-from torch import Tensor
 
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, neural_dcg
-from ltr.losses.soft_permutation import dcg_of, minus_normalised
+from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.neuralsort import drawn_scores
@@ -74,7 +69,7 @@ def neural_ndcg_loss(
     labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    fast = neural_dcg if kernels_apply(scores) else _on_gpu(scores)
+    fast = fast_neural_dcg(scores)
     if fast is not None:
         found = fast(
             scores, labels, masks,
@@ -87,13 +82,3 @@ def neural_ndcg_loss(
         found = dcg_of(soft, labels, masks, k=k)
     values = minus_normalised(found, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
-
-
-def _on_gpu(scores: Tensor) -> Callable[..., Tensor] | None:
-    """The Triton kernel for ``neural_dcg``; None off CUDA, without Triton and for long lists."""
-    if scores.device.type != "cuda" or torch.compiler.is_compiling() or not find_spec("triton"):
-        return None
-    from ltr.losses import neuralndcg_triton as kernel
-
-    fits = scores.shape[-1] <= kernel.LONGEST
-    return kernel.neural_dcg_on_gpu if fits and kernel.right_on(scores.device) else None

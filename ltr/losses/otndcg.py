@@ -1,8 +1,10 @@
 """OT-NDCG: NDCG with optimal-transport sorting in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import minus_ndcg_of
+from ltr.losses.soft_permutation import fast_neural_dcg, minus_ndcg_of, minus_normalised
+from ltr.metrics.checks import check_positive
 from ltr.relaxations import ot_sort
+from ltr.relaxations.optimal_transport import check_iterations, places
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -38,5 +40,13 @@ def ot_ndcg_loss(
     tensor([-0.7825])
     """
     scores, labels = without_padding(scores, labels, mask)
+    check_positive("temperature", temperature)
+    check_iterations(max_iter, tol)
+    if (fast := fast_neural_dcg(scores)) is not None:
+        found = fast(
+            places(scores, mask), labels, mask,
+            k=k, temperature=temperature, transposed=False, max_iter=max_iter, tol=tol,
+        )  # fmt: skip
+        return minus_normalised(found, labels, mask, k=k)
     soft = ot_sort(scores, mask, temperature=temperature, max_iter=max_iter, tol=tol)
     return minus_ndcg_of(soft, labels, mask, k=k)

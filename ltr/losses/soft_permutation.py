@@ -1,10 +1,17 @@
 """Metrics of a softly sorted list: of the permutation, and of labels in the soft order."""
 
+from collections.abc import Callable
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
+from ltr.losses.fused import kernels_apply
+from ltr.losses.fused_permutation import neural_dcg, neurally_sorted
+from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.relaxations import neural_sort, sinkhorn
+from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
@@ -34,13 +41,32 @@ def minus_over(found: PerList, ideal: PerList) -> PerList:
     return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
 
 
+def fast_neural_dcg(scores: Tensor) -> Callable[..., Tensor] | None:
+    """``neural_dcg`` by a kernel: the CPU's, or Triton's for lists that fit; None elsewhere."""
+    if kernels_apply(scores):
+        return neural_dcg
+    if scores.device.type != "cuda" or torch.compiler.is_compiling() or not find_spec("triton"):
+        return None
+    from ltr.losses import neuralndcg_triton as kernel
+
+    fits = scores.shape[-1] <= kernel.LONGEST
+    return kernel.neural_dcg_on_gpu if fits and kernel.right_on(scores.device) else None
+
+
 def softly_sorted(
     scores: Scores, values: Tensor, mask: Mask, *, temperature: float, max_iter: int, tol: float
 ) -> Tensor:
     """``values`` in the soft order of the scores, sinkhorn(neural_sort(s)) v, ``[batch, rank]``.
 
-    ``scores`` and ``values`` are 0 on padding, the result at the ranks beyond the items.
+    ``scores`` and ``values`` are 0 on padding, the result at the ranks beyond the items. On the CPU
+    no matrix is formed, and ``values`` get no gradient.
     """
+    check_positive("temperature", temperature)
+    check_iterations(max_iter, tol)
+    if kernels_apply(scores):
+        return neurally_sorted(
+            scores, values, mask, temperature=temperature, max_iter=max_iter, tol=tol
+        )
     soft = neural_sort(scores, mask, temperature=temperature)
     soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
     return (soft * values.unsqueeze(-2)).sum(-1)

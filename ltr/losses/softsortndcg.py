@@ -1,8 +1,12 @@
 """SoftSort-NDCG: NDCG with SoftSort in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import minus_ndcg_of
+from ltr.losses.fused import kernels_apply
+from ltr.losses.fused_permutation import soft_sort_dcg
+from ltr.losses.soft_permutation import minus_ndcg_of, minus_normalised
+from ltr.metrics.checks import check_positive
 from ltr.relaxations import sinkhorn, soft_sort
+from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -21,7 +25,8 @@ def softsort_ndcg_loss(
     Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k, with S = sinkhorn(soft_sort(s)) (Prillo
     and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction. It goes
     to the exact NDCG@k as the temperature goes to 0. A list without a relevant item gives 0 without
-    gradient.
+    gradient. On the CPU no matrix is formed: beside one sort, a list costs time and memory in
+    proportion to its items. First derivatives only.
 
     Args:
         temperature: of SoftSort, > 0, in units of the scores; smaller is closer to NDCG.
@@ -36,6 +41,13 @@ def softsort_ndcg_loss(
     tensor([-0.7825])
     """
     scores, labels = without_padding(scores, labels, mask)
+    check_positive("temperature", temperature)
+    check_iterations(max_iter, tol)
+    if kernels_apply(scores):
+        found = soft_sort_dcg(
+            scores, labels, mask, k=k, temperature=temperature, max_iter=max_iter, tol=tol
+        )
+        return minus_normalised(found, labels, mask, k=k)
     soft = soft_sort(scores, mask, temperature=temperature)
     soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
     return minus_ndcg_of(soft, labels, mask, k=k)

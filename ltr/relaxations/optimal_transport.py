@@ -157,10 +157,14 @@ def ot_sort(
     >>> ot_sort(scores, mask, temperature=0.1).round().tolist()
     [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
     """
-    squashed = squash(scores.to(torch.promote_types(scores.dtype, torch.float32)), mask)
-    steps = (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
-    soft = neural_sort(squashed / steps, mask, temperature=temperature)
+    soft = neural_sort(places(scores, mask), mask, temperature=temperature)
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
+
+
+def places(scores: Scores, mask: Mask) -> Scores:
+    """The scores of which ``ot_sort`` takes NeuralSort: squashed, over n - 1, ``[batch, list]``."""
+    squashed = squash(scores.to(torch.promote_types(scores.dtype, torch.float32)), mask)
+    return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
 
 
 def squash(scores: Scores, mask: Mask) -> Scores:

@@ -1,0 +1,142 @@
+"""SoftSort-NDCG of one list after the other, by running sums along the order: no matrix at all.
+
+In descending order of score SoftSort is P = diag(1 / K 1) K, K[r, j] = exp(-|x_r - x_j|), and its
+scaling S = diag(u) K diag(v). K z is a sum over the items in front and one over those behind, each
+of which follows from that of the neighbour: K is applied in time in proportion to the items. So
+is its slope: where f has the slope X Y^T by K, x_i gets the sum over j of sign(j, i) K[i, j]
+(X_i Y_j + Y_i X_j), the sign 1 for items in front, -1 behind and 0 for equal scores.
+"""
+
+import numpy as np
+
+from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, part
+
+
+@kernel
+def softsort_ndcg_lists(
+    lists: Rows,
+    scores: Vector,
+    mask: Flags,
+    gain: Vector,
+    discount: Vector,
+    temperature: float,
+    max_iter: int,
+    tol: float,
+    wanted: bool,
+    value: Vector,
+    slope: Vector,
+) -> None:
+    """Write ``value`` and ``slope`` of ``lists``: sum over r, j of d_r S[r, j] g_j.
+
+    Args:
+        gain: g of each item, ``[batch, list]``. A list without gains is passed over.
+        discount: d of each rank, ``[list]``.
+        temperature: of SoftSort.
+        max_iter: the most iterations of the scaling.
+        tol: the deviation of a column sum from one at which a list stops.
+    """
+    for b in lists:
+        items = np.nonzero(mask[b])[0]
+        if not (gain[b][items] != 0).any():
+            continue
+        items = items[np.argsort(-scores[b][items], kind="mergesort")]
+        x = scores[b][items] / temperature
+        found = np.zeros_like(x)
+        value[b] = _sorted_list(x, gain[b][items], discount, max_iter, tol, wanted, found)
+        for j in range(len(items)):
+            slope[b, items[j]] = found[j] / temperature
+
+
+@part
+def _sorted_list(
+    x: Vector,
+    gain: Vector,
+    discount: Vector,
+    max_iter: int,
+    tol: float,
+    wanted: bool,
+    slope: Vector,
+) -> float:
+    """The value, and its slopes by x."""
+    n = len(x)
+    near = np.zeros(n)  # K of an item and the one in front
+    for j in range(1, n):
+        near[j] = exp(max(-708.0, x[j] - x[j - 1]))
+    most = max_iter + 1
+    u, v, sums = np.empty((most, n)), np.ones((most, n)), np.empty(n)
+    _times(near, v[0], sums)
+    u[0] = 1 / sums
+    last = max_iter
+    for i in range(1, most):
+        _times(near, u[i - 1], sums)
+        if i > 1:
+            off = 0.0
+            for j in range(n):
+                one = abs(v[i - 1, j] * sums[j] - 1)
+                off = max(off, one) if one == one else np.inf
+            if off < tol:
+                last = i - 1
+                break
+        v[i] = 1 / sums
+        _times(near, v[i], sums)
+        u[i] = 1 / sums
+
+    gained = v[last] * gain
+    _times(near, gained, sums)
+    d = discount[:n]
+    value = (d * u[last] * sums).sum()
+    if not wanted:
+        return value
+    slope_u = d * sums
+    sums = d * u[last]
+    slope_v = np.empty(n)
+    _times(near, sums, slope_v)
+    slope_v *= gain
+    _add_slope(near, sums, gained, slope)
+    for i in range(last, 0, -1):
+        of_sums = -slope_u * u[i] * u[i]  # of K v, of which u is the inverse
+        _times(near, of_sums, sums)
+        slope_v += sums
+        _add_slope(near, of_sums, v[i], slope)
+        of_sums = -slope_v * v[i] * v[i]
+        _times(near, of_sums, slope_u)
+        _add_slope(near, of_sums, u[i - 1], slope)
+        slope_v[:] = 0
+    _add_slope(near, -slope_u * u[0] * u[0], v[0], slope)
+    return value
+
+
+@part
+def _times(near: Vector, z: Vector, product: Vector) -> None:
+    """Write K z."""
+    n = len(z)
+    total = 0.0
+    for j in range(n):
+        total = total * near[j] + z[j]
+        product[j] = total
+    total = 0.0
+    for j in range(n - 2, -1, -1):
+        total = (total + z[j + 1]) * near[j + 1]
+        product[j] += total
+
+
+@part
+def _add_slope(near: Vector, left: Vector, right: Vector, slope: Vector) -> None:
+    """Add the slopes by x of the sum over r, j of left_r K[r, j] right_j."""
+    n = len(near)
+    of_left, of_right, equal_left, equal_right = 0.0, 0.0, 0.0, 0.0
+    for j in range(1, n):
+        equal_left, equal_right = equal_left + left[j - 1], equal_right + right[j - 1]
+        if near[j] < 1:  # equal scores neither pull nor push
+            of_left = (of_left + equal_left) * near[j]
+            of_right = (of_right + equal_right) * near[j]
+            equal_left, equal_right = 0.0, 0.0
+        slope[j] += left[j] * of_right + right[j] * of_left
+    of_left, of_right, equal_left, equal_right = 0.0, 0.0, 0.0, 0.0
+    for j in range(n - 2, -1, -1):
+        equal_left, equal_right = equal_left + left[j + 1], equal_right + right[j + 1]
+        if near[j + 1] < 1:
+            of_left = (of_left + equal_left) * near[j + 1]
+            of_right = (of_right + equal_right) * near[j + 1]
+            equal_left, equal_right = 0.0, 0.0
+        slope[j] -= left[j] * of_right + right[j] * of_left
