@@ -122,6 +122,19 @@ def hinge_map(scores: Scores, relevant: Mask, mask: Mask) -> PerList:
     return summed(hinge_map_lists, scores, [mask, relevant], [], list_sizes(mask) ** 2)
 
 
+def listmle_cost(
+    scores: Scores, labels: Labels, noise: Scores, of_rank: Tensor, mask: Mask
+) -> PerList:
+    """See ``ltr.losses.listmle.cost_of_order``, ``[batch]``; ``noise`` orders equal labels."""
+    from ltr.kernels.listmle import listmle_lists
+
+    draws = np.argsort(as_array(noise), -1)
+    keys = as_array((-labels).masked_fill(~mask, torch.inf))
+    by_label = np.argsort(np.take_along_axis(keys, draws, -1), -1, kind="stable")
+    order = torch.from_numpy(np.take_along_axis(draws, by_label, -1))
+    return summed(listmle_lists, scores, [mask, order, of_rank], [], list_sizes(mask) * 64)
+
+
 def summed(
     kernel: Callable[..., None],
     scores: Scores,

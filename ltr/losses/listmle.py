@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, listmle_cost
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -27,22 +28,32 @@ def listmle_loss(
     >>> listmle_loss(scores, labels, torch.tensor([[True, True, True]]))  # log 3 + log 2 + log 1
     tensor([1.7918])
     """
-    return order_costs(scores, labels, mask, generator).sum(-1)
+    return cost_of_order(
+        scores, labels, mask, generator, torch.ones_like(mask, dtype=torch.float32)
+    )
 
 
-def order_costs(
-    scores: Scores, labels: Labels, mask: Mask, generator: torch.Generator | None
-) -> Tensor:
-    """-log probability to draw the item of each rank from those left, ``[batch, rank]``.
+def cost_of_order(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    generator: torch.Generator | None,
+    of_rank: Tensor,
+) -> PerList:
+    """Sum over ranks r of -w(r) log(probability of the item of r among those left), ``[batch]``.
 
-    The ranks are those of the labels; ``generator`` draws ties. 0 at ranks beyond the items.
+    The ranks are those of the labels; ``generator`` draws ties; ``of_rank`` is w >= 0,
+    ``[batch, rank]``.
     """
     scores, labels = without_padding(scores, labels, mask)
-    draws = uniform_noise(mask, 1, scores, generator)[0].argsort(-1)
+    noise = uniform_noise(mask, 1, scores, generator)[0]
+    if kernels_apply(scores):
+        return listmle_cost(scores, labels, noise, of_rank, mask)
+    draws = noise.argsort(-1)
     keys = labels.masked_fill(~mask, -torch.inf).gather(-1, draws)
     order = draws.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
     real = mask.gather(-1, order)
     # far below every score, but finite: -inf would make the gradient NaN
     ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
     left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
-    return (left - ranked).masked_fill(~real, 0)
+    return ((left - ranked).masked_fill(~real, 0) * of_rank).sum(-1)

@@ -2,7 +2,6 @@
 
 import torch
 
-from ltr.losses.batch import without_padding
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -19,8 +18,8 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     >>> listnet_loss(scores, labels, torch.tensor([[True, True, False]]))  # log 2
     tensor([0.6931])
     """
-    scores, labels = without_padding(scores, labels, mask)
-    target = labels.masked_fill(~mask, -torch.inf).softmax(-1)
-    costs = -scores.masked_fill(~mask, -torch.inf).log_softmax(-1)
+    dtype, outside = torch.promote_types(scores.dtype, torch.float32), ~mask
+    target = labels.to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
+    costs = -scores.to(dtype).masked_fill(outside, -torch.inf).log_softmax(-1)
     # on padding the product is 0 times infinity
-    return (target * costs).masked_fill(~mask, 0).sum(-1)
+    return (target * costs).masked_fill(outside, 0).sum(-1)

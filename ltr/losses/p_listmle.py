@@ -2,7 +2,7 @@
 
 import torch
 
-from ltr.losses.listmle import order_costs
+from ltr.losses.listmle import cost_of_order
 from ltr.metrics.checks import check_choice
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import ranks_like
@@ -36,12 +36,13 @@ def p_listmle_loss(
     tensor([1.3297])
     """
     check_choice("weight", weight, ["exp2", "log2"])
-    costs = order_costs(scores, labels, mask, generator)
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    ranks = ranks_like(mask).to(dtype)
     if weight == "log2":
-        weights = discounts(mask.shape[-1], costs)
+        weights = discounts(mask.shape[-1], ranks).expand(mask.shape)
     else:
         # both sides of w(r) / w(1) times 2^(1 - n); a list of one item would be 0 / 0
-        last = (1 - mask.sum(-1, keepdim=True).to(costs.dtype)).exp2()
-        halving = ((1 - ranks_like(costs)).exp2() - last).clamp(min=0)
+        last = (1 - mask.sum(-1, keepdim=True).to(dtype)).exp2()
+        halving = ((1 - ranks).exp2() - last).clamp(min=0)
         weights = halving / (1 - last).masked_fill(last >= 1, 1)
-    return (costs * weights).sum(-1)
+    return cost_of_order(scores, labels, mask, generator, weights)

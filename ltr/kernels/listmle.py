@@ -1,0 +1,74 @@
+"""ListMLE of one list after the other, along the order of its labels."""
+
+import numpy as np
+
+from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, part
+
+_FAR = 600.0  # scores further apart than this would underflow in a sum of exponentials
+
+
+@kernel
+def listmle_lists(
+    lists: Rows,
+    scores: Vector,
+    mask: Flags,
+    order: Rows,
+    of_rank: Vector,
+    wanted: bool,
+    value: Vector,
+    slope: Vector,
+) -> None:
+    """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
+
+    Sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r).
+
+    Args:
+        order: the item at each rank, ``[batch, list]``; padding comes last.
+        of_rank: w >= 0, ``[batch, list]``.
+    """
+    for b in lists:
+        n = mask[b].sum()
+        if n == 0:
+            continue
+        s, w = scores[b][order[b, :n]], of_rank[b]
+        high = s.max()
+        if high - s.min() < _FAR:
+            value[b], found = _near(s, w, high)
+        else:
+            value[b], found = _far(s, w)
+        for r in range(n):
+            slope[b, order[b, r]] = found[r]
+
+
+@part
+def _near(s: Vector, w: Vector, high: float) -> tuple[float, Vector]:
+    n = len(s)
+    powers, left = np.empty(n), np.empty(n)
+    for r in range(n):
+        powers[r] = exp(s[r] - high)
+    total = value = 0.0
+    for r in range(n - 1, -1, -1):
+        total += powers[r]
+        left[r] = total
+        value += w[r] * (np.log(total) + high - s[r])
+    slope, total = np.empty(n), 0.0
+    for r in range(n):
+        total += w[r] / left[r]
+        slope[r] = powers[r] * total - w[r]
+    return value, slope
+
+
+@part
+def _far(s: Vector, w: Vector) -> tuple[float, Vector]:
+    """The same by logarithms."""
+    n = len(s)
+    left, total, value = np.empty(n), -np.inf, 0.0
+    for r in range(n - 1, -1, -1):
+        total = left[r] = np.logaddexp(total, s[r])
+        value += w[r] * (total - s[r])
+    slope, total = np.empty(n), -np.inf
+    for r in range(n):
+        if w[r] > 0:
+            total = np.logaddexp(total, np.log(w[r]) - left[r])
+        slope[r] = np.exp(s[r] + total) - w[r]
+    return value, slope
