@@ -26,6 +26,7 @@ from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halv
 from ltr.training.checkpoint import save_checkpoint
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
+from ltr.training.processes import first
 from ltr.training.settings import Settings
 from ltr.whole import write_csv
 
@@ -57,6 +58,8 @@ class Progress:
 
 class Record:
     """Keeps ``best.pt``, ``last.pt``, ``history.csv`` and TensorBoard's events in ``folder``.
+
+    Of processes that train together each has a record, and the first alone writes and tells.
 
     Attributes:
         best: the checkpoint of the epoch with the best ``select_on`` on vali (the mean over it and
@@ -191,6 +194,8 @@ class Record:
 
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write the checkpoint ``path``: ``state``, the progress and ``kept``."""
+        if not first():
+            return
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
@@ -203,12 +208,16 @@ class Record:
 
     def write(self) -> None:
         """Write ``history.csv``; its columns are those of the last row first."""
+        if not first():
+            return
         rows = self.progress.history
         names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
         write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
         """Send a saved row to TensorBoard, to the log as ``line`` and to ``after_epoch``."""
+        if not first():
+            return
         self._scalars.add(row)
         if line is not None:
             log.info("%s", line)
@@ -216,6 +225,8 @@ class Record:
 
     def tell_again(self) -> None:
         """Write and tell the epochs before a resume; a kill may have left the file behind."""
+        if not first():
+            return
         if self.progress.history:
             self.write()
         for row in self.progress.history:
