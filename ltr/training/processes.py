@@ -97,7 +97,7 @@ def gathered(rows: Tensor) -> Tensor:
         return rows[None]
     everyone = rows.new_empty(size(), *rows.shape)
     with _connected():
-        dist.all_gather_into_tensor(everyone, rows)
+        dist.all_gather([*everyone], rows)
     return everyone
 
 
@@ -144,7 +144,8 @@ def _connected() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        said = " ".join(str(error).split())
         raise TrainingError(
-            "another process of this run has ended, and so do all: see its error; "
-            "resume=RUN_FOLDER goes on from the last checkpoint, with any number of processes"
+            f"another process of this run cannot be reached ({said[-200:]}), and all end: resume it "
+            "from its last checkpoint, with any number of processes"
         ) from error
