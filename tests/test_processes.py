@@ -137,13 +137,15 @@ def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
     data = ItemTensors(lists, no_transform(lists))
     data.weights = torch.arange(1.0, 9.0).numpy()
     cfg = compose(
-        "loss=listnet", f"model={model}", "model.hidden_sizes=[4]", f"empty_lists={empty}", "l2=0.1",
-        "model.dropout=0",
+        "loss=listnet", f"model={model}", "model.hidden_sizes=[4]", "model.dropout=0",
+        f"empty_lists={empty}", "l2=0.1",
     )  # fmt: skip
     experiment = build(cfg)
     torch.manual_seed(0)
     ranker = experiment.model(5)
-    stepper = Stepper(ranker, experiment.loss, torch.optim.SGD(ranker.parameters(), 0.0), experiment.settings)
+    stepper = Stepper(
+        ranker, experiment.loss, torch.optim.SGD(ranker.parameters(), 0.0), experiment.settings
+    )
     how = {"batch_size": 5, "list_size": 6, "seed": 0, "epoch": 0}
 
     def gradients(batches) -> list[Tensor]:

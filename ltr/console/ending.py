@@ -30,8 +30,8 @@ _REMEDIES = (
 def ending(stopped: str = "") -> Iterator[None]:
     """Around the work of a command: turn errors into one line and an exit status.
 
-    Of torchrun's processes the first that fails prints the line. Status 2 is a mistake of the user or a full disk, 128 + the signal a stop. Any other error is a
-    bug and keeps its traceback.
+    Status 2 is a mistake of the user or a full disk, 128 + the signal a stop. Any other error is a
+    bug and keeps its traceback. Of torchrun's processes the first that fails prints the line.
 
     Args:
         stopped: the line to print after a stop.

@@ -195,7 +195,9 @@ class _Epoch:
         for row in np.flatnonzero(data.lengths[order] > list_size):
             i = order[row]
             relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
-            ranks[row] = subsample(relevant, list_size, np.random.default_rng([seed, epoch, int(i)]))
+            ranks[row] = subsample(
+                relevant, list_size, np.random.default_rng([seed, epoch, int(i)])
+            )
         filling = -len(order) % batch_size if fixed else 0
         parts = (ranks, lengths, data.offsets[order])
         self._sent = [
@@ -213,7 +215,9 @@ class _Epoch:
         """The batch of the lists ``rows`` of the order, with noise drawn by ``draw``."""
         width = self._fixed or int(self._lengths[rows].max())
         ranks, lengths, starts = self._sent
-        batch = self._data._gather(self.order[rows], ranks[rows, :width], lengths[rows], starts[rows])
+        batch = self._data._gather(
+            self.order[rows], ranks[rows, :width], lengths[rows], starts[rows]
+        )
         if noise:
             batch = replace(batch, features=self._data.with_noise(batch, noise, draw))
         return batch if self._weights is None else replace(batch, weights=self._weights[rows])

@@ -181,7 +181,11 @@ def _introduction(
 
 
 def _shared(shards: int | None) -> str:
-    return "" if shards is None else f"; batches in {shards} slices, {size()} process(es)"
+    if shards is None:
+        return ""
+    return (
+        f"; {shards} slice{'s' * (shards > 1)} of a batch on {size()} process{'es' * (size() > 1)}"
+    )
 
 
 def _check_same_data(kept: Mapping[str, Any], lists: Mapping[str, Lists]) -> None:

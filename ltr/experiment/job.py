@@ -108,9 +108,10 @@ def _sliced(cfg: DictConfig) -> DictConfig:
     """
     count = processes()
     if by_rounds(cfg):
+        name = str(cfg.model._target_).rpartition(".")[2]
         raise ConfigError(
-            f"torchrun with {count} processes: {str(cfg.model._target_).rpartition('.')[2]} is fitted by one, which uses all "
-            "threads; start it without torchrun"
+            f"torchrun with {count} processes: one fits {name}, with all threads; start it without "
+            "torchrun"
         )
     if cfg.shards is None and cfg.resume is not None:
         raise ConfigError(

@@ -37,7 +37,8 @@ def predict(
 ) -> Tensor:
     """The score of every item, ``[items]`` float32 in the order of ``data`` and on its device.
 
-    Processes that train together share the lists out, and each returns all scores. Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch.
+    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch. Processes
+    that train together share the lists out, and each returns all scores.
 
     Raises:
         TrainingError: the score of an item is not finite.

@@ -5,13 +5,14 @@ alone writes. All take the same steps, so that their weights stay the same. A pr
 the first of one, and nothing here costs it anything.
 """
 
+import functools
 import hashlib
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from ltr.errors import ConfigError, TrainingError
 from ltr.training.bars import quiet
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _joined = False
 
@@ -71,6 +73,17 @@ def rank() -> int:
 def first() -> bool:
     """Whether this process is the one that writes."""
     return rank() == 0
+
+
+def by_first(method: Callable[P, None]) -> Callable[P, None]:
+    """Decorator: only the first process does it."""
+
+    @functools.wraps(method)
+    def done(*args: P.args, **kwargs: P.kwargs) -> None:
+        if first():
+            method(*args, **kwargs)
+
+    return done
 
 
 def own(parts: Iterable[T]) -> Iterator[T]:
@@ -146,6 +159,6 @@ def _connected() -> Iterator[None]:
     except RuntimeError as error:
         said = " ".join(str(error).split())
         raise TrainingError(
-            f"another process of this run cannot be reached ({said[-200:]}), and all end: resume it "
-            "from its last checkpoint, with any number of processes"
+            f"another process of this run cannot be reached ({said[-200:]}), and all end: resume "
+            "the run, with any number of processes"
         ) from error

@@ -26,7 +26,7 @@ from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halv
 from ltr.training.checkpoint import save_checkpoint
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
-from ltr.training.processes import first
+from ltr.training.processes import by_first
 from ltr.training.settings import Settings
 from ltr.whole import write_csv
 
@@ -192,10 +192,9 @@ class Record:
             done.best_value, done.best_epoch = selected, done.epoch
         return better
 
+    @by_first
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write the checkpoint ``path``: ``state``, the progress and ``kept``."""
-        if not first():
-            return
         now = time.perf_counter()
         self.progress.wall_seconds += now - self._clock
         self._clock = now
@@ -206,27 +205,24 @@ class Record:
             )
         save_checkpoint(path, content)
 
+    @by_first
     def write(self) -> None:
         """Write ``history.csv``; its columns are those of the last row first."""
-        if not first():
-            return
         rows = self.progress.history
         names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
         write_csv(self._folder / "history.csv", rows, names)
 
+    @by_first
     def publish(self, row: Row, line: str | None) -> None:
         """Send a saved row to TensorBoard, to the log as ``line`` and to ``after_epoch``."""
-        if not first():
-            return
         self._scalars.add(row)
         if line is not None:
             log.info("%s", line)
         self._after_epoch(int(row["epoch"]), row)
 
+    @by_first
     def tell_again(self) -> None:
         """Write and tell the epochs before a resume; a kill may have left the file behind."""
-        if not first():
-            return
         if self.progress.history:
             self.write()
         for row in self.progress.history:

@@ -11,14 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.data.batches import (
-    Batch,
-    ItemTensors,
-    Slices,
-    steps_in_epoch,
-    train_batches,
-    train_slices,
-)
+from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, mean_over_batch, sum_over_batch
 from ltr.training.averaging import WeightAverage
@@ -239,15 +232,12 @@ class Trainer:
     def _batches(self, data: ItemTensors) -> Iterator[Batch | Slices]:
         """What is left of the epoch: whole batches, or this process's slices of them."""
         done, settings = self.record.progress, self.record.settings
-        how: dict[str, Any] = {
-            "batch_size": settings.batch_size,
-            "list_size": settings.list_size,
-            "seed": settings.seed,
-            "epoch": done.epoch,
-            "start": done.step,
-            "fixed": settings.compile or data.device.type != "cpu",
+        how: Any = {
+            "batch_size": settings.batch_size, "list_size": settings.list_size,
+            "seed": settings.seed, "epoch": done.epoch, "start": done.step,
             "noise": settings.augment["noise"],
-        }
+            "fixed": settings.compile or data.device.type != "cpu",
+        }  # fmt: skip
         if settings.shards is None:
             return train_batches(data, **how)
         mine = own(range(settings.shards))
