@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
@@ -157,8 +158,8 @@ def _connected() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        said = " ".join(str(error).split())
+        said = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # gloo names its own line first
         raise TrainingError(
-            f"another process of this run cannot be reached ({said[-200:]}), and all end: resume "
-            "the run, with any number of processes"
+            f"another process of this run cannot be reached ({said}), and all end: resume the run, "
+            "with any number of processes"
         ) from error
