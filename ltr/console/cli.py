@@ -22,6 +22,7 @@ from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, composed_with, own_configs
 from ltr.console.ending import ending, one_line
 from ltr.console.folders import register_resolvers
+from ltr.console.torchrun import check_torchrun
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
@@ -54,6 +55,7 @@ def command(
                 nullcontext() if full else ending(stopped),
                 stoppable() if several else nullcontext(),
             ):
+                check_torchrun(config_name, several=bool(several))
                 done = through_hydra(config_name, function, as_hydra(config_name, sys.argv[1:]))
             if done is False:
                 sys.exit(1)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ltr.console.torchrun import fails_first, rank
 from ltr.errors import LTRError
 from ltr.training.interruption import Interrupted
 
@@ -30,7 +31,7 @@ def ending(stopped: str = "") -> Iterator[None]:
     """Around the work of a command: turn errors into one line and an exit status.
 
     Status 2 is a mistake of the user or a full disk, 128 + the signal a stop. Any other error is a
-    bug and keeps its traceback.
+    bug and keeps its traceback. Of torchrun's processes the first that fails prints the line.
 
     Args:
         stopped: the line to print after a stop.
@@ -46,7 +47,8 @@ def ending(stopped: str = "") -> Iterator[None]:
         if line is None:
             raise
         _close_stdout()
-        print(f"error: {line}", file=sys.stderr)
+        if fails_first():
+            print(f"error: {f'rank {rank()}: ' if rank() else ''}{line}", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as stop:
         if stopped:

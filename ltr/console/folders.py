@@ -17,6 +17,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ltr.console.configs import files_of, help_of
 from ltr.console.keys import Kind, keys
+from ltr.console.torchrun import rank
 from ltr.errors import CheckpointError, ConfigError, DataError
 
 # The paths in its folder that a resumed run writes to without replacing them.
@@ -37,7 +38,7 @@ def register_resolvers() -> None:
     """Register the resolvers that the configs use; calling it again changes nothing."""
     resolvers: dict[str, Callable[..., Any]] = {
         "run_dir": _run_dir,
-        "hydra_subdir": lambda resume: ".hydra" if resume is None else ".hydra/resumed",
+        "hydra_subdir": _hydra_subdir,
         "sweep_dir": sweep_dir,
         "job_dir": job_dir,
         "unshown_keys": _unshown_keys,
@@ -53,6 +54,13 @@ def run_folder(path: str) -> Path:
     """The run folder of ``path``, which is that folder or a checkpoint in it."""
     given = Path(path)
     return given.parent if given.suffix == ".pt" else given
+
+
+def _hydra_subdir(resume: str | None) -> str | None:
+    """Where Hydra keeps a run's config in its folder; of torchrun's processes one does."""
+    if rank() > 0:
+        return None
+    return ".hydra" if resume is None else ".hydra/resumed"
 
 
 @functools.cache
@@ -75,6 +83,8 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
                     "would follow it: remove it if you know where the run comes from"
                 )
         return str(folder)
+    if rank() > 0:  # the name has the time: ``train_job`` takes that of the first process
+        return output_dir
     name = name.replace("-None-", "-")  # a group without a choice
     now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     return str(Path(output_dir) / f"{now}_{name}_{secrets.token_hex(2)}")

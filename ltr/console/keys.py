@@ -29,6 +29,7 @@ KEYS = {
     "seed": (Kind.REPEAT, Resumed.KEPT),
     "epochs": (Kind.METHOD, Resumed.TYPED),
     "batch_size": (Kind.METHOD, Resumed.KEPT),
+    "shards": (Kind.METHOD, Resumed.KEPT),
     "list_size": (Kind.METHOD, Resumed.KEPT),
     "metrics": (Kind.MEASUREMENT, Resumed.KEPT),
     "own_metrics": (Kind.MEASUREMENT, Resumed.KEPT),  # follows metrics and select_on

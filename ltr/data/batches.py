@@ -4,7 +4,7 @@ A batch is one gather from the tensor of all items, so the whole set can lie on 
 else has to move.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +41,23 @@ class Batch:
     def __len__(self) -> int:
         """Number of lists."""
         return len(self.lists)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices of a batch that one process computes.
+
+    Attributes:
+        parts: by its number, the lists of each slice; None: it has none.
+        shards: how many slices the batch has, all processes together.
+        lists: ``[lists]``, the numbers of all its lists.
+        draw: the numbers that, with that of a slice, seed what is drawn at random.
+    """
+
+    parts: dict[int, Batch | None]
+    shards: int
+    lists: Ints
+    draw: tuple[int, int, int]
 
 
 class ItemTensors:
@@ -129,28 +146,81 @@ def train_batches(
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
-    order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
-    lengths = np.minimum(data.lengths[order], list_size)
-    ranks = np.tile(np.arange(list_size), (len(order), 1))
-    for row in np.flatnonzero(data.lengths[order] > list_size):
-        i = order[row]
-        relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
-        ranks[row] = subsample(relevant, list_size, np.random.default_rng([seed, epoch, int(i)]))
-    filling = -len(order) % batch_size if fixed else 0
-    parts = (ranks, lengths, data.offsets[order])
-    sent = [data._sent(np.concatenate([part, np.zeros_like(part[:filling])])) for part in parts]
-    weights = None
-    if data.weights is not None:
-        filled = np.concatenate([data.weights[order], np.zeros(filling, np.float32)])
-        weights = torch.from_numpy(filled).to(data.device)
-    for first in range(0, len(order), batch_size):
-        rows = slice(first, first + batch_size)
-        width = list_size if fixed else int(lengths[rows].max())
-        batch = data._gather(order[rows], sent[0][rows, :width], sent[1][rows], sent[2][rows])
+    epoch_of = _Epoch(data, batch_size, list_size, seed, epoch, start, fixed)
+    for step, first in enumerate(range(0, len(epoch_of.order), batch_size), start):
+        yield epoch_of.batch(slice(first, first + batch_size), noise, (seed, epoch, step))
+
+
+def train_slices(
+    data: ItemTensors,
+    *,
+    shards: int,
+    mine: Iterable[int],
+    batch_size: int,
+    list_size: int,
+    seed: int,
+    epoch: int,
+    start: int = 0,
+    fixed: bool = False,
+    noise: float = 0.0,
+) -> Iterator[Slices]:
+    """Of each batch of ``train_batches`` the slices ``mine`` of ``shards``.
+
+    A slice is consecutive lists of the batch, as a batch of its own: as wide as its longest list,
+    with noise of its own (of ``seed``, ``epoch``, the step and its number). In the last batch of an
+    epoch the last slices may have no list.
+    """
+    mine = tuple(mine)
+    epoch_of = _Epoch(data, batch_size, list_size, seed, epoch, start, fixed)
+    for step, first in enumerate(range(0, len(epoch_of.order), batch_size), start):
+        draw, parts = (seed, epoch, step), {}
+        for number in mine:
+            begin, end = (first + batch_size * n // shards for n in (number, number + 1))
+            there = begin < len(epoch_of.order)
+            rows = slice(begin, end)
+            parts[number] = epoch_of.batch(rows, noise, (*draw, number)) if there else None
+        yield Slices(parts, shards, epoch_of.order[first : first + batch_size], draw)
+
+
+class _Epoch:
+    """The lists of an epoch in their order, each with the items that are chosen of it."""
+
+    def __init__(
+        self, data: ItemTensors, batch_size: int, list_size: int, seed: int, epoch: int, start: int,
+        fixed: bool,
+    ) -> None:  # fmt: skip
+        order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
+        lengths = np.minimum(data.lengths[order], list_size)
+        ranks = np.tile(np.arange(list_size), (len(order), 1))
+        for row in np.flatnonzero(data.lengths[order] > list_size):
+            i = order[row]
+            relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
+            ranks[row] = subsample(
+                relevant, list_size, np.random.default_rng([seed, epoch, int(i)])
+            )
+        filling = -len(order) % batch_size if fixed else 0
+        parts = (ranks, lengths, data.offsets[order])
+        self._sent = [
+            data._sent(np.concatenate([part, np.zeros_like(part[:filling])])) for part in parts
+        ]
+        self._weights = None
+        if data.weights is not None:
+            filled = np.concatenate([data.weights[order], np.zeros(filling, np.float32)])
+            self._weights = torch.from_numpy(filled).to(data.device)
+        self._data, self._lengths = data, lengths
+        self._fixed = list_size if fixed else None
+        self.order = order
+
+    def batch(self, rows: slice, noise: float, draw: tuple[int, ...]) -> Batch:
+        """The batch of the lists ``rows`` of the order, with noise drawn by ``draw``."""
+        width = self._fixed or int(self._lengths[rows].max())
+        ranks, lengths, starts = self._sent
+        batch = self._data._gather(
+            self.order[rows], ranks[rows, :width], lengths[rows], starts[rows]
+        )
         if noise:
-            step = start + first // batch_size
-            batch = replace(batch, features=data.with_noise(batch, noise, (seed, epoch, step)))
-        yield batch if weights is None else replace(batch, weights=weights[rows])
+            batch = replace(batch, features=self._data.with_noise(batch, noise, draw))
+        return batch if self._weights is None else replace(batch, weights=self._weights[rows])
 
 
 def steps_in_epoch(lists: int, batch_size: int) -> int:

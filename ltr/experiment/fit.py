@@ -31,7 +31,9 @@ from ltr.rounds import RoundModel, RoundTrainer
 from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
+from ltr.training.processes import size
 from ltr.training.record import AfterEpoch, Progress, Record
+from ltr.training.slices import check_slices
 from ltr.training.trainer import Trainer
 from ltr.trees import BoostedTrees
 
@@ -131,6 +133,7 @@ def fit(
         trainer = RoundTrainer(model, experiment.loss, record)
     else:
         assert experiment.loss is not None
+        check_slices(model, settings.shards)
         optimizer = experiment.optimizer(model.parameters())
         trainer = Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
     log.info("%s", _introduction(experiment, choices, lists, model))
@@ -173,7 +176,15 @@ def _introduction(
     return (
         f"{choices.get('model', 'model')} ({size}) with {objective} on "
         f"{experiment.dataset.name}{fold}: lists {sizes}; "
-        f"{describe_device(experiment.device)}"
+        f"{describe_device(experiment.device)}{_shared(experiment.settings.shards)}"
+    )
+
+
+def _shared(shards: int | None) -> str:
+    if shards is None:
+        return ""
+    return (
+        f"; {shards} slice{'s' * (shards > 1)} of a batch on {size()} process{'es' * (size() > 1)}"
     )
 
 

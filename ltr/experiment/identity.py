@@ -79,7 +79,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
 def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
-    del plain["monitor"], plain["init_from"]  # ``_more`` has them
+    del plain["monitor"], plain["init_from"], plain["shards"]  # ``_more`` has them
     parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config))}
     parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -93,6 +93,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "library": tree_library(config),
         "init_from": _beginning(config.init_from),
         "sorter": sorter_digest(config.get("loss")),
+        "shards": config.shards,
     }
     return {key: value for key, value in more.items() if value}
 

@@ -5,7 +5,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from ltr.console.compose import choices_of
 from ltr.console.ending import is_full, one_line
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
+from ltr.console.torchrun import check_torchrun, processes, rank
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import build
-from ltr.experiment.identity import identity
+from ltr.experiment.identity import by_rounds, identity
 from ltr.experiment.kept import kept_config, trusted
 from ltr.experiment.parts import PARTS
 from ltr.experiment.provenance import asked_place, elsewhere
@@ -29,7 +30,9 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
 from ltr.tracking import KEPT
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted, stoppable
+from ltr.training.processes import first, joined, of_first
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
@@ -53,19 +56,24 @@ def train_job(cfg: DictConfig) -> float:
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())  # as the user would type it
     sweep = hydra.mode == RunMode.MULTIRUN
+    check_torchrun("train", several=sweep)
     choices = choices_of(hydra)
     if cfg.resume is not None:
         if sweep:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
+    if processes() > 1:
+        cfg = _sliced(cfg)
     try:
-        with stoppable(), alone(folder, wait=sweep):
-            if sweep:
-                value = _continued(cfg, folder, choices)
-            else:
-                if cfg.resume is not None and (folder / NOTE).is_file():
-                    _leave_sweep(cfg, folder)
-                value = run(cfg, folder, choices, printed=True)[f"vali_{cfg.select_on}"]
+        with stoppable(), _together(cfg):
+            folder = of_first(folder)
+            with alone(folder, wait=sweep) if first() else nullcontext():
+                if sweep:
+                    value = _continued(cfg, folder, choices)
+                else:
+                    if first() and cfg.resume is not None and (folder / NOTE).is_file():
+                        _leave_sweep(cfg, folder)
+                    value = run(cfg, folder, choices, printed=True)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:
         log.info("stopped by %s; %s", stop, _how_to_go_on(folder, sweep))
         raise
@@ -74,15 +82,51 @@ def train_job(cfg: DictConfig) -> float:
         if is_full(error):  # the other runs of a sweep could not write either
             raise OutputError(f"{line}; then {_how_to_go_on(folder, sweep)}") from error
         with suppress(OutputError):
-            write_whole(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
+            if rank() == 0:
+                write_whole(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
         if not sweep:
             raise
         # The other runs of the sweep go on; the summary names this one.
         log.error("failed: %s", line or error, exc_info=line is None)
         return float("nan")
     with suppress(OSError):
-        (folder / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
+        if rank() == 0:
+            (folder / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
     return value
+
+
+def _together(cfg: DictConfig) -> AbstractContextManager[None]:
+    """Within, torchrun's processes are joined; nothing where this is the only one."""
+    return joined(pick_device(cfg.device)) if processes() > 1 else nullcontext()
+
+
+def _sliced(cfg: DictConfig) -> DictConfig:
+    """``cfg`` for torchrun's processes: with a slice for each, where it sets no number of slices.
+
+    Raises:
+        ConfigError: its model or its slices are not for so many processes.
+    """
+    count = processes()
+    if by_rounds(cfg):
+        name = str(cfg.model._target_).rpartition(".")[2]
+        raise ConfigError(
+            f"torchrun with {count} processes: one fits {name}, with all threads; start it without "
+            "torchrun"
+        )
+    if cfg.shards is None and cfg.resume is not None:
+        raise ConfigError(
+            f"resume={cfg.resume}: one process began it with shards=null, and {count} would give "
+            "other numbers; resume it without torchrun, or begin anew with shards=N"
+        )
+    if cfg.shards is None:
+        cfg = cfg.copy()
+        cfg.shards = count
+    if cfg.shards < count:
+        raise ConfigError(
+            f"shards={cfg.shards} gives {count} processes no work: set --nproc-per-node lower"
+            + (", or shards higher" if cfg.resume is None else "")
+        )
+    return cfg
 
 
 def _how_to_go_on(folder: Path, sweep: bool) -> str:

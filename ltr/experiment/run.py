@@ -28,6 +28,7 @@ from ltr.tracking import Tracking, flat, tracked
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
+from ltr.training.processes import agreed, first, size
 from ltr.training.record import AfterEpoch, Row
 from ltr.trees import BoostedTrees
 
@@ -62,7 +63,8 @@ def run(
         ConfigError, DataError: before anything is trained.
         TrainingError, Interrupted: see ``Trainer.fit``.
     """
-    with tracked(make_tracker(cfg.get("tracking")), folder) as tracking:
+    tracker = make_tracker(cfg.get("tracking")) if first() else None
+    with tracked(tracker, folder) as tracking:
         return _run(cfg, folder, choices, dataset, after_epoch, tracking, printed=printed)
 
 
@@ -101,6 +103,7 @@ def _run(
 
     _advise(after(experiment, done, worth))
     chosen = "best.pt" if settings.select == "best" else "last.pt"
+    agreed(None)  # until the first process has written it
     model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
     if "test" in lists:
         data["test"] = ItemTensors(lists["test"], fitted.transform, device)
@@ -119,6 +122,9 @@ def _run(
     table: dict[str, dict[str, float]] = {
         split: means(values[split], convention) for split in values
     }
+    reported = {f"{split}_{name}": one for split in table for name, one in table[split].items()}
+    if not first():
+        return reported
     tested = done.best_epoch if settings.select == "best" else done.epoch
     if "test" in lists:
         write_queries(folder / "queries.csv", lists["test"], values["test"])
@@ -152,6 +158,7 @@ def _run(
             "device": describe_device(device),
             "device_type": device.type,
             "threads": torch.get_num_threads(),
+            "processes": size(),
             "computed_on": list(fitted.computed_on),
             "versions": versions() | library,
             "commit": commit(),
@@ -171,7 +178,7 @@ def _run(
     (_log_file if printed else log).info("\n%s", result)
     if printed:
         print(result)
-    return {f"{split}_{name}": value for split in table for name, value in table[split].items()}
+    return reported
 
 
 def _advise(lines: Iterator[str]) -> None:

@@ -52,6 +52,28 @@ def mean_over_batch(
     return (values.masked_fill(~counted, 0) * weights).sum() / torch.where(total > 0, total, 1.0)
 
 
+def sum_over_batch(
+    values: PerList,
+    labels: Labels,
+    mask: Mask,
+    *,
+    empty: str = "keep",
+    weights: PerList | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What ``mean_over_batch`` divides, and by what: two scalars that can be added over slices.
+
+    The second is the number of counted lists or, with ``weights``, what these weigh.
+
+    >>> import torch
+    >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
+    >>> sum_over_batch(values, torch.tensor([[1.0], [0.0], [1.0]]), mask)
+    (tensor(6.), tensor(2))
+    """
+    counted = counted_lists(labels, mask, empty=empty)
+    weights = counted if weights is None else weights * counted
+    return (values.masked_fill(~counted, 0) * weights).sum(), weights.sum()
+
+
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:
     """The lists that ``mean_over_batch`` counts, ``[batch]``."""
     check_choice("empty", empty, ["keep", "skip"])

@@ -266,7 +266,8 @@ def restore_random_states(states: dict[str, Any]) -> None:
     """Restore what ``random_states`` returned."""
     torch.set_rng_state(states["torch"].cpu())
     if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
+        here = states["cuda"][: torch.cuda.device_count()]
+        torch.cuda.set_rng_state_all([state.cpu() for state in here])
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, np.array(keys, np.uint32), *rest))  # noqa: NPY002
     version, numbers, gauss_next = states["python"]

@@ -15,6 +15,7 @@ from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
 from ltr.training.bars import bar as progress_bar
 from ltr.training.device import check_memory
+from ltr.training.processes import merged, own
 from ltr.typing import Labels, Mask, Scores
 
 PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [lists], NaN where skipped
@@ -36,7 +37,8 @@ def predict(
 ) -> Tensor:
     """The score of every item, ``[items]`` float32 in the order of ``data`` and on its device.
 
-    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch.
+    Lists are never cut; dropout is off. ``items`` bounds the padded items of a batch. Processes
+    that train together share the lists out, and each returns all scores.
 
     Raises:
         TrainingError: the score of an item is not finite.
@@ -44,16 +46,17 @@ def predict(
     """
     check_memory(model, int(data.lengths.max()), data.device, training=False)
     count = len(data.labels)
-    out = torch.empty(count + 1, device=data.device)  # padding is written to the last place
+    out = torch.zeros(count + 1, device=data.device)  # padding is written to the last place
     model.eval()
     with progress_bar(total=len(data), desc="predict", unit="list") as bar:
-        for lists in batches_by_length(data.lengths, items=items):
+        for lists in own(batches_by_length(data.lengths, items=items)):
             batch = data.batch(lists)
             out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)
             bar.update(len(batch))
     remedy = "train with a lower optimizer.lr or clip=1, or look at the features of these lists"
-    check_finite(out[:-1], data, whose="model's", remedy=remedy)
-    return out[:-1]
+    scores = merged(out[:-1])
+    check_finite(scores, data, whose="model's", remedy=remedy)
+    return scores
 
 
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
@@ -108,7 +111,8 @@ def metrics_of_scores(
 ) -> dict[str, NDArray[np.float64]]:
     """Every metric of every list, in the order of ``lists``: ``{"ndcg@5": [lists], ...}``.
 
-    Computed in float64 on the device of the labels; lists are never cut.
+    Computed in float64 on the device of the labels; lists are never cut. Processes that train
+    together share them out, and each returns all values.
 
     Args:
         lists: the lists with their labels.
@@ -118,13 +122,15 @@ def metrics_of_scores(
     """
     flat = _double(scores).to(lists.labels.device)
     values, order = [], []
-    for batch in padded_batches(lists, items=items):
+    for batch in own(padded_batches(lists, items=items)):
         given = flat[batch.rows], batch.labels, batch.mask
         with sorted_once():
             values.append(torch.stack([metric(*given, convention) for metric in metrics]))
         order.append(batch.lists)
-    out = np.empty((len(metrics), len(lists)))
-    out[:, np.concatenate(order)] = torch.cat(values, dim=-1).cpu().numpy()  # a GPU waits once
+    out = np.zeros((len(metrics), len(lists)))
+    if order:
+        out[:, np.concatenate(order)] = torch.cat(values, dim=-1).cpu().numpy()  # a GPU waits once
+    merged(torch.from_numpy(out))
     return dict(zip(map(str, metrics), out, strict=True))
 
 

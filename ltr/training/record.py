@@ -26,6 +26,7 @@ from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halv
 from ltr.training.checkpoint import save_checkpoint
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
+from ltr.training.processes import by_first
 from ltr.training.settings import Settings
 from ltr.whole import write_csv
 
@@ -57,6 +58,8 @@ class Progress:
 
 class Record:
     """Keeps ``best.pt``, ``last.pt``, ``history.csv`` and TensorBoard's events in ``folder``.
+
+    Of processes that train together each has a record, and the first alone writes and tells.
 
     Attributes:
         best: the checkpoint of the epoch with the best ``select_on`` on vali (the mean over it and
@@ -189,6 +192,7 @@ class Record:
             done.best_value, done.best_epoch = selected, done.epoch
         return better
 
+    @by_first
     def save(self, path: Path, state: Mapping[str, Any]) -> None:
         """Write the checkpoint ``path``: ``state``, the progress and ``kept``."""
         now = time.perf_counter()
@@ -201,12 +205,14 @@ class Record:
             )
         save_checkpoint(path, content)
 
+    @by_first
     def write(self) -> None:
         """Write ``history.csv``; its columns are those of the last row first."""
         rows = self.progress.history
         names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
         write_csv(self._folder / "history.csv", rows, names)
 
+    @by_first
     def publish(self, row: Row, line: str | None) -> None:
         """Send a saved row to TensorBoard, to the log as ``line`` and to ``after_epoch``."""
         self._scalars.add(row)
@@ -214,6 +220,7 @@ class Record:
             log.info("%s", line)
         self._after_epoch(int(row["epoch"]), row)
 
+    @by_first
     def tell_again(self) -> None:
         """Write and tell the epochs before a resume; a kill may have left the file behind."""
         if self.progress.history:

@@ -19,6 +19,7 @@ class Settings:
     seed: int
     epochs: int
     batch_size: int
+    shards: int | None
     list_size: int
     select_on: str
     select: str
@@ -55,6 +56,8 @@ class Settings:
         for name in ("average_decay", "average_start"):
             if isinstance(value := getattr(self, name), _NUMBER) and value >= 1:
                 wrong.append(f"{name}={value}: give a number below 1")
+        if not wrong and (self.shards or 1) > self.batch_size:
+            wrong.append(f"shards={self.shards}: give at most batch_size={self.batch_size}")
         if self.clip == 0:
             wrong.append("clip=0: give a number > 0, or null for no clipping")
         noise = self.augment.get("noise") if isinstance(self.augment, Mapping) else None
@@ -80,11 +83,11 @@ _NUMBER = (int, float)
 # The least value of each; where it is an int, the setting is a whole number.
 _LEAST: dict[str, int | float] = {
     "seed": 0, "epochs": 0, "batch_size": 1, "list_size": 2, "patience": 1, "threads": 1,
-    "evaluation_items": 1, "select_window": 1,
+    "evaluation_items": 1, "select_window": 1, "shards": 1,
     "warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0,
     "average_decay": 0.0, "average_start": 0.0,
 }  # fmt: skip
-_OPTIONAL = {"patience", "threads", "clip"}
+_OPTIONAL = {"patience", "threads", "clip", "shards"}
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "select": ("best", "last"),
     "average": (None, "ema", "swa"),

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.data.batches import Batch, ItemTensors, steps_in_epoch, train_batches
+from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
 from ltr.errors import TrainingError
-from ltr.losses.batch import counted_lists, mean_over_batch
+from ltr.losses.batch import counted_lists, mean_over_batch, sum_over_batch
 from ltr.training.averaging import WeightAverage
 from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
 from ltr.training.evaluation import predict, score
 from ltr.training.interruption import Interrupted, Interruption
+from ltr.training.processes import agreed, check_alike, own
 from ltr.training.record import Progress, Record, sentence
 from ltr.training.schedules import warm_up
 from ltr.training.settings import Settings
+from ltr.training.slices import set_gradients
 from ltr.typing import Loss
 
 Schedule = Callable[[float, int], float]
@@ -45,7 +47,8 @@ class Stepper:
         self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, settings: Settings
     ) -> None:
         self.model, self.loss, self.optimizer, self.settings = model, loss, optimizer, settings
-        self._weights = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._weights = [p for p in self._parameters if p.dim() > 1]
         device = next(model.parameters()).device
         self.window = DEFERRED if device.type == "cuda" and can_skip(optimizer) else 1
         self._figures: list[Tensor] = []
@@ -61,30 +64,27 @@ class Stepper:
         """Whether ``settle`` is due before the next step."""
         return len(self._figures) >= self.window
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: Batch | Slices) -> None:
         """Update the weights from ``batch`` once, unless its loss or gradient is not finite.
 
         Where the model has ``member_scores``, the loss is the mean of its members' losses.
         """
-        if self.settings.compile and batch.features.is_cuda:
-            torch.compiler.cudagraph_mark_step_begin()
-        empty = self.settings.empty_lists
-        scores = score(self._scorer, batch, self.settings.precision)
-        labels, mask, weights = batch.labels, batch.mask, batch.weights
-        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
-            members, scores = len(scores), scores.flatten(0, 1)
-            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
-            weights = None if weights is None else weights.repeat(members)
-        values = self.loss(scores, labels, mask)
-        objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
-        self.optimizer.zero_grad(set_to_none=True)
-        (objective + self._penalty()).backward()
+        if isinstance(batch, Slices):
+            objective, counted = set_gradients(self._parameters, batch, self._sums)
+            if isinstance(penalty := self._penalty(), Tensor):
+                penalty.backward()
+        else:
+            empty = self.settings.empty_lists
+            values, labels, mask, weights = self._values(batch)
+            objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
+            self.optimizer.zero_grad(set_to_none=True)
+            (objective + self._penalty()).backward()
+            counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
         norm = nn.utils.get_total_norm(
             [p.grad for p in self.model.parameters() if p.grad is not None]
         )
         if self.settings.clip is not None:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
-        counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
         self._lists.append(batch.lists)
         self._figures.append(torch.stack([objective.detach(), counted, norm]).double())
         if self.window > 1:
@@ -94,6 +94,25 @@ class Stepper:
             self.optimizer.step()
         elif bool(self._figures[-1].isfinite().all()):
             self.optimizer.step()
+
+    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The loss of every list, with the labels, the mask and the weight of each."""
+        if self.settings.compile and batch.features.is_cuda:
+            torch.compiler.cudagraph_mark_step_begin()
+        scores = score(self._scorer, batch, self.settings.precision)
+        labels, mask, weights = batch.labels, batch.mask, batch.weights
+        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
+            members, scores = len(scores), scores.flatten(0, 1)
+            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
+            weights = None if weights is None else weights.repeat(members)
+        return self.loss(scores, labels, mask), labels, mask, weights
+
+    def _sums(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """What ``set_gradients`` asks of a slice."""
+        empty = self.settings.empty_lists
+        values, labels, mask, weights = self._values(batch)
+        total, weight = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
+        return total, weight, counted_lists(batch.labels, batch.mask, empty=empty).sum()
 
     def settle(
         self, epoch: int, step: int, qids: NDArray[np.str_]
@@ -179,7 +198,7 @@ class Trainer:
                 self._train_epoch(data["train"], steps, interruption)
                 done.epoch, done.step = done.epoch + 1, 0
                 self._close_epoch(data, steps)
-                self._stop_if_asked(interruption)
+                self._stop_if_asked(agreed(interruption.signum))  # all wait for what is saved
         return done
 
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
@@ -188,21 +207,12 @@ class Trainer:
         saved = started = time.perf_counter()
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
         with progress_bar(total=steps, initial=done.step, desc=title) as bar:
-            for batch in train_batches(
-                data,
-                batch_size=settings.batch_size,
-                list_size=settings.list_size,
-                seed=settings.seed,
-                epoch=done.epoch,
-                start=done.step,
-                fixed=settings.compile or data.device.type != "cpu",
-                noise=settings.augment["noise"],
-            ):
+            for batch in self._batches(data):
                 self._set_rate(done.step / steps, (done.step + 1) / steps)
                 self.stepper.take(batch)
                 done.step += 1
                 due = time.perf_counter() - saved > 60 * settings.checkpoint_minutes > 0
-                asked = interruption.signum is not None
+                asked = agreed(interruption.signum)
                 if due or asked or self.stepper.full or done.step == steps:
                     for loss, lists, norm in self.stepper.settle(
                         done.epoch + 1, done.step, data.qids
@@ -214,11 +224,24 @@ class Trainer:
                 now = time.perf_counter()
                 done.seconds, started = done.seconds + now - started, now
                 bar.update()
-                if asked:
-                    self._stop_if_asked(interruption)
+                self._stop_if_asked(asked)
                 if due:
                     self._save(self.record.last)
                     saved = time.perf_counter()
+
+    def _batches(self, data: ItemTensors) -> Iterator[Batch | Slices]:
+        """What is left of the epoch: whole batches, or this process's slices of them."""
+        done, settings = self.record.progress, self.record.settings
+        how: Any = {
+            "batch_size": settings.batch_size, "list_size": settings.list_size,
+            "seed": settings.seed, "epoch": done.epoch, "start": done.step,
+            "noise": settings.augment["noise"],
+            "fixed": settings.compile or data.device.type != "cpu",
+        }  # fmt: skip
+        if settings.shards is None:
+            return train_batches(data, **how)
+        mine = own(range(settings.shards))
+        return train_slices(data, shards=settings.shards, mine=mine, **how)
 
     def _set_rate(self, begin: float, end: float) -> None:
         """Set the learning rate of a step from ``begin`` to ``end``, fractions of the epoch."""
@@ -232,6 +255,7 @@ class Trainer:
         """Evaluate, record, keep the best and the last weights."""
         record, done, settings = self.record, self.record.progress, self.record.settings
         row: dict[str, float] = {"epoch": done.epoch}
+        check_alike(self.model)
         if done.epoch:
             row["loss"] = done.loss / max(1, done.lists)
             if self._average is not None:
@@ -253,10 +277,11 @@ class Trainer:
         record.write()
         record.publish(row, sentence(row, settings.epochs) + (" *" if better else ""))
 
-    def _stop_if_asked(self, interruption: Interruption) -> None:
-        if interruption.signum is not None:
+    def _stop_if_asked(self, signum: int | None) -> None:
+        if signum is not None:
             self._save(self.record.last)
-            raise Interrupted(interruption.signum)
+            agreed(signum)  # none ends before it is written
+            raise Interrupted(signum)
 
     def _save(self, path: Path) -> None:
         state: dict[str, Any] = {

@@ -1,0 +1,238 @@
+"""One model on several processes: the same bits at any number of them; the end of one ends all."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import processes
+import pytest
+import torch
+from conftest import compose, make_lists, write_letor
+from test_trainer import assert_same_run, train
+from torch import Tensor
+from torch.distributed import TCPStore
+
+from ltr.console.torchrun import check_torchrun
+from ltr.data.batches import ItemTensors, train_batches, train_slices
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError
+from ltr.experiment.build import build
+from ltr.experiment.identity import identity_without_data
+from ltr.experiment.job import _sliced
+from ltr.training.checkpoint import load_checkpoint
+from ltr.training.slices import set_gradients
+from ltr.training.trainer import Stepper
+
+Launch = Callable[..., list[processes.Process]]
+# Dropout, noise, a loss that draws, slices of unequal counts: 24 lists, five in a batch, 1 + 2 + 2.
+HARD = (
+    "dataset=letor", "dataset.folder=mine", "epochs=2", "batch_size=5", "list_size=6",
+    "suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1",
+    "loss=listmle", "shards=3", "model.dropout=0.3", "augment.noise=0.1", "empty_lists=skip",
+    "clip=0.5", "l2=0.01", "average=ema", "monitor=[train,vali]", "threads=1",
+)  # fmt: skip
+# ``train.py``, whose process 1 does ACTION before its eighth step, in the second epoch.
+FAILING = """
+import os, signal
+import ltr.training.trainer as trainer
+take, calls = trainer.Stepper.take, []
+def until(self, batch):
+    calls.append(batch)
+    if os.environ["RANK"] == "1" and len(calls) == 8:
+        ACTION
+    take(self, batch)
+trainer.Stepper.take = until
+from ltr.__main__ import main
+main("train")
+"""
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """Start a program as torchrun does: a process for each rank, and a store for all."""
+    kept = []
+
+    def start(count: int, program: str, *arguments: str) -> list[processes.Process]:
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        kept.append(store)
+        env = {
+            "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "True", "WORLD_SIZE": str(count),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+        }  # fmt: skip
+        ranks = ({**env, "RANK": str(r), "LOCAL_RANK": str(r)} for r in range(count))
+        return [processes.start(program, *arguments, env=one) for one in ranks]
+
+    yield start
+    kept.clear()
+
+
+def ended(started: list[processes.Process]) -> tuple[list[int], str, str]:
+    """The exit statuses, and what all printed together."""
+    said = [process.communicate() for process in started]
+    out, err = ("".join(parts) for parts in zip(*said, strict=True))
+    return [process.wait() for process in started], out, err
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[list[str], Path]:
+    """The arguments of a run, and the folder of one process that has done it."""
+    place = tmp_path_factory.mktemp("whole")
+    for seed, (split, count) in enumerate({"train": 24, "vali": 8, "test": 8}.items()):
+        lengths = np.random.default_rng(seed).integers(1, 12, count).tolist()
+        write_letor(place / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
+    arguments = [f"data_dir={place}", f"cache_dir={place}/cache", f"output_dir={place}", *HARD]
+    done = processes.run("train.py", *arguments, f"hydra.run.dir={place}/run")
+    assert done.returncode == 0, done.stderr
+    return arguments, place / "run"
+
+
+@pytest.mark.slow
+def test_the_weights_are_the_same_on_three_processes(whole, tmp_path, launch) -> None:
+    """And only the first of them writes, logs and prints."""
+    arguments, run = whole
+    statuses, out, err = ended(launch(3, "train.py", *arguments, f"hydra.run.dir={tmp_path}"))
+    assert statuses == [0, 0, 0], err
+    log = (tmp_path / "train.log").read_text()
+    assert out.count("kept in") == err.count("epoch 1/2") == log.count("epoch 1/2") == 1
+    assert len([*tmp_path.glob("events*")]) == 1
+    results = tmp_path / "results.json"
+    assert '"processes": 3' in results.read_text()
+    results.write_text(results.read_text().replace('"processes": 3', '"processes": 1'))
+    assert_same_run(run, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("action", "statuses", "line", "steps"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", [2, -9], "error: another process", 5),
+        ("os.kill(os.getpid(), signal.SIGTERM)", [143, 143], "stopped by SIGTERM", 8),
+        ("raise MemoryError", [2, 2], "error: rank 1: not enough memory", 5),
+    ],
+)
+def test_the_end_of_one_of_two_processes_ends_both_and_one_goes_on_to_the_same_bits(
+    whole, tmp_path, launch, action, statuses, line, steps
+) -> None:
+    arguments, run = whole
+    program = FAILING.replace("ACTION", action)
+    got, _, err = ended(launch(2, program, *arguments, f"hydra.run.dir={tmp_path}"))
+    assert got == statuses, err
+    assert err.count(line) == 1
+    assert err.count("error: ") == line.count("error: ")
+    kept = load_checkpoint(tmp_path / "last.pt")["progress"]
+    assert kept["epoch"] * 5 + kept["step"] == steps
+    if "raise" not in action:
+        done = processes.run("train.py", f"resume={tmp_path}")
+        assert done.returncode == 0, done.stderr
+        assert_same_run(run, tmp_path)
+
+
+@pytest.mark.parametrize("empty", ["keep", "skip"])
+@pytest.mark.parametrize("model", ["mlp", "tabm"])
+def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
+    """With weighted lists, unequal counts of empty ones, and more slices than lists at the end."""
+    lists = make_lists([3, 1, 9, 4, 2, 7, 5, 6], empty=(0, 3, 4))
+    data = ItemTensors(lists, no_transform(lists))
+    data.weights = torch.arange(1.0, 9.0).numpy()
+    cfg = compose(
+        "loss=listnet", f"model={model}", "model.hidden_sizes=[4]", "model.dropout=0",
+        f"empty_lists={empty}", "l2=0.1",
+    )  # fmt: skip
+    experiment = build(cfg)
+    torch.manual_seed(0)
+    ranker = experiment.model(5)
+    stepper = Stepper(
+        ranker, experiment.loss, torch.optim.SGD(ranker.parameters(), 0.0), experiment.settings
+    )
+    how = {"batch_size": 5, "list_size": 6, "seed": 0, "epoch": 0}
+
+    def gradients(batches) -> list[Tensor]:
+        found = []
+        for batch in batches:
+            stepper.take(batch)
+            found += [p.grad.clone() for p in ranker.parameters()]
+            found += [torch.tensor(one) for one in stepper.settle(1, 1, data.qids)[0]]
+        return found
+
+    whole = gradients(train_batches(data, **how))
+    sliced = gradients(train_slices(data, shards=4, mine=range(4), **how))
+    torch.testing.assert_close(sliced, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_each_slice_of_each_step_draws_numbers_of_its_own() -> None:
+    lists = make_lists([3] * 12)
+    data, weight = ItemTensors(lists, no_transform(lists)), torch.nn.Parameter(torch.ones(2))
+    drawn, after = [], []
+    how = {"batch_size": 6, "list_size": 3, "seed": 0, "noise": 0.1}
+    for epoch in range(2):
+        for batch in train_slices(data, shards=3, mine=range(3), epoch=epoch, **how):
+
+            def sums(part) -> tuple[Tensor, Tensor, Tensor]:
+                drawn.append((float(torch.rand(())), float(part.features[0, 0, 0])))
+                return weight.sum(), torch.tensor(1), torch.tensor(1)
+
+            set_gradients([weight], batch, sums)
+            after.append(float(torch.rand(())))
+    first, noisy = ({*one} for one in zip(*drawn, strict=True))
+    assert len(first) == len(noisy) == 12
+    assert len({*after}) == 4
+
+
+def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
+    """To the bit: what ``shards=null`` computes is what a loop of a few lines does."""
+    experiment = build(compose("loss=lambdarank", "model.dropout=0.3", *tiny))
+    lists = make_lists([3, 1, 9, 4, 2, 7, 5, 6], empty=(0, 3))
+    data, found = ItemTensors(lists, no_transform(lists)), []
+    for plain in (False, True):
+        torch.manual_seed(1)
+        model = experiment.model(5)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        stepper = Stepper(model, experiment.loss, optimizer, experiment.settings)
+        for batch in train_batches(data, batch_size=3, list_size=6, seed=0, epoch=0):
+            if plain:
+                scores = model(batch.features, batch.mask, batch.ranks)
+                optimizer.zero_grad()
+                experiment.loss(scores, batch.labels, batch.mask).mean().backward()
+                optimizer.step()
+            else:
+                stepper.take(batch)
+        found.append(model.state_dict())
+    assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
+
+
+def test_what_processes_cannot_share_is_refused(monkeypatch) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "4", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="start table without torchrun"):
+        check_torchrun("table", several=False)
+    with pytest.raises(ConfigError, match="leave out -m"):
+        check_torchrun("train", several=True)
+    assert _sliced(compose()).shards == 4
+    for overrides, remedy in (
+        (["model=lightgbm"], "without torchrun"),
+        (["shards=3"], "--nproc-per-node"),
+        (["resume=outputs/RUN"], "without torchrun"),
+    ):
+        with pytest.raises(ConfigError, match=remedy):
+            _sliced(compose(*overrides))
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # WORLD_SIZE of something else
+    check_torchrun("table", several=True)
+
+
+@pytest.mark.slow
+def test_batch_norm_and_more_slices_than_lists_are_refused(tiny, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"batch norm of DASALC .* shards=null"):
+        train(tmp_path / "run", *tiny[:-2], "model=dasalc", "shards=2")
+    with pytest.raises(ConfigError, match=r"shards=6: give at most batch_size=5"):
+        build(compose(*tiny, "shards=6"))
+
+
+def test_slices_are_of_a_runs_identity_and_without_them_it_is_as_before() -> None:
+    plain = compose()
+    assert identity_without_data(plain) != identity_without_data(compose("shards=2"))
+    from ltr.experiment.identity import _more
+
+    assert "shards" not in _more(plain)
+    assert os.environ.get("TORCHELASTIC_RUN_ID") is None
