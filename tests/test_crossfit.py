@@ -1,8 +1,6 @@
 """Crossfit: the choice of an epoch, measured on lists that did not make it."""
 
-import json
 import math
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +20,17 @@ from ltr.experiment.build import build
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import kept_config
 from ltr.experiment.parts import make_settings
-from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.figures.selection import summary
 from ltr.metrics import Convention, parse_metric
-from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit, trailing_means
-from ltr.training.averaging import WeightAverage
-from ltr.training.checkpoint import load_checkpoint
+from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.record import Progress, Record
 
 DRAWS = np.random.default_rng(0)
 
 
-def by_hand(values: np.ndarray, window: int) -> tuple[float, float]:
+def by_hand(values: np.ndarray) -> tuple[float, float]:
     """The definition, a split and a half at a time."""
     lists = [i for i in range(values.shape[1]) if not np.isnan(values[0, i])]
     draws, measured, squares = np.random.default_rng(0), [], []
@@ -45,21 +40,19 @@ def by_hand(values: np.ndarray, window: int) -> tuple[float, float]:
         pair = []
         for mine, other in (halves, halves[::-1]):
             means = [float(np.mean([row[i] for i in mine])) for row in values]
-            smooth = [np.mean(means[max(0, e + 1 - window) : e + 1]) for e in range(len(means))]
-            pair.append(np.mean([values[int(np.argmax(smooth)), i] for i in other]))
+            pair.append(np.mean([values[int(np.argmax(means)), i] for i in other]))
         measured += pair
         squares.append((pair[0] - pair[1]) ** 2)
     return float(np.mean(measured)), math.sqrt(np.mean(squares)) / 2
 
 
-@pytest.mark.parametrize("window", [1, 3])
 @pytest.mark.parametrize("lists", [2, 7, 30])
-def test_it_is_what_its_definition_says(window, lists) -> None:
+def test_it_is_what_its_definition_says(lists) -> None:
     values = DRAWS.random((12, lists + 2))
     values[:, [1, 3]] = np.nan  # do not count
-    found = crossfit(values, window=window)
+    found = crossfit(values)
     assert found is not None
-    assert (found.value, found.error) == pytest.approx(by_hand(values, window), rel=1e-12)
+    assert (found.value, found.error) == pytest.approx(by_hand(values), rel=1e-12)
 
 
 def test_there_is_none_of_one_list_or_no_epoch() -> None:
@@ -93,8 +86,8 @@ def record_of(folder: Path, *overrides: str) -> Record:
 
 def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> None:
     lists = make_lists([3] * 15, seed=2)
-    data, window = ItemTensors(lists, no_transform(lists)), 2
-    record = record_of(tmp_path, "epochs=9", f"select_window={window}")
+    data = ItemTensors(lists, no_transform(lists))
+    record = record_of(tmp_path, "epochs=9")
     values, means = [], []
     for epoch in range(10):
         scores = torch.tensor(DRAWS.random(45))
@@ -104,10 +97,9 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
         found = metrics_of_scores(data, scores, [parse_metric("ndcg")], Convention(empty="skip"))
         values.append(found["ndcg"])
         means.append(row["vali_ndcg"])
-    assert record.crossfit == crossfit(np.array(values[1:]), window=window)  # to the last bit
-    smooth = [means[1], *(np.mean(pair) for pair in pairwise(means[1:]))]
-    assert record.progress.best_epoch == 1 + int(np.argmax(smooth))
-    assert record.progress.best_value == pytest.approx(max(smooth))
+    assert record.crossfit == crossfit(np.array(values[1:]))  # to the last bit
+    assert record.progress.best_epoch == 1 + int(np.argmax(means[1:]))
+    assert record.progress.best_value == max(means[1:])
     assert record_of(tmp_path, "select=last").crossfit is None
 
 
@@ -123,7 +115,7 @@ def test_a_checkpoint_without_halves_has_no_crossfit_and_one_of_others_is_refuse
 
 def test_a_config_of_an_earlier_version_is_read_as_it_was_trained(tmp_path) -> None:
     config = config_to_keep(compose(), tmp_path)
-    new = ("select_window", "average", "average_decay", "average_start")
+    new = ("init_from", "shards", "augment")
     older = {key: value for key, value in config.items() if key not in new}
     assert kept_config({"config": older}, tmp_path) == kept_config({"config": config}, tmp_path)
 
@@ -137,55 +129,6 @@ def test_halves_are_even_disjoint_and_the_same_for_all_runs() -> None:
         assert sorted([*first, *second]) == np.flatnonzero(counted).tolist()
         assert len(second) - len(first) in (0, 1)
     assert len(np.unique(np.sort(one.first), axis=0)) == HALVINGS
-
-
-def test_a_trailing_mean_of_one_changes_no_bit() -> None:
-    values = DRAWS.random(50)
-    np.testing.assert_array_equal(trailing_means(values, 1), values)
-    np.testing.assert_allclose(trailing_means(values, 60)[-1], values.mean())
-
-
-@pytest.mark.parametrize("average", ["ema", "swa"])
-def test_the_average_is_that_of_its_epochs(average) -> None:
-    settings = make_settings(compose(f"average={average}", "epochs=6", "average_decay=0.5"))
-    model = torch.nn.BatchNorm1d(2)  # weights, running statistics and a count
-    mean = WeightAverage(model)
-    epochs = torch.tensor(DRAWS.random((6, 2)), dtype=torch.float32)
-    for number, weights in enumerate(epochs, 1):
-        model.weight.data = weights.clone()
-        model.running_mean = 2 * weights  # type: ignore[assignment]
-        model.num_batches_tracked.fill_(number)  # type: ignore[operator]
-        mean.add(model, number, settings)
-    part = (
-        0.5 ** torch.arange(5.0, -1, -1) if average == "ema" else torch.tensor([0.0] * 3 + [1] * 3)
-    )
-    expected = (part[:, None] * epochs).sum(0) / part.sum()
-    torch.testing.assert_close(mean.model.weight.data, expected)
-    torch.testing.assert_close(mean.model.running_mean, 2 * expected)
-    assert mean.model.num_batches_tracked == 6
-
-
-@pytest.mark.slow
-def test_the_average_is_what_is_kept_and_measured(tiny, tmp_path) -> None:
-    args = (
-        *tiny,
-        "loss=listnet",
-        "model.dropout=0",
-        "optimizer.lr=0.05",
-        "select=last",
-        "epochs=2",
-    )
-    got = {}
-    for name, more in {"plain": [], "first": ["epochs=1"], "mean": ["average=swa"]}.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        schedule = ["schedule=constant", "average_start=0"]
-        got[name] = run(compose(*args, *schedule, *more), folder, {})
-    kept = {name: load_checkpoint(tmp_path / name / "last.pt")["model"] for name in got}
-    for key, weights in kept["mean"].items():
-        torch.testing.assert_close(weights, (kept["first"][key] + kept["plain"][key]) / 2)
-    assert got["mean"] != got["plain"]
-    assert json.loads((tmp_path / "mean" / "results.json").read_text())["crossfit"] is None
 
 
 def keep(folder: Path, lr: float, best: float, crossfit: float | None, test: float) -> None:

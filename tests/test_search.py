@@ -231,15 +231,6 @@ def test_a_trial_is_worth_its_crossfit_value_and_the_pruner_sees_the_best_epoch(
     assert worths == [pytest.approx((0.4 + 0.7) / 2), 0.7]
 
 
-def test_a_window_is_followed_to_the_epoch_that_it_chooses(small: list[str]) -> None:
-    search = search_of((*small, "epochs=4", "select_window=2"))
-    report, key = Report(search, optuna.create_study().ask(), None), f"vali_{search.metric}"
-    report.begin(search.config, search.repeats[0])
-    for epoch, value in enumerate((0.9, 0.2, 0.6, 0.5, 0.1)):  # the untrained model is no choice
-        report(epoch, {key: value})
-    assert report.mean == 0.5
-
-
 @pytest.mark.slow
 def test_values_of_two_kinds_are_not_mixed(
     small: list[str], monkeypatch: pytest.MonkeyPatch

@@ -134,8 +134,6 @@ def stop_and_go_on(tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: in
         ["loss=listnet", "model.dropout=0.3", "augment.noise=0.1"],
         ["loss=listmle", "model.dropout=0"],
         ["loss=neuralndcg", "loss.stochastic=true", "model.dropout=0"],
-        ["average=ema", "select_window=2", "loss=listnet", "optimizer.lr=0.05"],
-        ["average=swa", "average_start=0.2", "loss=listnet", "optimizer.lr=0.05"],
     ],
     ids=lambda draws: draws[0],
 )

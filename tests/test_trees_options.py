@@ -43,10 +43,9 @@ def mistake(*overrides: str) -> str:
             "model.objective=rank_xendcg and a loss: give one of them",
         ),
         (
-            ["model=lightgbm", "average=swa", "l2=0.1"],
-            "l2, average: boosted trees do not support this",
+            ["model=lightgbm", "clip=1", "l2=0.1"],
+            "clip, l2: boosted trees do not support this",
         ),
-        (["model=lightgbm", "clip=1", "l2=0.1"], "clip, l2: boosted trees do not support this"),
         (["model=lightgbm", "augment.noise=0.1"], "augment: boosted trees do not support this"),
         (["model=lightgbm", "model.num_leaves=1"], "LightGBM: .*num_leaves.*; check the model.*"),
         (["model=lightgbm", "loss=neuralndcg", "loss.k=0"], "k=0 is not a cutoff"),

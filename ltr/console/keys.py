@@ -35,10 +35,6 @@ KEYS = {
     "own_metrics": (Kind.MEASUREMENT, Resumed.KEPT),  # follows metrics and select_on
     "select_on": (Kind.SELECTION, Resumed.KEPT),
     "select": (Kind.SELECTION, Resumed.KEPT),
-    "select_window": (Kind.SELECTION, Resumed.KEPT),
-    "average": (Kind.METHOD, Resumed.KEPT),
-    "average_decay": (Kind.METHOD, Resumed.KEPT),
-    "average_start": (Kind.METHOD, Resumed.KEPT),
     "patience": (Kind.METHOD, Resumed.TYPED),
     "monitor": (Kind.MEASUREMENT, Resumed.KEPT),
     "convention": (Kind.MEASUREMENT, Resumed.KEPT),

@@ -54,8 +54,7 @@ _READ: dict[str, Any] = {
 }
 # What the config of an older run lacks, as it was trained.
 _OLDER: dict[str, Any] = {
-    "init_from": None, "select_window": 1, "average": None, "average_decay": 0.9,
-    "average_start": 0.5, "shards": None, "augment": {"noise": 0.0},
+    "init_from": None, "shards": None, "augment": {"noise": 0.0},
 }  # fmt: skip
 RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
 

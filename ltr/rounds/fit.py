@@ -28,7 +28,7 @@ _WRITE_SECONDS = 2.0  # between two versions of history.csv
 # Settings of the neural trainer that these models do not support: their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
-    "average": None, "shards": None,
+    "shards": None,
     "augment": {"noise": 0},
 }  # fmt: skip
 

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 import torch
 from filelock import FileLock, Timeout
@@ -31,7 +30,7 @@ from ltr.search.definition import Repeat, Search
 from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
 from ltr.search.space import Choice, as_text
 from ltr.search.study import BEST_EPOCH, REACHED, seal
-from ltr.statistics.crossfit import Crossfit, trailing_means
+from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 from ltr.whole import write_whole
@@ -192,7 +191,7 @@ class Report:
         self._trial, self._parent = trial, parent
         self._repeats, self._stride = len(search.repeats), search.epochs + 1
         self._place, self._key, self._epochs, self._best = "", "", 0, True  # of the present repeat
-        self._window, self._recent, self._highest = 1, list[float](), -math.inf
+        self._highest = -math.inf
         self._by_crossfit = search.select_value == "crossfit"
         self._every = max(1, search.epochs // _REPORTS)
         self._prune_after = search.prune_after
@@ -215,7 +214,7 @@ class Report:
         self._place = str(repeat)
         self._key, self._epochs = f"vali_{config.select_on}", int(config.epochs)
         self._best = config.select == "best"
-        self._window, self._recent, self._highest = int(config.select_window), [], -math.inf
+        self._highest = -math.inf
         self._values.append(0.0)
 
     def end(self, crossfit: Crossfit | None) -> None:
@@ -235,10 +234,8 @@ class Report:
         if epoch == 0 < self._epochs:
             return  # as for the trainer, the untrained model does not count
         value = metrics[self._key]
-        self._recent = [*self._recent, value][-self._window :]
-        smoothed = float(trailing_means(np.array(self._recent), self._window)[-1])
-        if smoothed > self._highest or not self._best:
-            self._highest, self._values[-1] = smoothed, value
+        if value > self._highest or not self._best:
+            self._highest = self._values[-1] = value
         end = epoch == self._epochs
         if epoch % self._every and not end:
             return

@@ -55,12 +55,12 @@ class Halves:
         return np.stack([values[self.first].mean(-1), values[self.second].mean(-1)], axis=-1)
 
 
-def crossfit(values: Array, *, window: int = 1, splits: int = HALVINGS) -> Crossfit | None:
+def crossfit(values: Array, *, splits: int = HALVINGS) -> Crossfit | None:
     """``crossfit_of_halves`` of the values of every list; see there.
 
     Args:
         values: ``[epochs, lists]``; a list that does not count is NaN in every epoch.
-        window, splits: as there.
+        splits: how many halvings.
 
     >>> values = np.array([[0.5, 0.5, 0.5, 0.5], [0.9, 0.1, 0.9, 0.1]])
     >>> float(values.mean(axis=1).max())  # both epochs are worth 0.5
@@ -71,10 +71,10 @@ def crossfit(values: Array, *, window: int = 1, splits: int = HALVINGS) -> Cross
     """
     counted = np.atleast_1d(~np.isnan(values).all(axis=0))
     halves = Halves.of(counted, splits=splits)
-    return crossfit_of_halves(np.array([halves.means(row) for row in values]), window=window)
+    return crossfit_of_halves(np.array([halves.means(row) for row in values]))
 
 
-def crossfit_of_halves(means: Array, *, window: int = 1) -> Crossfit | None:
+def crossfit_of_halves(means: Array) -> Crossfit | None:
     """The value of choosing the best epoch, measured on lists that did not choose it.
 
     For a random split of the n lists into halves A and B, with m_A(e) the mean of epoch e over A:
@@ -85,8 +85,7 @@ def crossfit_of_halves(means: Array, *, window: int = 1) -> Crossfit | None:
     of test, so the value estimates without bias what an epoch that is chosen on n/2 lists is worth
     on new lists. The epoch that a run keeps is chosen on all n and is a little better than that:
     for it the value is, if anything, too low. What else was decided on all of vali (``patience``,
-    the settings) is not undone. With a window, e_A is the epoch with the best mean over itself and
-    the ``window - 1`` epochs before it; it is measured alone.
+    the settings) is not undone.
 
     The standard error is that of a mean over n lists: where the halves are independent, the two
     terms of a split have a difference of variance 4 s^2 / n, so that a quarter of its square,
@@ -98,32 +97,13 @@ def crossfit_of_halves(means: Array, *, window: int = 1) -> Crossfit | None:
 
     Args:
         means: ``[epochs, splits, 2]``, of ``Halves.means``.
-        window: >= 1, as ``select_window``.
 
     Returns:
         None where there is no epoch, or where a half has no list.
     """
     if not len(means) or np.isnan(means).any():
         return None
-    chosen = trailing_means(means, window).argmax(axis=0)  # [splits, 2], by each half
+    chosen = means.argmax(axis=0)  # [splits, 2], by each half
     measured = np.take_along_axis(means[..., ::-1], chosen[None], axis=0)[0]  # by the other
     difference = measured[:, 0] - measured[:, 1]
     return Crossfit(float(measured.mean()), float(np.sqrt(np.square(difference).mean()) / 2))
-
-
-def trailing_means(values: Array, window: int) -> Array:
-    """The mean of each epoch and of the ``window - 1`` before it, of those that there are.
-
-    Args:
-        values: ``[epochs, ...]``.
-        window: >= 1.
-
-    >>> trailing_means(np.array([1.0, 2.0, 6.0]), 2).tolist()
-    [1.0, 1.5, 4.0]
-    """
-    epochs = len(values)
-    total = np.zeros(values.shape)
-    for back in range(min(window, epochs)):
-        total[back:] += values[: epochs - back]
-    count = np.minimum(np.arange(1, epochs + 1), window)
-    return total / count.reshape(-1, *[1] * (values.ndim - 1))

@@ -22,7 +22,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
-from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves, trailing_means
+from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.training.checkpoint import save_checkpoint
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
@@ -47,7 +47,7 @@ class Progress:
     epoch: int = 0  # epochs finished
     step: int = 0  # steps finished in the current epoch
     best_epoch: int | None = None
-    best_value: float = -math.inf  # of select_on, the mean over select_window epochs
+    best_value: float = -math.inf  # of select_on
     wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
     loss: float = 0.0
     lists: int = 0  # lists that counted in the loss
@@ -62,8 +62,7 @@ class Record:
     Of processes that train together each has a record, and the first alone writes and tells.
 
     Attributes:
-        best: the checkpoint of the epoch with the best ``select_on`` on vali (the mean over it and
-            the ``select_window - 1`` epochs before it, so that its weights are at hand).
+        best: the checkpoint of the epoch with the best ``select_on`` on vali.
         last: the checkpoint from which a run is resumed.
     """
 
@@ -120,7 +119,7 @@ class Record:
         if self.settings.select == "last" or not self.settings.epochs:
             return None
         means = np.array(self._half_means[1:])  # the untrained model is no choice
-        return crossfit_of_halves(means, window=self.settings.select_window)
+        return crossfit_of_halves(means)
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
@@ -172,9 +171,7 @@ class Record:
         Raises:
             TrainingError: no list of vali counts.
         """
-        done, select_on, window = (
-            self.progress, self.settings.select_on, self.settings.select_window,
-        )  # fmt: skip
+        done, select_on = self.progress, self.settings.select_on
         column = f"vali_{select_on}"
         if math.isnan(row[column]):
             raise TrainingError(
@@ -184,12 +181,10 @@ class Record:
         done.history.append(row)
         self._half_means.append(self._measured)
         # The untrained model is the best only where no epoch follows.
-        candidates = done.history[1:] if self.settings.epochs else done.history
-        recent = np.array([row[column] for row in candidates[-window:]])
-        selected = float(trailing_means(recent, window)[-1]) if candidates else -math.inf
-        better = selected > done.best_value
+        counts = len(done.history) > 1 or not self.settings.epochs
+        better = counts and row[column] > done.best_value
         if better:
-            done.best_value, done.best_epoch = selected, done.epoch
+            done.best_value, done.best_epoch = row[column], done.epoch
         return better
 
     @by_first

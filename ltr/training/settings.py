@@ -23,10 +23,6 @@ class Settings:
     list_size: int
     select_on: str
     select: str
-    select_window: int
-    average: str | None
-    average_decay: float
-    average_start: float
     patience: int | None
     monitor: tuple[str, ...]
     empty_lists: str
@@ -53,9 +49,6 @@ class Settings:
                 wrong.append(f"{name}={value}: give a {word} >= {least:g}")
         if not isinstance(self.compile, bool):
             wrong.append(f"compile={self.compile}: write true or false")
-        for name in ("average_decay", "average_start"):
-            if isinstance(value := getattr(self, name), _NUMBER) and value >= 1:
-                wrong.append(f"{name}={value}: give a number below 1")
         if not wrong and (self.shards or 1) > self.batch_size:
             wrong.append(f"shards={self.shards}: give at most batch_size={self.batch_size}")
         if self.clip == 0:
@@ -83,14 +76,12 @@ _NUMBER = (int, float)
 # The least value of each; where it is an int, the setting is a whole number.
 _LEAST: dict[str, int | float] = {
     "seed": 0, "epochs": 0, "batch_size": 1, "list_size": 2, "patience": 1, "threads": 1,
-    "evaluation_items": 1, "select_window": 1, "shards": 1,
+    "evaluation_items": 1, "shards": 1,
     "warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0,
-    "average_decay": 0.0, "average_start": 0.0,
 }  # fmt: skip
 _OPTIONAL = {"patience", "threads", "clip", "shards"}
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "select": ("best", "last"),
-    "average": (None, "ema", "swa"),
     "empty_lists": ("keep", "skip"),
     "precision": ("float32", "bfloat16"),
 }

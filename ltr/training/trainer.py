@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, mean_over_batch, sum_over_batch
-from ltr.training.averaging import WeightAverage
 from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
 from ltr.training.evaluation import predict, score
@@ -174,12 +173,6 @@ class Trainer:
         self.record = record
         self._base_lr = [group["lr"] for group in optimizer.param_groups]
         self.stepper = Stepper(model, loss, optimizer, record.settings)
-        self._average = None if record.settings.average is None else WeightAverage(model)
-
-    @property
-    def kept(self) -> nn.Module:
-        """The model that is evaluated and kept: its weights are the average, if there is one."""
-        return self.model if self._average is None else self._average.model
 
     def fit(self, data: Mapping[str, ItemTensors]) -> Progress:
         """Train on ``data["train"]`` from the record's progress on, select on ``data["vali"]``.
@@ -258,11 +251,9 @@ class Trainer:
         check_alike(self.model)
         if done.epoch:
             row["loss"] = done.loss / max(1, done.lists)
-            if self._average is not None:
-                self._average.add(self.model, done.epoch, settings)
         for split in record.splits:
             items, precision = settings.evaluation_items, settings.precision
-            scores = predict(self.kept, data[split], items=items, precision=precision)
+            scores = predict(self.model, data[split], items=items, precision=precision)
             row |= record.measured(split, data[split], scores)
         if done.epoch:
             row["lr"] = self.optimizer.param_groups[0]["lr"]
@@ -285,13 +276,11 @@ class Trainer:
 
     def _save(self, path: Path) -> None:
         state: dict[str, Any] = {
-            "model": self.kept.state_dict(),
+            "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "base_lr": self._base_lr,
             "random": random_states(),
         }
-        if self._average is not None:
-            state |= {"averaged": self._average.epochs, "trained": self.model.state_dict()}
         self.record.save(path, state)
 
     def resume(self, content: Mapping[str, Any]) -> None:
@@ -304,10 +293,7 @@ class Trainer:
             CheckpointError: it does not fit this model or optimiser.
         """
         with fitting(self.record.last):
-            self.kept.load_state_dict(content["model"])
-            if self._average is not None:
-                self._average.epochs = float(content["averaged"])
-                self.model.load_state_dict(content["trained"])
+            self.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
             self._base_lr = [float(rate) for rate in content["base_lr"]]
             if len(self._base_lr) != len(self.optimizer.param_groups):
