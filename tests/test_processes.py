@@ -110,6 +110,7 @@ def test_the_weights_are_the_same_on_three_processes(whole, tmp_path, launch) ->
         ("os.kill(os.getpid(), signal.SIGKILL)", [2, -9], "error: another process", 5),
         ("os.kill(os.getpid(), signal.SIGTERM)", [143, 143], "stopped by SIGTERM", 8),
         ("raise MemoryError", [2, 2], "error: rank 1: not enough memory", 5),
+        ("next(self.model.parameters()).data.add_(1)", [2, 2], "the weights of the 2 processes", 5),
     ],
 )
 def test_the_end_of_one_of_two_processes_ends_both_and_one_goes_on_to_the_same_bits(
@@ -120,7 +121,7 @@ def test_the_end_of_one_of_two_processes_ends_both_and_one_goes_on_to_the_same_b
     got, _, err = ended(launch(2, program, *arguments, f"hydra.run.dir={tmp_path}"))
     assert got == statuses, err
     assert err.count(line) == 1
-    assert err.count("error: ") == line.count("error: ")
+    assert err.count("error: ") == int(2 in statuses)
     kept = load_checkpoint(tmp_path / "last.pt")["progress"]
     assert kept["epoch"] * 5 + kept["step"] == steps
     if "raise" not in action:

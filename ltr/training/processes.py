@@ -158,7 +158,9 @@ def _connected() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        said = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0]  # gloo names its own line first
+        said = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[
+            0
+        ]  # gloo names its own line first
         raise TrainingError(
             f"another process of this run cannot be reached ({said}), and all end: resume the run, "
             "with any number of processes"
