@@ -30,7 +30,7 @@ HARD = (
     "dataset=letor", "dataset.folder=mine", "epochs=2", "batch_size=5", "list_size=6",
     "suggested.fc_sizes=[8]", "model.feed_forward=8", "model.blocks=1",
     "loss=listmle", "shards=3", "model.dropout=0.3", "augment.noise=0.1", "empty_lists=skip",
-    "clip=0.5", "l2=0.01", "average=ema", "monitor=[train,vali]", "threads=1",
+    "clip=0.5", "l2=0.01", "monitor=[train,vali]", "threads=1",
 )  # fmt: skip
 # ``train.py``, whose process 1 does ACTION before its eighth step, in the second epoch.
 FAILING = """
