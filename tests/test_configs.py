@@ -49,11 +49,10 @@ def test_a_loss_of_every_kind_trains_with_every_model(loss, model, letor_folder,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", TREES)
-def test_every_loss_is_built_with_trees(model) -> None:
-    pytest.importorskip("xgboost" if model == "xgboost" else "lightgbm")
-    for loss in choices("loss"):
-        build(compose("dataset=letor", "dataset.folder=mine", f"loss={loss}", f"model={model}"))
+@pytest.mark.parametrize("loss", choices("loss"))
+def test_every_loss_is_built_with_trees(loss) -> None:
+    pytest.importorskip("lightgbm")
+    build(compose("dataset=letor", "dataset.folder=mine", f"loss={loss}", "model=lightgbm"))
 
 
 @pytest.mark.slow
