@@ -3,10 +3,13 @@
 Drawn examples are the same at every run; ``pytest --hypothesis-profile=explore`` draws new ones.
 """
 
+import gc
+import inspect
 import logging
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from ltr.data.lists import Lists
 
+CHECKED = ["ltr.metrics", "ltr.relaxations", "ltr.losses", "ltr.models", "ltr.data.batches"]
 QUICK = "not slow"  # the marks that ``make quick`` chooses
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # files there wait for no disk; free bytes it must have
 
@@ -34,18 +38,32 @@ def pytest_configure(config: pytest.Config) -> None:
         if options.markexpr != QUICK and not options.collectonly:
             processes.begin()
         return
+    gc.disable()  # until all is imported, of which nothing is garbage
     import torch  # the hook below makes Python compile what it imports anew
     from hypothesis import settings
     from jaxtyping import install_import_hook
 
-    install_import_hook(
-        ["ltr.metrics", "ltr.relaxations", "ltr.losses", "ltr.models", "ltr.data.batches"],
-        "beartype.beartype",
-    )
+    install_import_hook(CHECKED, "beartype.beartype")
+    import kept_configs
+
+    kept_configs.keep()
     torch.set_num_threads(1)
     settings.register_profile("explore")
     settings.register_profile("same", derandomize=True)
     settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """Shapes are checked where they enter and leave a module, and not at each of its helpers."""
+    for name, module in [*sys.modules.items()]:
+        if not name.startswith(tuple(CHECKED)):
+            continue
+        for word, value in [*vars(module).items()]:
+            checked = inspect.isfunction(value) and "jaxtyping" in value.__code__.co_filename
+            if checked and (word.startswith("_") or name == "ltr.metrics.checks"):
+                setattr(module, word, value.__wrapped__)
+    gc.freeze()  # it lives to the end, and need not be looked through again
+    gc.enable()
 
 
 def make_lists(

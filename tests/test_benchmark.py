@@ -1,5 +1,6 @@
 """The benchmark: what it measures, what it refuses to time, and what it writes."""
 
+import gc
 import json
 import sys
 from dataclasses import replace
@@ -73,6 +74,7 @@ class InThisProcess:
 
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
+    gc.freeze()  # each measurement of memory collects garbage
     monkeypatch.setattr("ltr.benchmark.comparison.Side", InThisProcess)
 
 

@@ -4,7 +4,6 @@ The data are skewed and tied, with many queries on which all systems agree. A ra
 range that a binomial of the right probability leaves once in ten thousand.
 """
 
-import gc
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,14 +27,6 @@ from ltr.statistics.significance import effect_size, sign_flip_p
 ALPHA = 0.05
 QUERIES = 60
 SURE = (BETTER, WORSE, DIFFER)
-
-
-@pytest.fixture(autouse=True)
-def _frozen() -> Iterator[None]:
-    """statsmodels collects garbage in each call, which takes long with all of torch loaded."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def at_most(rate: float, tries: int) -> float:
@@ -95,7 +86,7 @@ def test_randomisation_test_rejects_at_its_level(tied) -> None:
         values = np.concatenate([ndcg_like(rng, 2, 1)[:, 0] for _ in range(tries)])
     else:
         values = rng.exponential(1.0, (2 * tries, QUERIES))
-    p = sign_flip_p(values, pairs, samples=4999)
+    p = sign_flip_p(values, pairs, samples=999)
     for level in (0.01, 0.05, 0.2):
         rate = (p <= level).mean()
         assert at_least(level, tries) <= rate <= at_most(level, tries), level

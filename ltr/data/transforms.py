@@ -13,8 +13,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import skew
-from sklearn.preprocessing import StandardScaler
 
 from ltr.data.lists import Doubles, Flags, Floats, Ints, Lists
 from ltr.data.machine import processors
@@ -203,6 +201,8 @@ def fit_transform(
     categories = codes > 0
     shape[categories], sign[categories] = _PLAIN, 1.0
 
+    from sklearn.preprocessing import StandardScaler  # half of what a command imports
+
     scaler = StandardScaler()
     constant = np.ones(lists.width, bool)
     first = np.full(lists.width, np.nan)
@@ -267,6 +267,8 @@ def column_range(features: Floats) -> tuple[Floats, Floats]:
 
 def _less_skewed_by_log(features: Floats) -> Flags:
     """Columns that sign(x) log(1 + |x|), an odd function, makes less skewed; sampled evenly."""
+    from scipy.stats import skew  # takes a second
+
     step = max(1, len(features) // _SKEW_SAMPLE)
     sample = features[::step].T.astype(np.float64, order="C")
     varies = np.fmax.reduce(sample, axis=1) > np.fmin.reduce(sample, axis=1)

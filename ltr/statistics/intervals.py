@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from ltr.errors import ConfigError
 from ltr.statistics.values import Aligned, Spread, SystemValues, align, seed_variance, system_spread
@@ -72,11 +72,11 @@ def interval(
     if math.isinf(spread.error):
         return -math.inf, math.inf
     low, high = np.quantile(off, [alpha / 2, 1 - alpha / 2])
-    z = stats.norm.ppf(1 - alpha / 2)
-    stretch = float(stats.t.ppf(1 - alpha / 2, spread.df_queries) / z)
+    z = ndtri(1 - alpha / 2)
+    stretch = float(stdtrit(spread.df_queries, 1 - alpha / 2) / z)
     training = math.sqrt(spread.training)
     if training:
-        training *= float(stats.t.ppf(1 - alpha / 2, spread.df_training))
+        training *= float(stdtrit(spread.df_training, 1 - alpha / 2))
     below, above = (math.hypot(stretch * float(side), training) for side in (low, high))
     return estimate - below, estimate + above
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.optimize import brentq
-from statsmodels.stats.power import TTestPower
+from scipy.special import ndtri, stdtr
 
 _CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
 
@@ -35,7 +34,10 @@ def paired_t_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
         return 1.0
     if deviation(differences) == 0:
         return float(not differences.any())
-    return float(stats.ttest_rel(first, second).pvalue)
+    n = len(differences)
+    mean = differences.mean()
+    variance = ((differences - mean) ** 2).mean() * (n / (n - 1))
+    return float(2 * stdtr(n - 1, -abs(mean / math.sqrt(variance / n))))
 
 
 def t_p(difference: float, error: float, df: float) -> float:
@@ -47,7 +49,7 @@ def t_p(difference: float, error: float, df: float) -> float:
         return float(difference == 0)
     if math.isinf(error):
         return 1.0
-    return float(2 * stats.t.sf(abs(difference) / error, df))
+    return float(2 * stdtr(df, -abs(difference) / error))
 
 
 EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
@@ -66,7 +68,9 @@ def sign_flip_exact(differences: NDArray[np.float64]) -> float:
     moving = differences[differences != 0]
     if len(moving) < 2:
         return 1.0  # SciPy wants two; both signs of one are as far from 0
-    result = stats.permutation_test(
+    from scipy.stats import permutation_test  # a second's import, which few comparisons need
+
+    result = permutation_test(
         (moving,),
         np.sum,
         permutation_type="samples",
@@ -148,7 +152,7 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
         return float(abs(difference) >= margin)
     if math.isinf(error):
         return 1.0
-    return float(stats.t.sf((margin - abs(difference)) / error, df))
+    return float(stdtr(df, (abs(difference) - margin) / error))
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ def effect_size(differences: NDArray[np.float64], *, alpha: float = 0.05) -> Eff
     value = mean / spread
     z = (differences - mean) / differences.std()
     variance = 1 - (z**3).mean() * value + ((z**4).mean() - 1) * value**2 / 4
-    half = float(stats.norm.ppf(1 - alpha / 2)) * math.sqrt(max(variance, 0.0) / len(z))
+    half = float(ndtri(1 - alpha / 2)) * math.sqrt(max(variance, 0.0) / len(z))
     return Effect(value, value - half, value + half)
 
 
@@ -204,6 +208,8 @@ def resolvable_difference(
     """
     if error == 0 or math.isinf(error):
         return error
+    from statsmodels.stats.power import TTestPower  # imports a second's worth
+
     test = TTestPower()
 
     def excess(difference: float) -> float:

@@ -235,7 +235,9 @@ def warm() -> None:
     import hydra._internal.core_plugins.basic_launcher
     import hydra._internal.core_plugins.basic_sweeper
     import matplotlib.pyplot  # noqa: F401
-    import sklearn.datasets  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import sklearn.datasets
+    import sklearn.preprocessing  # noqa: F401
     import torch
     import tqdm
 
