@@ -29,7 +29,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
 from ltr.tracking import KEPT
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
-from ltr.training.interruption import Interrupted, stoppable
+from ltr.training.interruption import Interrupted, handing_on, stoppable
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ _OWN = (*_NOT_RESULTS, *_OF_TEST, KEPT)  # what a run takes from no other
 _OTHER = {"best": "last", "last": "best"}
 
 
+@handing_on()
 def train_job(cfg: DictConfig) -> float:
     """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep).
 
