@@ -61,7 +61,7 @@ def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> No
     network = model_for(make, transform)
     assert isinstance(network, WithEmbeddings)
     features = torch.from_numpy(transform(lists.features))
-    fit_embedding(network, features)
+    fit_embedding(network, lambda: features)
     edges = network.model.embedding.encoding.edges
     assert len(edges) == 3, "price, stars and the indicator"
     for column, found in zip((0, 2, 4), edges, strict=True):

@@ -29,7 +29,7 @@ LAUNCHER = [
     "hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=30",
     "hydra.launcher.signal_delay_s=30", "hydra.launcher.max_num_timeout=3",
     "hydra.launcher.cpus_per_task=1", "hydra.launcher.name=ltr-table",
-    "hydra.launcher.additional_parameters={dependency: singleton}",
+    "+hydra.launcher.additional_parameters.dependency=singleton",
 ]  # fmt: skip
 
 

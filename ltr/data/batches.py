@@ -1,7 +1,8 @@
 """From ragged lists to padded batches, on any device.
 
 A batch is one gather from the tensor of all items, so the whole set can lie on the GPU and nothing
-else has to move.
+else has to move. Where that tensor would take a large part of the memory, a batch is gathered from
+the lists' own features, which are mapped from disk, and transformed by itself: the same values.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ltr.data.lists import Flags, Ints, Lists
+from ltr.data.machine import available_memory
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks
 
@@ -43,14 +45,36 @@ class Batch:
         return len(self.lists)
 
 
+_AHEAD = 512  # batches whose indices are made at once: an epoch of millions of lists has many
+_SHARE = 0.5  # of the free memory, which the features of a set may take
+
+
 class ItemTensors:
-    """Lists ready for a model: transformed features and labels as tensors on ``device``."""
+    """Lists ready for a model: transformed features and labels as tensors on ``device``.
+
+    Attributes:
+        mapped: the features are gathered from those of the lists, batch by batch.
+    """
 
     def __init__(
-        self, lists: Lists, transform: FeatureTransform, device: torch.device | str = "cpu"
+        self,
+        lists: Lists,
+        transform: FeatureTransform,
+        device: torch.device | str = "cpu",
+        *,
+        mapped: bool | None = None,
     ) -> None:
-        """Transform ``lists`` and send their items to ``device``."""
-        self.features = torch.from_numpy(transform(lists.features)).to(device)
+        """Transform ``lists`` and send their items to ``device``, unless ``mapped``.
+
+        ``mapped`` None: where they would take more than half of the memory that is free there.
+        """
+        device = torch.device(device)
+        if mapped is None:
+            mapped = 4 * lists.items * transform.outputs > _SHARE * _free_memory(device)
+        self.mapped, self._transform = mapped, transform
+        self._items = (
+            lists.features if mapped else torch.from_numpy(transform(lists.features)).to(device)
+        )
         self.categories = np.flatnonzero(transform.codes)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
         self.offsets = np.asarray(lists.offsets)
@@ -58,7 +82,14 @@ class ItemTensors:
         self.qids = lists.qids
         self.relevant = np.asarray(lists.labels) > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
-        self.device = self.features.device
+        self.device = self.labels.device
+
+    @property
+    def features(self) -> Tensor:
+        """The features of all items, ``[items, outputs]``; of mapped ones made anew, for trees."""
+        if isinstance(self._items, Tensor):
+            return self._items
+        return torch.from_numpy(self._transform(self._items)).to(self.device)
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -97,13 +128,28 @@ class ItemTensors:
         mask = places < lengths[:, None]
         rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
         return Batch(
-            features=self.features[rows].masked_fill_(~mask[..., None], 0.0),
+            features=self._features_at(rows, mask),
             labels=self.labels[rows].masked_fill_(~mask, 0.0),
             mask=mask,
             ranks=ranks + 1,
             rows=rows,
             lists=lists,
         )
+
+    def _features_at(self, rows: Tensor, mask: Tensor) -> Features:
+        """The features of the items ``rows``, ``[batch, list]``, 0 where padded."""
+        if isinstance(self._items, Tensor):
+            return self._items[rows].masked_fill_(~mask[..., None], 0.0)
+        there = mask.cpu()
+        out = torch.zeros(*rows.shape, self._transform.outputs)
+        out[there] = torch.from_numpy(self._transform(self._items[rows.cpu()[there].numpy()]))
+        return out.to(self.device)
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return available_memory()[0]
 
 
 def train_batches(
@@ -121,7 +167,7 @@ def train_batches(
 
     Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
     ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
-    The indices of the whole epoch go to the device at its start.
+    The indices of ``_AHEAD`` batches go to the device at once.
 
     With ``noise`` normal noise of that standard deviation is added to the features of every item,
     categories apart (the data augmentation of Qin et al., 2021, DASALC).
@@ -130,12 +176,32 @@ def train_batches(
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
+    for first in range(0, len(order), _AHEAD * batch_size):
+        some = order[first : first + _AHEAD * batch_size]
+        batches = _batches_of(data, some, batch_size, list_size, (seed, epoch), fixed=fixed)
+        for step, batch in enumerate(batches, start + first // batch_size):
+            if noise:
+                noisy = data.with_noise(batch, noise, (seed, epoch, step))
+                batch = replace(batch, features=noisy)
+            yield batch
+
+
+def _batches_of(
+    data: ItemTensors,
+    order: Ints,
+    batch_size: int,
+    list_size: int,
+    draw: tuple[int, int],
+    *,
+    fixed: bool,
+) -> Iterator[Batch]:
+    """The lists ``order`` in batches; their indices go to the device at once, ``draw`` seeds."""
     lengths = np.minimum(data.lengths[order], list_size)
     ranks = np.tile(np.arange(list_size), (len(order), 1))
     for row in np.flatnonzero(data.lengths[order] > list_size):
         i = order[row]
         relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
-        ranks[row] = subsample(relevant, list_size, np.random.default_rng([seed, epoch, int(i)]))
+        ranks[row] = subsample(relevant, list_size, np.random.default_rng([*draw, int(i)]))
     filling = -len(order) % batch_size if fixed else 0
     parts = (ranks, lengths, data.offsets[order])
     sent = [data._sent(np.concatenate([part, np.zeros_like(part[:filling])])) for part in parts]
@@ -147,9 +213,6 @@ def train_batches(
         rows = slice(first, first + batch_size)
         width = list_size if fixed else int(lengths[rows].max())
         batch = data._gather(order[rows], sent[0][rows, :width], sent[1][rows], sent[2][rows])
-        if noise:
-            step = start + first // batch_size
-            batch = replace(batch, features=data.with_noise(batch, noise, (seed, epoch, step)))
         yield batch if weights is None else replace(batch, weights=weights[rows])
 
 

@@ -1,7 +1,7 @@
 """A database server that several machines share: waited for while it restarts, and locked by.
 
-Optuna's ``RDBStorage`` gives an error up at once; here its calls are tried again. That may do a call
-twice whose answer was lost: a trial that was made twice is given up by its heartbeat and trained as
+Optuna's ``RDBStorage`` gives an error up at once; here its calls are tried again. That may do a
+call twice whose answer was lost: a trial that was made twice is given up by its heartbeat and trained as
 another, and a value that was told twice is told once.
 """
 

@@ -58,7 +58,7 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def handing_on() -> Iterator[None]:
-    """Within, a signal that a launcher awaits raises ``Interrupted``; then its own handler is called.
+    """Within, a signal that a launcher awaits raises ``Interrupted``; then its handler is called.
 
     A launcher awaits SIGTERM only to outlast it (submitit): there it raises ``Interrupted`` too. A
     process whose handlers are the system's or ours is left as it is.
