@@ -29,7 +29,7 @@ def command(storage: str, folder: Path) -> list[str]:
     """What is started on each machine."""
     return [
         sys.executable, str(ROOT / "scripts" / "search.py"), "dataset=synthetic",
-        "dataset.queries=80", "model=linear", "loss=listnet", "epochs=60", "pruner=none",
+        "dataset.queries=80", "model=linear", "loss=listnet", "epochs=12", "pruner=none",
         "threads=1", "space.optimizer.lr=[float,1e-4,0.1,log]", f"trials={TRIALS}", "name=three",
         f"storage={storage}", f"output_dir={folder}", f"cache_dir={folder}/cache",
         f"write={folder}/experiment/found.yaml",
@@ -76,7 +76,7 @@ def main() -> None:
         alive = [0, 1, 2]
         for count, event in events:
             while done(storage) < count and any(workers[i].poll() is None for i in alive):
-                time.sleep(0.1)
+                time.sleep(0.5)
             time.sleep(rng.random())  # anywhere within a trial
             if event == "kill":
                 i = alive.pop(rng.randrange(len(alive)))

@@ -1,12 +1,13 @@
 """A database server that several machines share: waited for while it restarts, and locked by.
 
-Optuna's ``RDBStorage`` gives an error up at once; here its calls are tried again. That may do a
-call twice whose answer was lost: a trial that was made twice is given up by its heartbeat and trained as
-another, and a value that was told twice is told once.
+Optuna's ``RDBStorage`` gives up at once; here its calls are tried again. That may do a call twice
+whose answer was lost: a trial that was made twice is given up for want of a heartbeat and trained
+as another, and a value that was told twice is told once.
 """
 
 import functools
 import hashlib
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +18,7 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from ltr.console.progress import say
@@ -28,23 +29,35 @@ _MOST_SECONDS = 10.0  # between two tries
 _KEEPALIVE = "SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval = 10"
 
 
+_SIGNS = (OperationalError, InterfaceError, PendingRollbackError)  # that the server is gone
+_within = threading.local()  # a call of another: the outer one is tried again
+
+
 def patient(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, called again while the server cannot be reached, ``OUTAGE_SECONDS`` at most."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        end, pause, said = time.monotonic() + OUTAGE_SECONDS, 0.25, False
+        if getattr(_within, "call", False):
+            return function(*args, **kwargs)
+        end, pause = time.monotonic() + OUTAGE_SECONDS, 0.25
         while True:
+            _within.call = True
             try:
                 return function(*args, **kwargs)
-            except (StorageInternalError, OperationalError, InterfaceError) as error:
-                cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-                unreachable = isinstance(cause, (OperationalError, InterfaceError))
-                if not unreachable or time.monotonic() > end:
+            except (StorageInternalError, *_SIGNS) as error:
+                if isinstance(error, StorageInternalError) and not isinstance(
+                    error.__cause__, _SIGNS
+                ):
                     raise
-            if not said:
+                if args and isinstance(args[0], RDBStorage):
+                    args[0].remove_session()  # with what is left of its transaction
+                if time.monotonic() > end:
+                    raise
+            finally:
+                _within.call = False
+            if pause == 0.25:
                 say(f"the database does not answer; trying again for {OUTAGE_SECONDS / 60:.0f} min")
-                said = True
             time.sleep(pause)
             pause = min(2 * pause, _MOST_SECONDS)
 
@@ -58,9 +71,12 @@ class ServerStorage(RDBStorage):
 def _is_call(name: str) -> bool:
     """Whether it is a method that begins and ends a transaction."""
     return name.startswith(("create_", "set_", "get_", "record_")) or name in (
-        "_create_new_trial", "_set_trial_param", "_get_best_trial_id", "_get_trials",
+        "_create_new_trial",
+        "_set_trial_param",
+        "_get_best_trial_id",
+        "_get_trials",
         "_get_stale_trial_ids",
-    )  # fmt: skip
+    )
 
 
 for _name, _method in list(vars(RDBStorage).items()):
