@@ -18,6 +18,10 @@ import threading
 import time
 from pathlib import Path
 
+import torch
+
+from ltr.training.checkpoint import load_checkpoint
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = (
     "untrained,NeuralNDCG,NeuralNDCG-T,ApproxNDCG,LapNDCG,SoftNDCG,NeuralMAP,NeuralMRR,LambdaRank,"
@@ -81,6 +85,12 @@ def job_of(folder: Path) -> tuple[str, int]:
     raise LookupError(folder)
 
 
+def same_weights(one: Path, other: Path) -> bool:
+    """Whether two checkpoints have the same weights; their times and folders differ."""
+    a, b = (load_checkpoint(path)["model"] for path in (one, other))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
 def disturb(runs: Path) -> None:
     """Requeue a job, kill another, drain the node for a while."""
     known: set[Path] = set()
@@ -93,7 +103,7 @@ def disturb(runs: Path) -> None:
                 continue
             break
         if what == "requeue":
-            asked("scontrol", "requeue", job)
+            asked("scontrol", "requeue", job)  # SIGTERM, and SIGKILL after KillWait
         else:
             os.kill(pid, signal.SIGKILL)
         print(f"{what}: job {job}, {folder.name}, after epoch {epochs_of(folder)[-1]}", flush=True)
@@ -113,10 +123,14 @@ def main() -> None:
     if not shutil.which("sbatch"):
         sys.exit("skipped: Slurm is not installed (see cluster.sh)")
     folder = Path(sys.argv[1]).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
     disturber = threading.Thread(target=disturb, args=(folder / "slurm/runs",), daemon=True)
     disturber.start()
     began = time.monotonic()
-    status = [subprocess.run(table(folder / "slurm", *LAUNCHER)).returncode]
+    said = folder / "slurm.txt"
+    with said.open("w") as file:
+        command = table(folder / "slurm", *LAUNCHER)
+        status = [subprocess.run(command, stdout=file, stderr=file).returncode]
     print(f"on Slurm: status {status[0]} after {time.monotonic() - began:.0f} s", flush=True)
     disturber.join()
     if not list(folder.glob("local/tables/*/table.csv")):
@@ -131,17 +145,15 @@ def main() -> None:
             wrong.append(run.name)
     (one,), (other,) = ((folder / place / "tables").iterdir() for place in ("slurm", "local"))
     same = {name: (one / name).read_bytes() == (other / name).read_bytes() for name in FILES}
-    weights = all(
-        (run / "best.pt").read_bytes()
-        == (folder / "local/runs" / run.name / "best.pt").read_bytes()
-        for run in runs
-    )
+    other_runs = folder / "local/runs"
+    weights = all(same_weights(run / "best.pt", other_runs / run.name / "best.pt") for run in runs)
     print(f"{len(runs)} runs; epochs lost or done twice: {wrong or 'none'}; same bytes: {same}")
-    print(f"best.pt the same bytes: {weights}")
+    print(f"the weights of every best.pt the same bits: {weights}")
     assert not any(status)
     assert len(runs) == 17
     assert not wrong
     assert all(same.values())
+    assert weights
 
 
 if __name__ == "__main__":

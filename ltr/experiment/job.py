@@ -21,6 +21,7 @@ from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import build
+from ltr.experiment.gpus import take_gpu
 from ltr.experiment.identity import identity
 from ltr.experiment.kept import kept_config, trusted
 from ltr.experiment.parts import PARTS
@@ -54,6 +55,8 @@ def train_job(cfg: DictConfig) -> float:
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())  # as the user would type it
     sweep = hydra.mode == RunMode.MULTIRUN
+    if sweep:
+        take_gpu(int(hydra.job.num))
     choices = choices_of(hydra)
     if cfg.resume is not None:
         if sweep:
