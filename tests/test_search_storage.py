@@ -33,7 +33,7 @@ small = small_search
 @pytest.fixture
 def kept(small: list[str]) -> Search:
     """A search that is done."""
-    search = search_of([*small, "trials=2", "epochs=1"])
+    search = search_of([*small, "trials=3", "epochs=1"])
     assert run_search(search)
     return search
 
