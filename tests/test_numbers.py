@@ -70,6 +70,11 @@ def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> No
     assert network.model.layers[0].in_features == 3 * 16 + sum(e.size for e in network.embeddings)
 
 
+def test_without_bins_the_features_are_not_asked_for() -> None:
+    for embedding in (None, "periodic"):
+        fit_embedding(MLP(3, embedding=embedding), lambda: pytest.fail("they may not fit"))
+
+
 def test_edges_that_float32_cannot_tell_apart_are_one() -> None:
     near = np.nextafter(np.float32(1), np.float32(2))
     column = np.array([0] * 10 + [1] * 10 + [near] * 10 + [5] * 10, np.float32)

@@ -101,6 +101,6 @@ def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
     """
     inner = model.model if isinstance(model, WithEmbeddings) else model
     numbers = getattr(inner, "embedding", None)
-    if isinstance(numbers, NumberEmbedding):
+    if isinstance(numbers, NumberEmbedding) and numbers.binned:
         given = features()
         numbers.fit(given[:, model.numbers] if isinstance(model, WithEmbeddings) else given)
