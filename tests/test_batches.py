@@ -142,3 +142,35 @@ def test_noise_is_of_its_size_on_numbers_alone_and_the_same_wherever_it_starts()
     assert not torch.equal(drawn[0][:5, 0, 0], drawn[1][:5, 0, 0]), "every step draws anew"
     again = batches(0.3, epoch=1)[0].features - batches(0.0, epoch=1)[0].features
     assert not torch.equal(again[:5, 0, 0], drawn[0][:5, 0, 0])
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(
+    fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = mixed(200, weights=True) if fixed else make_lists([3, 40, 7, 90, 1, 55] * 6)
+    transform = fit_transform(lists, log="nonnegative", missing="indicator")
+    whole, mapped = (ItemTensors(lists, transform, mapped=how) for how in (False, True))
+    order = np.arange(len(lists))[::-1]
+    assert same(mapped.batch(order), whole.batch(order))
+    assert torch.equal(mapped.features, whole.features)
+
+    def epoch(data: ItemTensors, ahead: int) -> list[Batch]:
+        monkeypatch.setattr("ltr.data.batches._AHEAD", ahead)
+        knobs = {"batch_size": 4, "list_size": 20, "seed": 1, "epoch": 2, "fixed": fixed}
+        return list(train_batches(data, **knobs, noise=0.1))
+
+    expected = epoch(whole, 512)
+    for ahead in (512, 2):
+        for one, other in zip(epoch(mapped, ahead), expected, strict=True):
+            assert same(one, other)
+
+
+def test_features_beyond_half_of_the_free_memory_stay_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lists = make_lists([10] * 5)
+    size = 4 * lists.items * lists.width
+    for free, mapped in ((2 * size, False), (2 * size - 1, True)):
+        monkeypatch.setattr("ltr.data.machine.free_memory", lambda free=free: free)
+        assert ItemTensors(lists, no_transform(lists)).mapped is mapped

@@ -61,13 +61,18 @@ def test_categories_keep_their_vectors_and_bins_are_those_of_the_numbers() -> No
     network = model_for(make, transform)
     assert isinstance(network, WithEmbeddings)
     features = torch.from_numpy(transform(lists.features))
-    fit_embedding(network, features)
+    fit_embedding(network, lambda: features)
     edges = network.model.embedding.encoding.edges
     assert len(edges) == 3, "price, stars and the indicator"
     for column, found in zip((0, 2, 4), edges, strict=True):
         values = features[:, column]
         assert (found[0], found[-1]) == (values.min(), values.max())
     assert network.model.layers[0].in_features == 3 * 16 + sum(e.size for e in network.embeddings)
+
+
+def test_without_bins_the_features_are_not_asked_for() -> None:
+    for embedding in (None, "periodic"):
+        fit_embedding(MLP(3, embedding=embedding), lambda: pytest.fail("they may not fit"))
 
 
 def test_edges_that_float32_cannot_tell_apart_are_one() -> None:

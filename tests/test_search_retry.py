@@ -116,7 +116,7 @@ def test_killed_between_failing_and_queueing_a_trial_is_done_once(small: list[st
         retry_dead(search, study)
         assert states(study) == ["FAIL", "WAITING"]
     assert kills(study.get_trials()[1]) == 1
-    requeue(search.folder, study, 0, killed=True)
+    requeue(search, study, 0, killed=True)
     assert states(study) == ["FAIL", "WAITING"]
 
 
@@ -255,7 +255,7 @@ def test_a_process_that_was_taken_for_dead_lets_go(
         report(self, epoch, metrics)
 
     monkeypatch.setattr(Report, "__call__", slow)
-    do_trial(search, study, worker.study_lock(search.folder))
+    do_trial(search, study, worker.study_lock(search))
     assert states(study) == ["FAIL", "WAITING"]
     assert not list((search.folder / "trials").glob(".*.begun"))
     work(search, study)

@@ -4,21 +4,28 @@ import json
 import os
 import sqlite3
 import struct
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from made_search import refused, searched, small_search, study_of
 from orders import search_of
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.search import study as study_module
 from ltr.search.definition import Search
 from ltr.search.search import run_search
+from ltr.search.server import ServerStorage
 from ltr.search.study import open_study
+from ltr.search.trial import Report
 
 small = small_search
 
@@ -142,6 +149,69 @@ def test_a_storage_that_cannot_be_reached_is_one_line(
     assert message in said
     assert "secret" not in said
     assert said.endswith((": start the database or mend the URL", "pip install psycopg2-binary"))
+
+
+class Lost:
+    """A server whose connection is lost at one statement in ten, wherever that is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.slept = 0, list[float]()
+        self._random, execute = Random(0), Session.execute
+
+        def lose(session: Session, *args: Any, **kwargs: Any) -> Any:
+            if self._random.random() < 0.1:
+                self.count += 1
+                raise OperationalError("statement", {}, Exception("the connection is lost"))
+            return execute(session, *args, **kwargs)
+
+        monkeypatch.setattr(Session, "execute", lose)
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=self.slept.append)
+        monkeypatch.setattr("ltr.search.server.time", clock)
+        # a trial that was made twice, its number lost, is given up after that
+        monkeypatch.setattr("ltr.search.retry.GRACE_SECONDS", 0.0)
+
+
+@pytest.mark.slow
+def test_a_lost_connection_loses_no_trial(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_module, "RDBStorage", ServerStorage)
+    search = search_of([*small, f"storage=sqlite:///{tmp_path}/shared.db", "trials=2", "epochs=1"])
+    search.folder.mkdir(parents=True)
+    study = open_study(search)
+    with monkeypatch.context() as patch:
+        lost = Lost(patch)
+        assert run_search(search)
+    assert lost.count >= len(lost.slept) > 5
+    states = Counter(trial.state.name for trial in study.get_trials())
+    assert states["COMPLETE"] == 2
+    assert not states["RUNNING"] + states["WAITING"]
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_come_back_is_one_line_and_no_trial_failed(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [*small, f"storage=sqlite:///{tmp_path}/shared.db", "trials=1", "epochs=1"]
+    report = Report.__call__
+
+    def gone(*args: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("ltr.search.server.OUTAGE_SECONDS", 0.0)
+            patch.setattr(Session, "execute", _lost)
+            report(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_module, "RDBStorage", ServerStorage)
+        patch.setattr(Report, "__call__", gone)
+        assert "the connection is lost: start the database" in refused(*small)
+    assert searched(*small)
+    (done,) = (t for t in study_of(*small).get_trials() if t.state.name == "COMPLETE")
+    assert "error" not in done.user_attrs
+
+
+def _lost(*args: Any, **kwargs: Any) -> Any:
+    raise OperationalError("statement", {}, Exception("the connection is lost"))
 
 
 @pytest.mark.skipif("LTR_POSTGRES" not in os.environ, reason="LTR_POSTGRES=URL names no database")

@@ -65,7 +65,7 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
         if follows or argument.startswith("-"):
             out.append(argument)
             follows = not follows and argument in _WITH_VALUE
-        elif grammar.launcher and key.startswith(("hydra/launcher", "hydra.launcher.")):
+        elif grammar.launcher and key.lstrip("+").startswith(("hydra/launcher", "hydra.launcher.")):
             launcher.append(argument)
         elif grammar.bare and (not equals or Path(argument).exists()):
             bare.append(argument)

@@ -1,7 +1,8 @@
 """From ragged lists to padded batches, on any device.
 
 A batch is one gather from the tensor of all items, so the whole set can lie on the GPU and nothing
-else has to move.
+else has to move. Where that tensor would take a large part of the memory, a batch is gathered from
+the lists' own features, which are mapped from disk, and transformed by itself: the same values.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ltr.data.lists import Flags, Ints, Lists
+from ltr.data.machine import available_memory
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks
 
@@ -43,6 +45,10 @@ class Batch:
         return len(self.lists)
 
 
+_AHEAD = 512  # batches whose indices are made at once: an epoch of millions of lists has many
+_SHARE = 0.5  # of the free memory, which the features of a set may take
+
+
 @dataclass(frozen=True)
 class Slices:
     """The slices of a batch that one process computes.
@@ -61,13 +67,31 @@ class Slices:
 
 
 class ItemTensors:
-    """Lists ready for a model: transformed features and labels as tensors on ``device``."""
+    """Lists ready for a model: transformed features and labels as tensors on ``device``.
+
+    Attributes:
+        mapped: the features are gathered from those of the lists, batch by batch.
+    """
 
     def __init__(
-        self, lists: Lists, transform: FeatureTransform, device: torch.device | str = "cpu"
+        self,
+        lists: Lists,
+        transform: FeatureTransform,
+        device: torch.device | str = "cpu",
+        *,
+        mapped: bool | None = None,
     ) -> None:
-        """Transform ``lists`` and send their items to ``device``."""
-        self.features = torch.from_numpy(transform(lists.features)).to(device)
+        """Transform ``lists`` and send their items to ``device``, unless ``mapped``.
+
+        ``mapped`` None: where they would take more than half of the memory that is free there.
+        """
+        device = torch.device(device)
+        if mapped is None:
+            mapped = 4 * lists.items * transform.outputs > _SHARE * _free_memory(device)
+        self.mapped, self._transform = mapped, transform
+        self._items = (
+            lists.features if mapped else torch.from_numpy(transform(lists.features)).to(device)
+        )
         self.categories = np.flatnonzero(transform.codes)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
         self.offsets = np.asarray(lists.offsets)
@@ -75,7 +99,14 @@ class ItemTensors:
         self.qids = lists.qids
         self.relevant = np.asarray(lists.labels) > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
-        self.device = self.features.device
+        self.device = self.labels.device
+
+    @property
+    def features(self) -> Tensor:
+        """The features of all items, ``[items, outputs]``; of mapped ones made anew, for trees."""
+        if isinstance(self._items, Tensor):
+            return self._items
+        return torch.from_numpy(self._transform(self._items)).to(self.device)
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -114,13 +145,28 @@ class ItemTensors:
         mask = places < lengths[:, None]
         rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
         return Batch(
-            features=self.features[rows].masked_fill_(~mask[..., None], 0.0),
+            features=self._features_at(rows, mask),
             labels=self.labels[rows].masked_fill_(~mask, 0.0),
             mask=mask,
             ranks=ranks + 1,
             rows=rows,
             lists=lists,
         )
+
+    def _features_at(self, rows: Tensor, mask: Tensor) -> Features:
+        """The features of the items ``rows``, ``[batch, list]``, 0 where padded."""
+        if isinstance(self._items, Tensor):
+            return self._items[rows].masked_fill_(~mask[..., None], 0.0)
+        there = mask.cpu()
+        out = torch.zeros(*rows.shape, self._transform.outputs)
+        out[there] = torch.from_numpy(self._transform(self._items[rows.cpu()[there].numpy()]))
+        return out.to(self.device)
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return available_memory()[0]
 
 
 def train_batches(
@@ -138,7 +184,7 @@ def train_batches(
 
     Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
     ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
-    The indices of the whole epoch go to the device at its start.
+    The indices of ``_AHEAD`` batches go to the device at once.
 
     With ``noise`` normal noise of that standard deviation is added to the features of every item,
     categories apart (the data augmentation of Qin et al., 2021, DASALC).
@@ -146,9 +192,8 @@ def train_batches(
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
-    epoch_of = _Epoch(data, batch_size, list_size, seed, epoch, start, fixed)
-    for step, first in enumerate(range(0, len(epoch_of.order), batch_size), start):
-        yield epoch_of.batch(slice(first, first + batch_size), noise, (seed, epoch, step))
+    for step, first, ahead in _steps(data, batch_size, list_size, seed, epoch, start, fixed):
+        yield ahead.batch(slice(first, first + batch_size), noise, (seed, epoch, step))
 
 
 def train_slices(
@@ -171,49 +216,62 @@ def train_slices(
     epoch the last slices may have no list.
     """
     mine = tuple(mine)
-    epoch_of = _Epoch(data, batch_size, list_size, seed, epoch, start, fixed)
-    for step, first in enumerate(range(0, len(epoch_of.order), batch_size), start):
+    for step, first, ahead in _steps(data, batch_size, list_size, seed, epoch, start, fixed):
         draw, parts = (seed, epoch, step), {}
         for number in mine:
             begin, end = (first + batch_size * n // shards for n in (number, number + 1))
-            there = begin < len(epoch_of.order)
+            there = begin < len(ahead.order)
             rows = slice(begin, end)
-            parts[number] = epoch_of.batch(rows, noise, (*draw, number)) if there else None
-        yield Slices(parts, shards, epoch_of.order[first : first + batch_size], draw)
+            parts[number] = ahead.batch(rows, noise, (*draw, number)) if there else None
+        yield Slices(parts, shards, ahead.order[first : first + batch_size], draw)
 
 
-class _Epoch:
-    """The lists of an epoch in their order, each with the items that are chosen of it."""
+def _steps(
+    data: ItemTensors, batch_size: int, list_size: int, seed: int, epoch: int, start: int,
+    fixed: bool,
+) -> Iterator[tuple[int, int, "_Ahead"]]:  # fmt: skip
+    """The number of each step, the lists at hand with its own, and where its own begin."""
+    order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
+    for first in range(0, len(order), _AHEAD * batch_size):
+        some = order[first : first + _AHEAD * batch_size]
+        filling = -len(some) % batch_size if fixed else 0
+        ahead = _Ahead(data, some, list_size, (seed, epoch), filling if fixed else None)
+        for begin in range(0, len(some), batch_size):
+            yield start + (first + begin) // batch_size, begin, ahead
+
+
+class _Ahead:
+    """The lists ``order`` of an epoch, each with the items that are chosen of it by ``draw``.
+
+    ``filling``: how many rows without items end them; None: batches are not of one shape.
+    """
 
     def __init__(
-        self, data: ItemTensors, batch_size: int, list_size: int, seed: int, epoch: int, start: int,
-        fixed: bool,
+        self, data: ItemTensors, order: Ints, list_size: int, draw: tuple[int, int],
+        filling: int | None,
     ) -> None:  # fmt: skip
-        order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
         lengths = np.minimum(data.lengths[order], list_size)
         ranks = np.tile(np.arange(list_size), (len(order), 1))
         for row in np.flatnonzero(data.lengths[order] > list_size):
             i = order[row]
             relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
-            ranks[row] = subsample(
-                relevant, list_size, np.random.default_rng([seed, epoch, int(i)])
-            )
-        filling = -len(order) % batch_size if fixed else 0
+            ranks[row] = subsample(relevant, list_size, np.random.default_rng([*draw, int(i)]))
         parts = (ranks, lengths, data.offsets[order])
         self._sent = [
-            data._sent(np.concatenate([part, np.zeros_like(part[:filling])])) for part in parts
+            data._sent(np.concatenate([part, np.zeros_like(part[: filling or 0])]))
+            for part in parts
         ]
         self._weights = None
         if data.weights is not None:
-            filled = np.concatenate([data.weights[order], np.zeros(filling, np.float32)])
+            filled = np.concatenate([data.weights[order], np.zeros(filling or 0, np.float32)])
             self._weights = torch.from_numpy(filled).to(data.device)
         self._data, self._lengths = data, lengths
-        self._fixed = list_size if fixed else None
+        self._width = None if filling is None else list_size
         self.order = order
 
     def batch(self, rows: slice, noise: float, draw: tuple[int, ...]) -> Batch:
         """The batch of the lists ``rows`` of the order, with noise drawn by ``draw``."""
-        width = self._fixed or int(self._lengths[rows].max())
+        width = self._width or int(self._lengths[rows].max())
         ranks, lengths, starts = self._sent
         batch = self._data._gather(
             self.order[rows], ranks[rows, :width], lengths[rows], starts[rows]

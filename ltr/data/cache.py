@@ -65,11 +65,22 @@ def cached_lists(
         DataError: the cache cannot be written; nothing is left behind. Also the errors of
             ``build``.
     """
-    cache_dir = Path(str(cache_dir))  # a name such as 2024 is a number in YAML
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
-    entry = cache_dir / f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    entry = _entry(cache_dir, key)
     lists = _opened(entry, key, build, width, whole=False)
     return _CheckedAtUse(lists, lambda: _opened(entry, key, build, width, whole=True).features)
+
+
+def forget(cache_dir: str | os.PathLike[str], key: str) -> None:
+    """Remove the entry ``key``; arrays of it that are open stay readable."""
+    entry = _entry(cache_dir, key)
+    with _locked(entry), writing(entry.parent):
+        _remove(entry)
+
+
+def _entry(cache_dir: str | os.PathLike[str], key: str) -> Path:
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
+    name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    return Path(str(cache_dir)) / name  # a name such as 2024 is a number in YAML
 
 
 def forget_checks() -> None:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from ltr.data.cache import ListsWriter, cached_lists
 from ltr.data.checksums import file_digest
 from ltr.data.letor import READER_VERSION, parse_letor
+from ltr.data.letor_parts import join_parts
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
@@ -39,6 +40,7 @@ class LetorFiles:
         labels: str = "grade",
         max_grade: int | None = None,
         regroup: bool = False,
+        processes: int = 1,
     ) -> None:
         """Describe the files; nothing is read yet.
 
@@ -50,6 +52,7 @@ class LetorFiles:
             folds: how many folds the set has; 0: none, or not known.
             width: number of features; None: the largest index of ``train``, then fixed.
             labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
+            processes: that parse a large file at once, which gives the same arrays.
 
         Raises:
             ConfigError: ``folder`` is None, or a setting is out of its range.
@@ -64,6 +67,7 @@ class LetorFiles:
         if folds and fold not in range(1, folds + 1):
             raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
         self.name, self.fold, self.regroup = name, fold, regroup
+        self.processes = processes
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
         self.folder = self.data_dir / str(folder)
@@ -105,6 +109,11 @@ class LetorFiles:
         key = f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}"
 
         def build(writer: ListsWriter) -> None:
+            if self.processes > 1 and join_parts(
+                path, writer, cache_dir=self.cache_dir, key=key, rules=rules, digest=digest,
+                processes=self.processes,
+            ):  # fmt: skip
+                return
             size = path.stat().st_size
             with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
                 parse_letor(

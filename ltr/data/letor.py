@@ -6,11 +6,11 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from ltr.data.letor_blocks import read_blocks
+from ltr.data.letor_blocks import Source, read_blocks
 from ltr.data.letor_rows import Rules, item_ids
 from ltr.data.lists import Columns, Floats, Ints, Lists, Texts, in_order
 from ltr.data.machine import available_memory
@@ -93,6 +93,7 @@ def parse_letor(
     progress: Callable[[int], object] | None = None,
     ids: Callable[[list[str]], object] | None = None,
     threads: int | None = None,
+    span: tuple[int, int] | None = None,
 ) -> None:
     """Read a file into ``sink`` block by block; memory does not grow with the file.
 
@@ -103,9 +104,11 @@ def parse_letor(
         digest: the SHA-256 that the content must have, if it was hashed before.
         progress: called with the number of bytes read since the last call.
         ids: called with ``item_ids`` of the rows of each block, in the file's order.
+        span: its first byte and that after its last, whole lines of a regular file; None: all.
 
     Raises:
-        DataError: as ``read_letor``; also a file that changes while it is read.
+        DataError: as ``read_letor``, lines counted in the span; also a file that changes while it
+            is read.
     """
     path = Path(path)
     sha256, queries = hashlib.sha256(), _Queries(path, regroup)
@@ -115,7 +118,10 @@ def parse_letor(
             before = os.fstat(file.fileno())
             is_file = stat.S_ISREG(before.st_mode)  # not a pipe
             known_size = before.st_size if is_file else 0
-            blocks = read_blocks(file, known_size, rules, path, sink.free, threads)
+            source: Source = file
+            if span is not None:
+                known_size, source = span[1] - span[0], _Span(file, *span)
+            blocks = read_blocks(source, known_size, rules, path, sink.free, threads)
             with closing(blocks):
                 for text, block in blocks:
                     size += len(text)
@@ -127,10 +133,10 @@ def parse_letor(
                         ids(item_ids(text))
                     if progress is not None:
                         progress(len(text))
-                    if is_file and size > before.st_size:  # it may grow for ever
+                    if is_file and size > known_size:  # it may grow for ever
                         break
             after = os.fstat(file.fileno())
-        changed = (size, before.st_mtime_ns) != (before.st_size, after.st_mtime_ns)
+        changed = (size, before.st_mtime_ns) != (known_size, after.st_mtime_ns)
         if (is_file and changed) or digest not in (None, sha256.hexdigest()):
             raise DataError(f"{path}: changed while it was read; run again when it is complete")
         if not queries.runs:
@@ -154,6 +160,24 @@ def unreadable(path: Path, error: OSError) -> str:
     elif isinstance(error, FileNotFoundError):
         why = "no such file"
     return f"{path}: {why}; expected a file of LETOR text"
+
+
+class _Span:
+    """The bytes of a file from ``begin`` to ``end``."""
+
+    def __init__(self, file: BinaryIO, begin: int, end: int) -> None:
+        self._file, self._left = file, end - begin
+        file.seek(begin)
+
+    def read(self, size: int) -> bytes:
+        return self._counted(self._file.read(min(size, self._left)))
+
+    def readline(self) -> bytes:
+        return self._counted(self._file.readline(self._left))
+
+    def _counted(self, text: bytes) -> bytes:
+        self._left -= len(text)
+        return text
 
 
 class _Queries:

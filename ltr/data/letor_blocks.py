@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import BinaryIO
+from typing import Protocol
 
 import numpy as np
 
@@ -161,8 +161,18 @@ class CompiledParser:
 Parse = Callable[[bytes], Block | None]
 
 
+class Source(Protocol):
+    """Text to read: a file, or a part of one."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+
+    def readline(self) -> bytes:
+        """The rest of a line."""
+
+
 def read_blocks(
-    file: BinaryIO,
+    file: Source,
     size: int,
     rules: Rules,
     path: object,
@@ -247,7 +257,7 @@ def _early(
         pool.shutdown(cancel_futures=True)
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
+def _chunks(file: Source) -> Iterator[bytes]:
     """Whole lines, about ``CHUNK_BYTES`` at a time."""
     while chunk := file.read(CHUNK_BYTES):
         yield chunk if chunk.endswith(b"\n") else chunk + file.readline()

@@ -125,7 +125,7 @@ def fit(
         "vali": ItemTensors(lists["vali"], transform, device),
     }
     if last is None and begun is None:
-        fit_embedding(model, data["train"].features)
+        fit_embedding(model, lambda: data["train"].features)
     trainer: Trainer | RoundTrainer
     if isinstance(model, BoostedTrees):
         model.trusted = trusts_trees(cfg.trust)

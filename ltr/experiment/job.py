@@ -22,6 +22,7 @@ from ltr.console.keys import Resumed, keys
 from ltr.console.torchrun import check_torchrun, processes, rank
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import build
+from ltr.experiment.gpus import take_gpu
 from ltr.experiment.identity import by_rounds, identity
 from ltr.experiment.kept import kept_config, trusted
 from ltr.experiment.parts import PARTS
@@ -31,7 +32,7 @@ from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
 from ltr.tracking import KEPT
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.device import pick_device
-from ltr.training.interruption import Interrupted, stoppable
+from ltr.training.interruption import Interrupted, handing_on, stoppable
 from ltr.training.processes import first, joined, of_first
 from ltr.whole import write_whole
 
@@ -45,6 +46,7 @@ _OWN = (*_NOT_RESULTS, *_OF_TEST, KEPT)  # what a run takes from no other
 _OTHER = {"best": "last", "last": "best"}
 
 
+@handing_on()
 def train_job(cfg: DictConfig) -> float:
     """Run one job of Hydra; return ``select_on`` on vali (nan for a failed run of a sweep).
 
@@ -57,6 +59,8 @@ def train_job(cfg: DictConfig) -> float:
         folder = folder.relative_to(Path.cwd())  # as the user would type it
     sweep = hydra.mode == RunMode.MULTIRUN
     check_torchrun("train", several=sweep)
+    if sweep:
+        take_gpu(int(hydra.job.num))
     choices = choices_of(hydra)
     if cfg.resume is not None:
         if sweep:

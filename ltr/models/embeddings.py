@@ -92,15 +92,15 @@ class WithEmbeddings(nn.Module):
         return torch.cat([features[..., self.numbers], *vectors], -1)
 
 
-def fit_embedding(model: nn.Module, features: Tensor) -> None:
+def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
     """Set the bins of ``model``, where it has some, before it is trained.
 
     Args:
         model: of this project or another.
-        features: ``[items, width]``, train's, transformed.
+        features: gives ``[items, width]``, train's, transformed; called where there are bins.
     """
-    if isinstance(model, WithEmbeddings):
-        features, model = features[:, model.numbers], model.model
-    numbers = getattr(model, "embedding", None)
-    if isinstance(numbers, NumberEmbedding):
-        numbers.fit(features)
+    inner = model.model if isinstance(model, WithEmbeddings) else model
+    numbers = getattr(inner, "embedding", None)
+    if isinstance(numbers, NumberEmbedding) and numbers.binned:
+        given = features()
+        numbers.fit(given[:, model.numbers] if isinstance(model, WithEmbeddings) else given)

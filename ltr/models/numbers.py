@@ -87,6 +87,11 @@ class NumberEmbedding(nn.Module):
             return items
         return torch.cat([self._embedded(part) for part in items.split(_ROWS)])
 
+    @property
+    def binned(self) -> bool:
+        """Whether it has bins to fit."""
+        return bool(self.numbers) and isinstance(self.encoding, Piecewise)
+
     def fit(self, features: Tensor) -> None:
         """Set the bins, if it has some, by ``features``, ``[items, width]``, those of train."""
         if self.numbers and isinstance(self.encoding, Piecewise):

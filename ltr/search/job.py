@@ -15,10 +15,11 @@ from ltr.search.results import best_of, own_values, worth, write_trials
 from ltr.search.search import begin, read_all
 from ltr.search.study import finished, open_study, reason, storage_errors
 from ltr.search.worker import work
-from ltr.training.interruption import stoppable
+from ltr.training.interruption import handing_on, stoppable
 from ltr.whole import write_whole
 
 
+@handing_on()
 def search_job(cfg: DictConfig) -> float:
     """Do the search of ``cfg``, as far as it is not done; return its value (nan where it fails).
 

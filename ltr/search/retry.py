@@ -63,7 +63,7 @@ def retry_dead(search: Search, study: optuna.Study) -> None:
     for trial in trials:
         if last[first_number(trial)] == trial.number and _is_dead(search, trial):
             mark = begun_mark(search.folder, trial.number)
-            requeue(search.folder, study, trial.number, killed=mark.exists())
+            requeue(search, study, trial.number, killed=mark.exists())
             mark.unlink(missing_ok=True)
 
 
@@ -86,16 +86,15 @@ def _is_dead(search: Search, trial: FrozenTrial) -> bool:
     return silent and since is not None and (datetime.now() - since).total_seconds() > GRACE_SECONDS
 
 
-def requeue(folder: Path, study: optuna.Study, number: int, *, killed: bool) -> None:
+def requeue(search: Search, study: optuna.Study, number: int, *, killed: bool) -> None:
     """Let trial ``number`` be done again with the same settings, unless it is finished.
 
     Args:
-        folder: of the search.
-        study: holds the trial.
+        search, study: hold the trial.
         number: of a trial that no process trains.
         killed: whether its process was killed, which counts as a try.
     """
-    with study_lock(folder):
+    with study_lock(search):
         study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
         trials = study.get_trials()
         trial, first = trials[number], first_number(trials[number])

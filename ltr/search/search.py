@@ -57,7 +57,7 @@ def begin(search: Search, study: optuna.Study, data: dict[str, str]) -> None:
     Raises:
         ConfigError, DataError: as ``settle_identity``.
     """
-    with study_lock(search.folder):
+    with study_lock(search):
         if not settle_identity(study, search.folder, search.settings(), data, code_digest()):
             say(f"note: the code changed since {search.folder} began; trials are of both versions")
         study.enqueue_trial(
@@ -152,7 +152,7 @@ def _so_far(search: Search, study: optuna.Study) -> str:
 
 def _finish(search: Search, study: optuna.Study, path: Path, reasons: Sequence[str]) -> bool:
     """Write what was found and say so."""
-    with study_lock(search.folder):
+    with study_lock(search):
         retry_dead(search, study)  # what a worker that was killed has left is not running
     complete = len(finished(study)) >= search.trials
     write_trials(search.folder / "trials.csv", study, search)

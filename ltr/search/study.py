@@ -19,6 +19,8 @@ from sqlalchemy.pool import NullPool
 
 from ltr.errors import ConfigError, DataError, LTRError, OutputError
 from ltr.search.definition import Search
+from ltr.search.disks import check_disk
+from ltr.search.server import ServerStorage, StudyLock
 
 BEST_EPOCH = "best_epoch"  # of a trial judged by crossfit: its best epoch's value
 REACHED = "reached"  # by a trial that was pruned; Optuna itself counts trainings to come as 0
@@ -27,6 +29,7 @@ _HEARTBEAT_SECONDS = 30
 _SQLITE_SECONDS = 100.0  # to wait for a transaction of another process
 _DIGEST = "sha256"
 _IDENTITY = "search"  # attribute of the study
+_locks: dict[tuple[Path, str | None], StudyLock] = {}  # of this process
 
 
 def database(search: Search) -> Path:
@@ -34,12 +37,20 @@ def database(search: Search) -> Path:
     return search.folder / "search.db"
 
 
-def study_lock(folder: Path) -> FileLock:
+def study_lock(search: Search) -> StudyLock:
     """Held while it is decided which process takes which trial; one may hold it twice.
 
     SQLite has no lock of a row: two processes that ask at once would be given one waiting trial.
     """
-    return FileLock(folder / ".lock", is_singleton=True)
+    place = search.folder / ".lock", search.storage
+    if place not in _locks:
+        file = FileLock(search.folder / ".lock", is_singleton=True)
+        _locks[place] = StudyLock(file, search.storage, _study_name(search))
+    return _locks[place]
+
+
+def _study_name(search: Search) -> str:
+    return "search" if search.storage is None else search.name
 
 
 def open_study(search: Search) -> optuna.Study:
@@ -54,7 +65,8 @@ def open_study(search: Search) -> optuna.Study:
         raise ConfigError(
             f"{search.folder} is a search of an earlier version: give name=NAME for a new one"
         )
-    with study_lock(search.folder), storage_errors(search, anything=True):
+    check_disk(search.folder, search.storage)
+    with storage_errors(search, anything=True), study_lock(search):
         study = optuna.create_study(
             storage=_storage(search),
             pruner=(
@@ -62,7 +74,7 @@ def open_study(search: Search) -> optuna.Study:
                 if search.pruner == "median"
                 else optuna.pruners.NopPruner()
             ),
-            study_name="search" if search.storage is None else search.name,
+            study_name=_study_name(search),
             direction="maximize",
             load_if_exists=True,
         )
@@ -131,8 +143,11 @@ def _storage(search: Search) -> RDBStorage:
     with experimental():
         retry = RetryHeartbeatStaleTrialCallback()
         if search.storage is not None:
-            return RDBStorage(
+            on_server = make_url(search.storage).get_backend_name() != "sqlite"
+            return (ServerStorage if on_server else RDBStorage)(
                 search.storage,
+                # a connection is tried before use: it may be of before a restart of the server
+                engine_kwargs={"pool_pre_ping": True} if on_server else None,
                 heartbeat_interval=_HEARTBEAT_SECONDS,
                 grace_period=GRACE_SECONDS,
                 heartbeat_stale_trial_callback=retry,

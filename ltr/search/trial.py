@@ -13,11 +13,12 @@ from typing import Any
 
 import optuna
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from omegaconf import DictConfig
-from optuna.exceptions import UpdateFinishedTrialError
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from ltr.console.ending import is_full
 from ltr.data.lists import Lists
@@ -28,6 +29,7 @@ from ltr.experiment.identity import by_rounds, code_digest
 from ltr.experiment.labels import settle
 from ltr.search.definition import Repeat, Search
 from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
+from ltr.search.server import StudyLock
 from ltr.search.space import Choice, as_text
 from ltr.search.study import BEST_EPOCH, REACHED, seal
 from ltr.statistics.crossfit import Crossfit
@@ -38,8 +40,11 @@ from ltr.whole import write_whole
 SPLITS_READ = ("train", "vali")  # a search never opens test
 _TRIES = 3  # a trial whose process was killed so often counts as failed
 _CODE = "code.txt"  # in the folder of a training: the code and settings of its checkpoint
-# Errors that say nothing of the trial: data, checkpoint or place, or that it is told already.
-_NO_FAULT_OF_IT = (DataError, CheckpointError, OutputError, UpdateFinishedTrialError)
+# Errors that say nothing of the trial: data, checkpoint, place or storage, or that it is told.
+_NO_FAULT_OF_IT = (
+    DataError, CheckpointError, OutputError, UpdateFinishedTrialError,
+    StorageInternalError, SQLAlchemyError,
+)  # fmt: skip
 _REPORTS = 100  # of a training to the pruner, at most
 
 
@@ -52,7 +57,7 @@ class _Lost(BaseException):
 
 
 def do_trial(
-    search: Search, study: optuna.Study, turn: FileLock, parent: int | None = None
+    search: Search, study: optuna.Study, turn: StudyLock, parent: int | None = None
 ) -> None:
     """Take the next trial of ``study``, train it and tell its value, or the reason of its failure.
 
@@ -69,14 +74,14 @@ def do_trial(
         with ExitStack() as held:
             objective = partial(_objective, search, study, turn, held, parent)
             study.optimize(objective, n_trials=1, catch=(_Failed,))
-    except _Lost:
-        pass  # it is queued again, and goes on from the checkpoint
+    except (_Lost, UpdateFinishedTrialError):
+        pass  # it is queued again, and goes on from the checkpoint; or it was told already
 
 
 def _objective(
     search: Search,
     study: optuna.Study,
-    turn: FileLock,
+    turn: StudyLock,
     held: ExitStack,
     parent: int | None,
     trial: optuna.Trial,
@@ -92,7 +97,7 @@ def _objective(
                 path.unlink()
         elif not issubclass(kind, _Lost):
             with suppress(Exception):  # such as a full disk: the next call does it
-                requeue(search.folder, study, trial.number, killed=False)
+                requeue(search, study, trial.number, killed=False)
 
     try:
         trial.set_user_attr(BEGUN, trial.number)

@@ -50,7 +50,7 @@ def work(
     """
     while parent is None or os.getppid() == parent:
         look()
-        with study_lock(search.folder) as turn:
+        with study_lock(search) as turn:
             retry_dead(search, study)
             trials = study.get_trials(deepcopy=False)
             done = sum(map(is_finished, trials))

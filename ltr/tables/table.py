@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from omegaconf import DictConfig
 
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
+from ltr.experiment.gpus import gpus_here, offer
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
@@ -134,7 +136,10 @@ class _Place:
 
 def _place(order: Order, config: DictConfig) -> _Place:
     on_gpu = pick_device(config.device).type == "cuda"
-    workers = order.workers or (1 if on_gpu else os.cpu_count() or 1)
+    gpus = gpus_here(torch.cuda.device_count()) if on_gpu else []
+    workers = order.workers or (len(gpus) or 1 if on_gpu else os.cpu_count() or 1)
+    if workers > 1:
+        offer(gpus)
     threads = max(1, (os.cpu_count() or 1) // workers)
     given = {override.partition("=")[0] for override in order.overrides}
     alone = "threads" in given or order.launcher or on_gpu

@@ -3,17 +3,22 @@
 By default a signal ends the process at once (``end_when_stopped``). Within ``stoppable`` it raises
 ``Interrupted``, so that half-done work is undone. In the training loop it waits for the next safe
 point (``Interruption``). Importing this module is cheap.
+
+A launcher may await a signal too, such as submitit the one that Slurm sends before a job's time is
+over, and then queue the job again. Within ``handing_on`` it stops the work in the same clean way,
+and the launcher gets it once a checkpoint is written.
 """
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_OF_LAUNCHERS = (signal.SIGUSR1, signal.SIGUSR2)
 _IMPORT_POLL_SECONDS = 0.05
 _stoppable = 0  # how many contexts are entered
 
@@ -51,27 +56,66 @@ def stoppable() -> Iterator[None]:
         _stoppable -= 1
 
 
+@contextmanager
+def handing_on() -> Iterator[None]:
+    """Within, a signal that a launcher awaits raises ``Interrupted``; then its handler is called.
+
+    A launcher awaits SIGTERM only to outlast it (submitit): there it raises ``Interrupted`` too. A
+    process whose handlers are the system's or ours is left as it is.
+    """
+    awaited = {number: signal.getsignal(number) for number in _OF_LAUNCHERS}
+    awaited = {number: handler for number, handler in awaited.items() if callable(handler)}
+    if not awaited or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    terminated = signal.getsignal(signal.SIGTERM)
+    for number in (*awaited, signal.SIGTERM):
+        signal.signal(number, _raise)
+    stopped: int | None = None
+    try:
+        yield
+    except Interrupted as stop:
+        stopped = stop.signum
+        raise
+    finally:
+        for number, handler in {**awaited, signal.SIGTERM: terminated}.items():
+            signal.signal(number, handler)
+        if stopped in awaited:
+            signal.raise_signal(stopped)  # it may queue the job again, and end this process
+
+
+def _raise(signum: int, frame: FrameType | None) -> None:
+    if not _put_off(_raise, signum, frame):
+        raise Interrupted(signum)
+
+
 def _stop(signum: int, frame: FrameType | None) -> None:
     if not _stoppable:
         with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: a write is under way
             sys.stdout.flush()
         os._exit(128 + signum)
-    if _imports(frame):
-        signal.signal(signal.SIGALRM, lambda _, later: _stop(signum, later))
-        signal.setitimer(signal.ITIMER_REAL, _IMPORT_POLL_SECONDS)
-        return
-    raise Interrupted(signum)
+    if not _put_off(_stop, signum, frame):
+        raise Interrupted(signum)
 
 
-def _imports(frame: FrameType | None) -> bool:
-    """Whether a module is being imported in ``frame`` or in one that called it."""
+def _put_off(
+    handler: Callable[[int, FrameType | None], None], signum: int, frame: FrameType | None
+) -> bool:
+    """Have ``handler`` called again soon where a module is being imported; whether that is so."""
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
-    return frame is not None
+    if frame is None:
+        return False
+    signal.signal(signal.SIGALRM, lambda _, later: handler(signum, later))
+    signal.setitimer(signal.ITIMER_REAL, _IMPORT_POLL_SECONDS)
+    return True
 
 
 class Interruption:
-    """While entered, the first SIGINT or SIGTERM only sets ``signum``; a second acts at once."""
+    """While entered, the first signal to stop only sets ``signum``; a second acts at once.
+
+    That is SIGINT, SIGTERM, or one that ``handing_on`` takes for a launcher.
+    """
 
     def __init__(self) -> None:
         self.signum: int | None = None
@@ -80,7 +124,8 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         """Install the handlers in the main thread; do nothing in any other."""
         if threading.current_thread() is threading.main_thread():
-            for signum in _SIGNALS:
+            awaited = [s for s in _OF_LAUNCHERS if signal.getsignal(s) is _raise]
+            for signum in (*_SIGNALS, *awaited):
                 self._before[signum] = signal.signal(signum, self._request)
         return self
 
