@@ -28,7 +28,7 @@ _SMALL_BLOCK = 1 << 10  # items transformed at once: they stay in the processor'
 _MANY_BLOCKS = 8  # fewer are not worth the threads
 _SKEW_SAMPLE = 100_000  # items from which skewness is judged
 _PLAIN, LOG, SIGNED_LOG, QUANTILE = 0, 1, 2, 3
-_END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
+END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,7 +290,7 @@ def _normal_scores(x: Doubles, grid: Doubles) -> Doubles:
     found = np.interp(x, grid, levels)
     if (grid[1:] == grid[:-1]).any():
         found = (found - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
-    scores: Doubles = ndtri(np.clip(found, _END, 1 - _END))
+    scores: Doubles = ndtri(np.clip(found, END, 1 - END))
     return scores
 
 
