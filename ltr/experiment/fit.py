@@ -17,8 +17,8 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
-from ltr.experiment.identity import sorter_digest
 from ltr.experiment.engines import check_engine
+from ltr.experiment.identity import sorter_digest
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import (
     check_columns,

@@ -33,13 +33,15 @@ def trees_of(model: RoundModel) -> Trees:
 
 
 def _no_other(what: str, remedy: str) -> ConfigError:
-    return ConfigError(f"the trees have {what}, which is of their library alone: {remedy}, or use "
-                       "to=native")
+    return ConfigError(
+        f"the trees have {what}, which is of their library alone: {remedy}, or use to=native"
+    )
 
 
 def _lightgbm(booster: Any) -> Trees:
-    return Trees(tuple(_of_lightgbm(one["tree_structure"])
-                       for one in booster.dump_model()["tree_info"]))
+    return Trees(
+        tuple(_of_lightgbm(one["tree_structure"]) for one in booster.dump_model()["tree_info"])
+    )
 
 
 def _of_lightgbm(root: Mapping[str, Any]) -> Tree:

@@ -1,7 +1,8 @@
 """``Dense``: the layers of a pointwise network, or a linear model, over shaped features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +128,7 @@ def sigmoid(x: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.where(x < 0, small, 1) / (1 + small)
 
 
-ACTIVATIONS = {
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
     "leaky_relu": lambda x: np.where(x < 0, x.dtype.type(0.01) * x, x),

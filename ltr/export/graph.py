@@ -5,13 +5,14 @@ the same float32 inputs of the network.
 """
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ltr.data.transforms import END, LOG, QUANTILE, SIGNED_LOG, FeatureTransform
-from ltr.experiment.ensemble import Ensemble, standardised
+from ltr.experiment.ensemble import Ensemble, Member, standardised
 from ltr.models import Linear
 from ltr.rounds import AdaRank, PRank
 
@@ -23,6 +24,15 @@ def _exact(number: float) -> Tensor:
 
 class TransformGraph(nn.Module):
     """``FeatureTransform`` of ``[..., width]`` float32 to ``[..., outputs]`` float32."""
+
+    sign: Tensor
+    mean: Tensor
+    scale: Tensor
+    codes: Tensor
+    logged: Tensor
+    signed: Tensor
+    graded: Tensor
+    indicated: Tensor
 
     def __init__(self, transform: FeatureTransform) -> None:
         super().__init__()
@@ -48,7 +58,9 @@ class TransformGraph(nn.Module):
         raw = torch.where(missing, torch.zeros_like(features), features).double() * self.sign
         shaped = raw
         if self.has_log:
-            shaped = torch.where(self.logged, (raw.clamp(min=0.0) + _exact(self.log_eps)).log(), shaped)
+            shaped = torch.where(
+                self.logged, (raw.clamp(min=0.0) + _exact(self.log_eps)).log(), shaped
+            )
         if self.has_signed:
             logarithm = (raw.abs() + 1.0).log()
             shaped = torch.where(self.signed, raw.sign() * logarithm, shaped)
@@ -80,29 +92,28 @@ class Quantiles(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """``[..., columns]`` to the same shape."""
-        levels = (self._level(values, after=True) + self._level(values, after=False)) / 2
-        return normal_score(torch.minimum(torch.maximum(levels, _exact(END)), _exact(1 - END)))
-
-    def _level(self, values: Tensor, *, after: bool) -> Tensor:
-        """The level, interpolated from the last quantile <= value, or the first >= value."""
         columns, count = self.grids.shape
-        flat = self.grids.flatten()
-        starts = torch.arange(columns, device=values.device) * count
-        place = torch.zeros_like(values, dtype=torch.int64)  # how many quantiles are before
+        flat, values = self.grids.flatten(), values[..., None]
+        starts = torch.arange(columns, device=values.device)[:, None] * count
+        # how many quantiles stand before a value: those <= it, and those < it, [..., columns, 2]
+        upper = torch.tensor([True, False], device=values.device)
+        place = (values * 0).expand(*values.shape[:-1], 2).long()
         step = 1 << (count.bit_length() - 1)
         while step:
             tried = place + step
             at = flat[starts + tried.clamp(max=count) - 1]
-            before = (at <= values) if after else (at < values)
-            place = torch.where((tried <= count) & before, tried, place)
+            before = torch.where(upper, at <= values, at < values) & (tried <= count)
+            place = torch.where(before, tried, place)
             step //= 2
         left = (place - 1).clamp(0, count - 2)
         low, high = flat[starts + left], flat[starts + left + 1]
-        gap = high - low
-        share = torch.where(gap > 0, (values - low) / torch.where(gap > 0, gap, 1.0), 0.0)
-        level = (left + share.clamp(0.0, 1.0)) / (count - 1)
-        level = torch.where(place == 0, torch.zeros_like(level), level)
-        return torch.where(place == count, torch.ones_like(level), level)
+        share = torch.where(high > low, (values - low) / (high - low), 0.0)
+        share = torch.minimum(torch.maximum(share, _exact(0.0)), _exact(1.0))
+        share = torch.where(place == 0, _exact(0.0), share)
+        levels = (left + torch.where(place == count, _exact(1.0), share)) / _exact(count - 1)
+        return normal_score(
+            torch.minimum(torch.maximum(levels.mean(-1), _exact(END)), _exact(1 - END))
+        )
 
 
 # Coefficients of Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about
@@ -137,21 +148,17 @@ def normal_score(levels: Tensor) -> Tensor:
     >>> normal_score(torch.tensor([0.5, 0.975], dtype=torch.float64)).tolist()
     [0.0, 1.959963984540054]
     """
-    off = levels - 0.5
-    near = off * _ratio(_MIDDLE, _exact(0.180625) - off * off)
-    depth = (-torch.minimum(levels, 1 - levels).log()).sqrt()
-    far = torch.where(depth <= 5.0, _ratio(_TAIL, depth - _exact(1.6)), _ratio(_FAR, depth - 5.0))
-    return torch.where(off.abs() <= _exact(0.425), near, off.sign() * far)
-
-
-def _ratio(parts: tuple[tuple[float, ...], tuple[float, ...]], x: Tensor) -> Tensor:
-    values = []
-    for coefficients in parts:
-        value = torch.zeros_like(x)
-        for coefficient in coefficients:
-            value = value * x + _exact(coefficient)
-        values.append(value)
-    return values[0] / values[1]
+    off = levels - _exact(0.5)
+    depth = (-torch.minimum(levels, _exact(1.0) - levels).log()).sqrt()
+    inputs = (_exact(0.180625) - off * off, depth - _exact(1.6), depth - _exact(5.0))
+    x = torch.stack(inputs, -1)[..., None]  # [..., 3, 1]
+    coefficients = torch.tensor([_MIDDLE, _TAIL, _FAR], dtype=torch.float64)  # [3, 2, 8]
+    values = coefficients[..., 0] + 0 * x
+    for power in range(1, coefficients.shape[-1]):
+        values = values * x + coefficients[..., power]
+    near, tail, far = (values[..., 0] / values[..., 1]).unbind(-1)
+    outer = off.sign() * torch.where(depth <= _exact(5.0), tail, far)
+    return torch.where(off.abs() <= _exact(0.425), off * near, outer)
 
 
 class Ranker(nn.Module):
@@ -163,7 +170,9 @@ class Ranker(nn.Module):
         if isinstance(model, Ensemble):
             pairs = zip(model.members, model.weights, strict=True)
             asked = [(member, weight) for member, weight in pairs if weight]
-            self.members = nn.ModuleList(Ranker(one.model, one.transform) for one, _ in asked)
+            self.members = nn.ModuleList(
+                Ranker(cast(Member, one).model, cast(Member, one).transform) for one, _ in asked
+            )
             self.weights = [weight for _, weight in asked]
         else:
             self.transform, self.model = TransformGraph(transform), _as_network(model)

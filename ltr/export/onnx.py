@@ -166,19 +166,19 @@ def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
     shape = ["item", width] if by_item else ["batch", "list", width]
     inputs = [helper.make_tensor_value_info("features", kinds.FLOAT, shape)]
     outputs = [helper.make_tensor_value_info("scores", kinds.FLOAT, ["item", 1])]
-    nodes = [helper.make_node("Reshape", ["features", "flat"], ["rows"]), scored]
+    steps = [helper.make_node("Reshape", ["features", "flat"], ["rows"]), scored]
     if by_item:
-        nodes.append(helper.make_node("Identity", ["sums"], ["scores"]))
+        steps.append(helper.make_node("Identity", ["sums"], ["scores"]))
     else:
         inputs.append(helper.make_tensor_value_info("mask", kinds.BOOL, ["batch", "list"]))
         outputs = [helper.make_tensor_value_info("scores", kinds.FLOAT, ["batch", "list"])]
         numbers.append(helper.make_tensor("zero", kinds.FLOAT, [1], [0.0]))
-        nodes += [
+        steps += [
             helper.make_node("Shape", ["mask"], ["size"]),
             helper.make_node("Reshape", ["sums", "size"], ["padded"]),
             helper.make_node("Where", ["mask", "padded", "zero"], ["scores"]),
         ]
-    graph = helper.make_graph(nodes, "trees", inputs, outputs, numbers)
+    graph = helper.make_graph(steps, "trees", inputs, outputs, numbers)
     versions = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=versions, ir_version=10)
     onnx.checker.check_model(model)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.data.lists import Doubles, Flags, Lists
+from ltr.data.lists import Doubles, Ints, Lists
 from ltr.errors import ConfigError
 from ltr.export.form import Scores
 
@@ -68,7 +68,7 @@ def parity(lists: Lists, ours: Scores, raw: Scores, restored: Scores, what: str)
         least = TOLERANCE * unit
         far = ~(gaps[rows] <= least)  # NaN is far
         if far.any():
-            shown = np.flatnonzero(far)[:2]
+            shown: Ints = np.flatnonzero(far)[:2].astype(np.int64)
         else:
             shown = _swapped(ours[rows], raw[rows], least)
             near[i] = bool(len(_swapped(ours[rows], raw[rows], 0.0)))
@@ -88,8 +88,8 @@ def _by_list(lists: Lists, values: Scores) -> Doubles:
     return np.repeat(values.astype(np.float64), lists.lengths)
 
 
-def _swapped(ours: Scores, theirs: Scores, least: float) -> Flags:
-    """Two items, ``[2]``, whose order changes, or is lost, though ours differ by more than ``least``.
+def _swapped(ours: Scores, theirs: Scores, least: float) -> Ints:
+    """Two items, ``[2]``, whose order changes or is lost though ours differ by over ``least``.
 
     Empty: there are none. With ``least`` 0 an order that is lost does not count.
     """
@@ -101,14 +101,15 @@ def _swapped(ours: Scores, theirs: Scores, least: float) -> Flags:
     wrong = (best[place] >= others) if least else (best[place] > others)
     found = np.flatnonzero(wrong & (below > 0))
     if not len(found):
-        return found
+        return np.zeros(0, np.int64)
     one = found[0]
     other = int(np.argmax(others[: below[one]]))
-    return order[[other, one]]
+    chosen: Ints = order[[other, one]].astype(np.int64)
+    return chosen
 
 
 def _differs(
-    what: str, lists: Lists, i: int, items: Flags, ours: Scores, theirs: Scores
+    what: str, lists: Lists, i: int, items: Ints, ours: Scores, theirs: Scores
 ) -> ConfigError:
     told = " and ".join(f"item {n + 1} is {ours[n]:.9g} here, {theirs[n]:.9g} there" for n in items)
     return ConfigError(

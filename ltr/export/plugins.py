@@ -200,8 +200,7 @@ def _single(value: Any) -> float:
 
 def _run(folder: Path, lists: Lists) -> Scores:
     names = [
-        one["name"]
-        for one in json.loads((folder / FEATURES).read_text())["featureset"]["features"]
+        one["name"] for one in json.loads((folder / FEATURES).read_text())["featureset"]["features"]
     ]
     return score_model(
         json.loads((folder / MODEL).read_text())["model"]["model"], names, lists.features

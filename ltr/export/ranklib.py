@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ltr.data.lists import Doubles, Floats, Lists
-from ltr.export.dense import Dense, Layer, logistic_layers, run_layers, sigmoid
+from ltr.export.dense import ACTIVATIONS, Dense, Layer, logistic_layers, run_layers
 from ltr.export.form import Exported, Scores, Subject
 from ltr.export.trees import Tree, Trees, leaf, places, tree_of
 
@@ -86,18 +86,21 @@ class RankNetText:
         *inner, last = logistic_layers(dense)
         weights, bias = self.slope * last.weights, self.slope * last.bias + self.shift
         self.text = _network_text([*inner, Layer(weights, bias, "sigmoid")])
-        self.described = f"sigmoid({self.slope!r} * u + {self.shift!r})" + {
-            "none": ", u the model's score",
-            "sigmoid": ", u the logit of the model's score",
-            "tanh": ", u the inverse hyperbolic tangent of the model's score",
-        }[self._end]
+        self.described = (
+            f"sigmoid({self.slope!r} * u + {self.shift!r})"
+            + {
+                "none": ", u the model's score",
+                "sigmoid": ", u the logit of the model's score",
+                "tanh": ", u the inverse hyperbolic tangent of the model's score",
+            }[self._end]
+        )
 
     def restore(self, scores: Scores) -> Scores:
         """The model's scores."""
         exact = scores.astype(np.float64)
         with np.errstate(divide="ignore"):  # 0 and 1, where float32 ends
             before = (np.log(exact) - np.log1p(-exact) - self.shift) / self.slope
-        return {"sigmoid": sigmoid, "tanh": np.tanh}.get(self._end, lambda u: u)(before)
+        return ACTIVATIONS[self._end](before)
 
 
 def _before(scores: Doubles, activation: str) -> Doubles:
@@ -162,20 +165,21 @@ def _score_ensemble(text: str, items: Floats) -> Scores:
 def _parsed(root: ElementTree.Element) -> Tree:
     nodes: list[tuple[int, float, int, int, bool, float]] = []
     stack = [(root, -1, 0)]
-    children: list[list[int]] = []
+    children: list[tuple[int, int]] = []
     while stack:
         split, parent, side = stack.pop()
         place = len(nodes)
-        children.append([0, 0])
+        children.append((0, 0))
         if parent >= 0:
-            children[parent][side] = place
+            left, right = children[parent]
+            children[parent] = (left, place) if side else (place, right)
         if split[0].tag == "feature":
             feature, threshold = int(split[0].text or ""), float(split[1].text or "")
             nodes.append((feature - 1, threshold, 0, 0, False, 0.0))
             stack += [(split[3], place, 1), (split[2], place, 0)]
         else:
             nodes.append((-1, 0.0, 0, 0, False, float(split[0].text or "")))
-    linked = [(n[0], n[1], *sides, *n[4:]) for n, sides in zip(nodes, children, strict=True)]
+    linked = [(n[0], n[1], *s, n[4], n[5]) for n, s in zip(nodes, children, strict=True)]
     return tree_of(linked)
 
 
@@ -189,8 +193,6 @@ def _network(lines: Sequence[str]) -> list[Layer]:
     biases = np.split(np.array(leaving[0, width]), np.cumsum(sizes)[:-1])
     found = []
     for number, (units, bias) in enumerate(zip([width, *sizes], biases, strict=False)):
-        weights = np.array([leaving[number, unit] for unit in range(units)]).T
-        found.append(Layer(weights, bias, "sigmoid"))
+        matrix = np.array([leaving[number, unit] for unit in range(units)]).T
+        found.append(Layer(matrix, bias, "sigmoid"))
     return found
-
-

@@ -144,7 +144,9 @@ def before_transform(trees: Trees, transform: FeatureTransform) -> Trees:
 
     def moved(tree: Tree) -> Tree:
         column = np.maximum(tree.feature, 0)
-        row = [np.searchsorted(by_column[c], t) for c, t in zip(column, tree.threshold, strict=True)]
+        row = [
+            np.searchsorted(by_column[c], t) for c, t in zip(column, tree.threshold, strict=True)
+        ]
         inner = tree.feature >= 0
         swap = inner & falls[column]
         threshold = np.where(inner, ends[np.minimum(row, rows - 1), column], 0)
