@@ -102,7 +102,7 @@ class Quantiles(nn.Module):
         while step:
             tried = place + step
             at = flat[starts + tried.clamp(max=count) - 1]
-            before = torch.where(upper, at <= values, at < values) & (tried <= count)
+            before = ((at < values) | (upper & (at == values))) & (tried <= count)
             place = torch.where(before, tried, place)
             step //= 2
         left = (place - 1).clamp(0, count - 2)

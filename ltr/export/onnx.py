@@ -192,7 +192,14 @@ def session(path: Path) -> Any:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of many types
+        text = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"to=onnx: ONNX Runtime {runtime.__version__} cannot run the graph ({text}): train "
+            "another model, such as model=mlp or transformer"
+        ) from error
 
 
 def _run(folder: Path, lists: Lists) -> Scores:
