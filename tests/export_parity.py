@@ -4,6 +4,7 @@
 
 A cell is the largest difference of two scores over ``max(1, largest |score| of the list)``; what is
 printed changes no list's order. For a search engine with several formats it is the largest of all.
+The last column is the size of ``model.onnx``.
 """
 
 import json
@@ -29,29 +30,33 @@ def main(runs: list[str]) -> None:
     rows, refusals = [], dict[str, str]()
     for run in runs:
         results = results_of(run) or {"choices": {}, "dataset": "?", "protocol": {}}
-        row = [Path(run).name]
+        row, size = [Path(run).name], ""
         for engine in ENGINES:
             cells, refused = list[float](), list[str]()
             for kind in FORMATS if engine in LUCENE else (None,):
                 try:
-                    cells.append(compared(run, engine, kind))
+                    difference, count = compared(run, engine, kind)
+                    cells.append(difference)
+                    size = f"{count:,}" if count else size
                 except LTRError as error:
                     if not str(error).startswith("format="):
                         refused.append(str(error))
             row.append(f"{max(cells):.1e}" if cells else "refused")
             if refused and not cells:
                 refusals[f"{Path(run).name}, to={engine}"] = refused[0]
-        rows.append(row)
+        rows.append([*row, size])
         print(row, results["choices"].get("model"), file=sys.stderr, flush=True)
-    print(tabulate(rows, ["run", *ENGINES], tablefmt="github"), "\n")
+    print(
+        tabulate(rows, ["run", *ENGINES, "bytes"], tablefmt="github", disable_numparse=True), "\n"
+    )
     for engine in ENGINES:
         told = {text: name for name, text in refusals.items() if name.endswith(f"to={engine}")}
         for text, name in told.items():
             print(f"- {name.split(',')[0]}: `{text}`")
 
 
-def compared(run: str, engine: str, kind: str | None) -> float:
-    """The largest difference, in units of its list."""
+def compared(run: str, engine: str, kind: str | None) -> tuple[float, int]:
+    """The largest difference, in units of its list, and the size of an ONNX file, else 0."""
     with tempfile.TemporaryDirectory() as folder:
         cfg = OmegaConf.load(CONFIG)
         output = Path(folder) / "exported"
@@ -61,7 +66,7 @@ def compared(run: str, engine: str, kind: str | None) -> float:
         export_kept(cfg)
         found = json.loads((output / "parity.json").read_text())
         sizes = [one["largest_difference_of_unit"] for one in found.get("sizes", ())]
-        return max([found["largest_difference_of_unit"], *sizes])
+        return max([found["largest_difference_of_unit"], *sizes]), found.get("bytes", 0)
 
 
 if __name__ == "__main__":
