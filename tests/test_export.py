@@ -288,9 +288,8 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
     transform = transform_of("skewed", lists, missing="indicator")
     torch.manual_seed(0)
     model = ContextAwareTransformer(
-        transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed",
-        embedding={"kind": "piecewise", "size": 2, "bins": 3},
-    ).eval()  # fmt: skip
+        transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
+    ).eval()
     exported = onnx_of_network(model, transform)
     folder = written(exported, tmp_path / "network")
     check_padding(folder, lists.width)

@@ -8,6 +8,7 @@ from torch import nn
 from ltr.data.transforms import LOG, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.errors import ConfigError
 from ltr.models import MLP, Linear
+from ltr.models.embeddings import WithEmbeddings
 from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
 from ltr.trees import BoostedTrees
 
@@ -77,7 +78,7 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
     if isinstance(model, PRank) and model.kernel is not None:
         yield "PRank with a kernel holds the items of train: set model.kernel=null, or to=native"
         return
-    if getattr(model, "categories", None):
+    if isinstance(model, BoostedTrees) and model.categories:
         yield (
             "splits on categories are of their library alone: leave these columns out of the "
             "table, or use to=native"
@@ -94,6 +95,8 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
 
 def _of_network(engine: str, model: nn.Module) -> Iterator[str]:
     """Why ``engine`` holds no layers such as those of ``model``."""
+    if isinstance(model, WithEmbeddings):
+        return  # the transform has the reason
     if not is_dense(model):
         yield (
             f"it has no such layers as a {type(model).__name__}'s: train model=mlp, linear or "
@@ -124,7 +127,7 @@ def _of_transform(
     if engine not in _OWN_FORMAT or transform is None:
         return
     splits = isinstance(model, BoostedTrees | RankBoost)
-    if transform.codes.any() and not getattr(model, "categories", None):
+    if transform.codes.any() and not isinstance(model, BoostedTrees):
         yield "it has no categories: leave these columns out of the table, or use to=onnx"
     if len(transform.indicated):
         yield "it has no indicators of missing values: set transform.missing=mean"

@@ -114,9 +114,12 @@ def model_card(
             f"{part['empty_lists']:,} without a relevant item, sha256 `{part['digest']}`"
             for split, part in results["data"].items()
         ]
+        if results.get("selected_epoch") is not None:  # an ensemble has none
+            lines += [
+                f"- weights of epoch {results['selected_epoch']}, chosen on vali by "
+                f"{results['select_on']} (select={results['select']})"
+            ]
         lines += [
-            f"- weights of epoch {results['selected_epoch']}, chosen on vali by "
-            f"{results['select_on']} (select={results['select']})",
             f"- commit {results.get('commit') or 'unknown'}, finished {results['finished']}",
             "",
             "## Figures",

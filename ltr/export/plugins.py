@@ -39,6 +39,11 @@ def plugin(form: Trees | Dense, subject: Subject, kind: str | None) -> Exported:
     if kind not in kinds:
         known = " or ".join(one.removeprefix("model/") for one in kinds)
         raise ConfigError(f"format={kind.removeprefix('model/')}: this model goes into {known}")
+    if kind == RANKLIB and subject.lists.missing:
+        raise ConfigError(
+            "format=ranklib: RankLib takes a missing value for 0, and values of the lists are "
+            "missing: use format=xgboost+json"
+        )
     notes: dict[str, Any] = {"type": kind}
     negative = np.flatnonzero(np.nanmin(subject.lists.features, axis=0) < 0)
     if len(negative):
