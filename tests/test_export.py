@@ -161,11 +161,13 @@ def test_layers_score_alike_in_every_engine(model: nn.Module, shape: str, tmp_pa
 
 
 def trees(width: int = 5, count: int = 12) -> Trees:
-    random = np.random.default_rng(1)
-    made = [
-        stump(int(random.integers(width)), float(random.normal()), *random.normal(size=2))
-        for _ in range(count)
-    ]
+    """Stumps whose thresholds are values of ``lists_with``, or the next below."""
+    random, values, made = np.random.default_rng(1), lists_with().features, []
+    for number in range(count):
+        column = int(random.integers(width))
+        threshold = values[random.integers(len(values)), column]
+        threshold = below(threshold) if number % 2 else threshold
+        made.append(stump(column, float(threshold), *random.normal(size=2)))
     return Trees((*made, leaf(0.25)), bias=-0.5)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ltr.data.lists import Floats, Lists
+from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
 from ltr.export.dense import Dense
 from ltr.export.form import Exported, Scores, Subject, shifted
@@ -45,7 +46,8 @@ def plugin(form: Trees | Dense, subject: Subject, kind: str | None) -> Exported:
             "missing: use format=xgboost+json"
         )
     notes: dict[str, Any] = {"type": kind}
-    negative = np.flatnonzero(np.nanmin(subject.lists.features, axis=0) < 0)
+    least, _ = column_range(subject.lists.features)
+    negative = np.flatnonzero(least < 0)
     if len(negative):
         notes["features_below_0"] = [subject.features[i] for i in negative]
     normalizers: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ltr.data.lists import Floats, Lists
-from ltr.data.transforms import LOG, SIGNED_LOG
+from ltr.data.transforms import LOG, SIGNED_LOG, column_range
 from ltr.errors import ConfigError
 from ltr.export.dense import Dense, Layer, run_layers
 from ltr.export.form import Exported, Scores, Subject, shifted
@@ -93,8 +93,7 @@ def _logarithms(form: Dense, subject: Subject) -> tuple[list[dict[str, Any]], li
     """
     first, *others = form.layers
     weights, bias = first.weights, first.bias.copy()
-    least = np.nanmin(np.asarray(subject.lists.features), axis=0)
-    most = np.nanmax(np.asarray(subject.lists.features), axis=0)
+    least, most = column_range(subject.lists.features)
     features, columns = [], []
     for i, name in enumerate(subject.features):
         features.append(_field(subject, name))
