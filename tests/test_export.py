@@ -184,8 +184,8 @@ def test_trees_score_alike_in_the_plugins_and_absent_features_are_0(
     assert (ours < 0).any()
     model = json.loads(str(exported.files["model.json"]))["model"]["model"]
     names = [f"f{i}" for i in range(1, 6)]
-    zeros = np.where(np.arange(5) == 1, 0, lists.features).astype(np.float32)
-    absent = np.where(np.arange(5) == 1, np.nan, lists.features).astype(np.float32)
+    zeros = np.where(np.arange(5) != 1, 0, lists.features).astype(np.float32)
+    absent = np.where(np.arange(5) != 1, np.nan, lists.features).astype(np.float32)
     assert (score_model(model, names, absent) == score_model(model, names, zeros)).all()
 
 
