@@ -9,6 +9,7 @@ COMMANDS = {
     "train": "train a ranker, a sweep of rankers with -m",
     "evaluate": "metrics of a kept model, or of any tool's scores",
     "predict": "scores and ranks of a kept model for new lists",
+    "export": "a kept model for ONNX Runtime or a search engine",
     "ensemble": "one ranker of several runs, networks and trees",
     "prepare_data": "check, unpack and count a data set",
     "table": "many runs beside the published numbers",

@@ -42,6 +42,15 @@ def predict(cfg: DictConfig) -> None:
         print(predict_kept(cfg))
 
 
+@command("export")
+def export(cfg: DictConfig) -> None:
+    """Export the model that ``cfg`` names, and print how it compares."""
+    from ltr.export.command import export_kept
+
+    with stoppable():
+        print(export_kept(cfg))
+
+
 @command("ensemble")
 def ensemble(cfg: DictConfig) -> None:
     """Make a run folder of the ensemble of the runs that ``cfg`` names, and print its metrics."""

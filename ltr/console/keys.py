@@ -59,6 +59,7 @@ KEYS = {
     "show_test": (Kind.PLACE, Resumed.OWN),
     "resume": (Kind.PLACE, Resumed.OWN),
     "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
+    "for_engine": (Kind.PLACE, Resumed.OWN),
     "trust": (Kind.PLACE, Resumed.OWN),
     "tracking": (Kind.PLACE, Resumed.OWN),
     "tracking.experiment": (Kind.PLACE, Resumed.OWN),

@@ -25,8 +25,8 @@ _BLOCK = 1 << 16  # items whose statistics are taken at once, in float64; part o
 _SMALL_BLOCK = 1 << 10  # items transformed at once: they stay in the processor's cache
 _MANY_BLOCKS = 8  # fewer are not worth the threads
 _SKEW_SAMPLE = 100_000  # items from which skewness is judged
-_PLAIN, _LOG, _SIGNED_LOG, QUANTILE = 0, 1, 2, 3
-_END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
+_PLAIN, LOG, SIGNED_LOG, QUANTILE = 0, 1, 2, 3
+END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-5.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,11 +191,11 @@ def fit_transform(
     shape = np.zeros(lists.width, np.int8)
     if log == "nonnegative":
         low, high = column_range(lists.features)
-        shape[np.where(sign > 0, low, -high) >= 0] = _LOG
+        shape[np.where(sign > 0, low, -high) >= 0] = LOG
     elif log == "skewed":
-        shape[_less_skewed_by_log(lists.features)] = _SIGNED_LOG
+        shape[_less_skewed_by_log(lists.features)] = SIGNED_LOG
     elif log == "signed":
-        shape[:] = _SIGNED_LOG
+        shape[:] = SIGNED_LOG
     shape[list(never_log)] = _PLAIN
     codes = _codes(lists)
     categories = codes > 0
@@ -292,7 +292,7 @@ def _normal_scores(x: Doubles, grid: Doubles) -> Doubles:
     found = np.interp(x, grid, levels)
     if (grid[1:] == grid[:-1]).any():
         found = (found - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
-    scores: Doubles = ndtri(np.clip(found, _END, 1 - _END))
+    scores: Doubles = ndtri(np.clip(found, END, 1 - END))
     return scores
 
 
@@ -305,14 +305,14 @@ def _reshape(
 ) -> Doubles:
     """``f(sign * x)`` of every column."""
     block = features * sign
-    if (shape == _LOG).any():
-        logged = np.flatnonzero(shape == _LOG)
+    if (shape == LOG).any():
+        logged = np.flatnonzero(shape == LOG)
         part = block[:, logged]
         np.maximum(part, 0.0, out=part)
         part += log_eps
         block[:, logged] = np.log(part, out=part)
-    if (shape == _SIGNED_LOG).any():
-        logged = np.flatnonzero(shape == _SIGNED_LOG)
+    if (shape == SIGNED_LOG).any():
+        logged = np.flatnonzero(shape == SIGNED_LOG)
         block[:, logged] = _signed_log(block[:, logged])
     for column, grid in zip(np.flatnonzero(shape == QUANTILE), grids, strict=True):
         block[:, column] = _normal_scores(block[:, column], grid)

@@ -12,6 +12,7 @@ from ltr.data.bagging import Bagging, check_bagging
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
+from ltr.experiment.engines import check_engine
 from ltr.experiment.parts import (
     bind,
     by_rounds,
@@ -98,6 +99,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     if not wrong:
         attempt(_check_objective, parts["model"], parts["loss"], parts["settings"])
         attempt(_check_missing, parts["model"], parts["fit_transform"])
+        attempt(_check_engine, cfg.get("for_engine"), parts["model"])
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
     return Experiment(**parts)
@@ -114,6 +116,14 @@ def _check_missing(model: Any, fit_transform: Any) -> None:
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"
         )
+
+
+def _check_engine(engine: str | None, model: Callable[[int], nn.Module]) -> None:
+    """What needs no data of ``check_engine``."""
+    if engine is not None:
+        with torch.device("meta"):
+            made = model(2)
+        check_engine(engine, made)
 
 
 def _check_objective(

@@ -17,6 +17,7 @@ from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
 from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
+from ltr.experiment.engines import check_engine
 from ltr.experiment.identity import sorter_digest
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import (
@@ -97,6 +98,8 @@ def fit(
 
     torch.manual_seed(settings.seed)
     model = model_for(experiment.model, transform).to(device)
+    missing = sum(part.missing for part in lists.values())
+    check_engine(cfg.get("for_engine"), model, transform, missing)
     if begun is not None:
         take_weights(model, begun.model, cfg.init_from)
     kept = {

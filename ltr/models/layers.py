@@ -52,6 +52,12 @@ class Packing(NamedTuple):
         return flat.index_copy(0, self.places, items).view(shape)
 
 
+def is_exporting() -> bool:
+    """Whether the model is being traced into a graph, for lists and batches of any size."""
+    known = getattr(torch.compiler, "is_exporting", None)  # not of torch 2.6
+    return bool(known and known())
+
+
 def positive_int(setting: str, value: int) -> int:
     """``value`` if it is an integer >= 1, else ``ConfigError``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:

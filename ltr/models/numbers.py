@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.models.layers import positive_int
+from ltr.models.layers import is_exporting, positive_int
 
 # The settings of a ``NumberEmbedding``, as configs and the models that take one have them.
 EMBEDDING: Mapping[str, Any] = {
@@ -85,6 +85,8 @@ class NumberEmbedding(nn.Module):
         """``[items, width]`` to ``[items, outputs]``."""
         if not self.numbers:
             return items
+        if is_exporting():  # into a graph, where the number of items is not known
+            return self._embedded(items)
         return torch.cat([self._embedded(part) for part in items.split(_ROWS)])
 
     @property

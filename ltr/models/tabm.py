@@ -12,6 +12,7 @@ from ltr.models.layers import (
     Packing,
     activation_module,
     dropout_rate,
+    is_exporting,
     positive_int,
     sizes_tuple,
     xavier_uniform,
@@ -93,7 +94,8 @@ class TabM(nn.Module):
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         packing = Packing.of(mask)
-        parts = packing.pack(features).split(max(1, _ROWS // self.members))
+        items = packing.pack(features)
+        parts = [items] if is_exporting() else items.split(max(1, _ROWS // self.members))
         means = torch.cat([self._scores(part).mean(0, keepdim=True) for part in parts], -1)
         return self._unpacked(means, packing)[0]
 

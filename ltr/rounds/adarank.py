@@ -75,7 +75,11 @@ class AdaRank(NumbersModel):
         )
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
-        return items.astype(np.float64) @ self._sums(self.content["alphas"])
+        return items.astype(np.float64) @ self.linear_weights()
+
+    def linear_weights(self) -> NDArray[np.float64]:
+        """The weight of each feature, ``[width]``."""
+        return self._sums(self.content["alphas"])
 
     def importances(self) -> Importances:
         """The sum of alpha of each feature, and how often it was chosen."""

@@ -94,6 +94,10 @@ class PRank(NumbersModel):
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return self.scores_with(self.content, items)
 
+    def linear_weights(self) -> NDArray[np.float64]:
+        """The weight of each feature, ``[width]``; only without a kernel."""
+        return self.content["weights"]
+
     def scores_with(self, content: Numbers, items: NDArray[np.float32]) -> NDArray[np.floating]:
         """As ``score_items`` of a model with ``content``."""
         if self.kernel is None:

@@ -124,6 +124,11 @@ class BoostedTrees(RoundModel, ABC):
             ) from error
 
     @property
+    def booster(self) -> Any:
+        """The library's own booster; None before the first tree."""
+        return self._booster
+
+    @property
     def version(self) -> str:
         """The version of the library."""
         return str(self.module.__version__)

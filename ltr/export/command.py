@@ -1,0 +1,241 @@
+"""Export a kept model: one folder with its files, or none."""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.console.values import required, text
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import SPLITS, KnowsColumns, Lists
+from ltr.errors import ConfigError, OutputError
+from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
+from ltr.experiment.kept import KeptModel, check_columns, load_kept, trusted
+from ltr.experiment.parts import make_dataset
+from ltr.experiment.predict import read_input, set_threads
+from ltr.export.boosters import trees_of
+from ltr.export.dense import Dense, dense_of
+from ltr.export.form import Exported, Scores, Subject
+from ltr.export.manifest import manifest, model_card, results_of, sha256
+from ltr.export.native import native
+from ltr.export.onnx import (
+    BATCHES,
+    LENGTHS,
+    NAME,
+    check_padding,
+    made_lists,
+    onnx_of_network,
+    onnx_of_trees,
+)
+from ltr.export.parity import parity
+from ltr.export.plugins import plugin
+from ltr.export.ranklib import ranklib
+from ltr.export.solr import solr
+from ltr.export.trees import Trees, before_transform
+from ltr.export.vespa import with_profile
+from ltr.rounds import RankBoost, RoundModel
+from ltr.training.checkpoint import selected_checkpoint
+from ltr.training.evaluation import predict
+from ltr.trees import BoostedTrees
+from ltr.whole import make_folder, write_whole
+
+
+def export_kept(cfg: DictConfig) -> str:
+    """Export the model ``cfg.checkpoint`` to ``cfg.to`` as the folder ``cfg.output``.
+
+    The folder is written beside its place, checked there, and then moved: where the exported form
+    does not score as the model does, nothing is left.
+
+    Raises:
+        ConfigError, DataError, CheckpointError, OutputError: one line that says what to mend.
+    """
+    required(cfg, "checkpoint", "to", "output")
+    output, engine = Path(cfg.output), str(cfg.to)
+    if engine not in ENGINES:
+        raise ConfigError(f"to={engine}: choose one of {', '.join(ENGINES)}")
+    if cfg.split not in SPLITS:
+        raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ConfigError(f"output={output} is there already: give the name of a new folder")
+    if cfg.format is not None and engine not in LUCENE:
+        raise ConfigError(f"format={cfg.format}: it is for to={' or '.join(LUCENE)}: leave it out")
+    set_threads(cfg)
+    kept = load_kept(cfg.checkpoint, torch.device("cpu"), cfg.trust)
+    check_engine(engine, kept.model, kept.transform, key="to")
+    lists, split = _lists(cfg, kept)
+    results = results_of(str(cfg.checkpoint))
+    of_train = {} if results is None else results["data"].get("train", {})
+    missing = lists.missing + int(of_train.get("missing_values", 0))
+    check_engine(engine, kept.model, kept.transform, missing, key="to")
+    ours = _scores(kept, lists, cfg.evaluation_items)
+    subject = Subject(_name(cfg), _names(kept), lists, ours, absent_is_zero=not missing)
+    exported = _exported(engine, kept, subject, text(cfg, "format"))
+
+    make_folder("output", output.parent)
+    try:
+        part = Path(tempfile.mkdtemp(prefix=f".part-{output.name[:40]}-", dir=output.parent))
+    except OSError as error:
+        raise OutputError(f"output={output} cannot be written ({error.strerror})") from error
+    try:
+        for name, content in exported.files.items():
+            write_whole(part / name, content)
+        compared = _compared(cfg, engine, kept, subject, exported, part) | {"split": split}
+        file, kept_content = selected_checkpoint(Path(cfg.checkpoint))
+        digests = {name: sha256(part / name) for name in exported.files}
+        told = manifest(
+            kept,
+            file,
+            kept_content["data"],
+            results,
+            engine,
+            subject.features,
+            exported.notes,
+            digests,
+        )
+        _write(part / "manifest.json", told)
+        _write(part / "parity.json", compared)
+        write_whole(part / "MODEL_CARD.md", model_card(told, compared, results))
+        part.chmod(0o755)
+        if output.exists():
+            output.rmdir()
+        part.rename(output)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    sizes = ", ".join(f"{n} {(output / n).stat().st_size:,} bytes" for n in exported.files)
+    return (
+        f"{sizes}\n{compared['lists']:,} lists of {split}, {compared['items']:,} items, run by "
+        f"{exported.ran_by}: largest difference {compared['largest_difference']:.1e}, no list "
+        f"changes its order\nkept in {output}"
+    )
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _lists(cfg: DictConfig, kept: KeptModel) -> tuple[Lists, str]:
+    """The lists of ``cfg.input``, or of ``cfg.split`` of the run's own data set, and their name."""
+    if cfg.input is not None:
+        return read_input(cfg, kept).lists, str(cfg.input)
+    places = {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
+    own = trusted(kept.config | places, ["dataset"], cfg.trust)
+    if "width" in own.dataset and own.dataset.width is None:
+        OmegaConf.update(own.dataset, "width", kept.transform.width)
+    dataset = make_dataset(own.dataset)
+    if kept.columns is not None and isinstance(dataset, KnowsColumns):
+        dataset = dataset.with_columns(kept.columns)
+    dataset.check()
+    lists = dataset.split(cfg.split)
+    check_columns(lists, kept.columns)
+    return lists, str(cfg.split)
+
+
+def _scores(kept: KeptModel, lists: Lists, items: int) -> Scores:
+    """The model's scores in float32, whatever precision its run had."""
+    data = ItemTensors(lists, kept.transform, torch.device("cpu"))
+    return predict(kept.model, data, items=items).numpy()
+
+
+def _name(cfg: DictConfig) -> str:
+    """The name of the model in the engine."""
+    name = str(cfg.name or Path(cfg.output).name)
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        if cfg.name is not None:
+            raise ConfigError(f"name={name}: write letters, digits and _, a letter first")
+        name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
+    return name
+
+
+def _names(kept: KeptModel) -> tuple[str, ...]:
+    if kept.columns is not None:
+        return kept.columns.names
+    return tuple(f"f{number}" for number in range(1, kept.transform.width + 1))
+
+
+def _exported(engine: str, kept: KeptModel, subject: Subject, kind: str | None) -> Exported:
+    """The files of the model for ``engine``."""
+    model, transform = kept.model, kept.transform
+    if engine == "native":
+        assert isinstance(model, RoundModel)
+        return native(model, transform)
+    form: Trees | Dense | None = None
+    if isinstance(model, BoostedTrees | RankBoost):
+        form = before_transform(trees_of(model), transform)
+    if engine in ("onnx", "vespa"):
+        by_item = engine == "vespa"
+        if isinstance(form, Trees):
+            graph = onnx_of_trees(form, transform.width, by_item=by_item)
+        else:
+            graph = onnx_of_network(model, transform, by_item=by_item)
+        return with_profile(graph, subject.name, subject.features) if by_item else graph
+    if form is None:
+        assert is_dense(model)
+        form = dense_of(model, transform)
+    if engine in LUCENE:
+        return plugin(form, subject, kind)
+    writers: Mapping[str, Callable[[Trees | Dense, Subject], Exported]] = {
+        "solr": solr, "ranklib": ranklib,
+    }  # fmt: skip
+    return writers[engine](form, subject)
+
+
+def _compared(
+    cfg: DictConfig, engine: str, kept: KeptModel, subject: Subject, exported: Exported, part: Path
+) -> dict[str, Any]:
+    """The parity of the files in ``part``, as the parity file has it.
+
+    Raises:
+        ConfigError: they disagree with the model, or a score is one that the engine refuses.
+    """
+    raw = exported.run(part, subject.lists)
+    found = parity(subject.lists, subject.scores, raw, exported.restore(raw), f"to={engine}")
+    if engine in LUCENE and float(raw.min()) < 0:
+        raise ConfigError(
+            f"to={engine}: a score is {raw.min():.3g}, and Lucene takes none below 0: use "
+            "format=ranklib, whose scores are above 0"
+        )
+    compared = {"to": engine, "ran_by": exported.ran_by, **found.state()}
+    if engine == "onnx":
+        check_padding(part, kept.transform.width)
+        compared["sizes"] = []
+        for length in LENGTHS:
+            for batch in BATCHES:
+                made = made_lists(subject.lists, length, batch)
+                ours = _scores(kept, made, cfg.evaluation_items)
+                raw = exported.run(part, made)
+                one = parity(made, ours, raw, exported.restore(raw), f"to={engine}")
+                size = {"length": length, "batch": batch}
+                compared["sizes"].append(
+                    size
+                    | {
+                        "largest_difference": one.difference,
+                        "largest_difference_of_unit": one.relative,
+                    }
+                )
+        compared["bytes"] = (part / NAME).stat().st_size
+    if engine in LUCENE and subject.absent_is_zero:
+        compared["absent_is_zero"] = _absent(subject, exported, part, raw)
+    return compared
+
+
+def _absent(subject: Subject, exported: Exported, part: Path, raw: Scores) -> bool:
+    """Whether a feature that matches nothing scores as the 0 it stands for.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    lists = subject.lists
+    features = np.where(np.asarray(lists.features) == 0, np.nan, lists.features)
+    absent = Lists(features, lists.labels, lists.offsets, lists.qids)
+    if not np.array_equal(exported.run(part, absent), raw):
+        raise ConfigError(
+            "a feature that matches nothing does not score as 0 does: report the model's config"
+        )
+    return True

@@ -1,0 +1,152 @@
+"""``Dense``: the layers of a pointwise network, or a linear model, over shaped features."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from ltr.data.lists import Doubles
+from ltr.data.transforms import LOG, SIGNED_LOG, FeatureTransform
+from ltr.experiment.engines import activation_of
+from ltr.models import MLP, Linear
+from ltr.rounds import AdaRank, PRank
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """``activation(weights @ x + bias)``: ``[out, in]`` and ``[out]``."""
+
+    weights: Doubles
+    bias: Doubles
+    activation: str  # of ltr.models.layers
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Layers in float64; the last has one unit, and no two in a row are linear.
+
+    Attributes:
+        layers: the first reads ``f(sign * x)`` of each raw feature, without the standardisation,
+            which is in its weights.
+        shape: ``f`` of each feature, as ``FeatureTransform.shape``.
+        sign: of each feature; 1 where ``f`` is the identity, as the weights then have it.
+        log_eps: of the logarithm.
+    """
+
+    layers: tuple[Layer, ...]
+    shape: NDArray[np.int8]
+    sign: Doubles
+    log_eps: float
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a sum of weights times features and a bias."""
+        return len(self.layers) == 1 and self.layers[0].activation == "none"
+
+    @property
+    def logged(self) -> bool:
+        """Whether a feature has a logarithm."""
+        return bool(np.isin(self.shape, (LOG, SIGNED_LOG)).any())
+
+
+def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
+    """The layers of a model that ``is_dense``, with the transform's standardisation in the first.
+
+    ``W ((f - mean) * scale) + b = (W * scale) f + (b - (W * scale) mean)``.
+    """
+    first, *others = _merged(_layers(model, transform.outputs))
+    weights = first.weights * transform.scale
+    plain = ~np.isin(transform.shape, (LOG, SIGNED_LOG))
+    folded = replace(
+        first,
+        weights=weights * np.where(plain, transform.sign, 1.0),
+        bias=first.bias - weights @ transform.mean,
+    )
+    return Dense(
+        layers=(folded, *others),
+        shape=transform.shape,
+        sign=np.where(plain, 1.0, transform.sign),
+        log_eps=transform.log_eps,
+    )
+
+
+def _layers(model: nn.Module, width: int) -> list[Layer]:
+    if isinstance(model, AdaRank | PRank):
+        return [Layer(model.linear_weights()[None], np.zeros(1), "none")]
+    assert isinstance(model, MLP | Linear)
+    modules = [*model.layers] if isinstance(model, MLP) else []
+    found: list[Layer] = []
+    for module in [*modules, model.head.linear, model.head.activation]:
+        name = activation_of(module)
+        if isinstance(module, nn.Linear):
+            weights, bias = (part.detach().cpu().double().numpy() for part in module.parameters())
+            found.append(Layer(weights, bias, "none"))
+        elif name is not None:  # dropout has none
+            found[-1] = replace(found[-1], activation=name)
+    return found
+
+
+def _merged(layers: Sequence[Layer]) -> list[Layer]:
+    """The same function with every linear layer merged into the next."""
+    found: list[Layer] = []
+    for layer in layers:
+        if found and found[-1].activation == "none":
+            before = found.pop()
+            bias = layer.bias + layer.weights @ before.bias
+            layer = Layer(layer.weights @ before.weights, bias, layer.activation)
+        found.append(layer)
+    return found
+
+
+def logistic_layers(dense: Dense) -> list[Layer]:
+    """The same layers with logistic units alone: ``tanh(x) = 2 sigmoid(2 x) - 1``.
+
+    A layer of tanh doubles its weights, and what reads it takes ``2 W`` and ``b - sum(W)``. The
+    last layer is left without its activation.
+    """
+    found: list[Layer] = []
+    was_tanh = False
+    for layer in dense.layers:
+        weights, bias = layer.weights, layer.bias
+        if was_tanh:
+            weights, bias = 2 * weights, bias - weights.sum(1)
+        was_tanh = layer.activation == "tanh"
+        factor = 2.0 if was_tanh else 1.0
+        found.append(Layer(factor * weights, factor * bias, "sigmoid"))
+    last = found[-1]
+    factor = 0.5 if was_tanh else 1.0
+    found[-1] = Layer(factor * last.weights, factor * last.bias, "none")
+    return found
+
+
+def sigmoid(x: NDArray[np.floating]) -> NDArray[np.floating]:
+    """``1 / (1 + exp(-x))``, without overflow, in the precision of ``x``."""
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x: np.where(x < 0, x.dtype.type(0.01) * x, x),
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+}
+
+
+def run_layers(layers: Sequence[Layer], inputs: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The scores, ``[items]``, of ``inputs`` in their precision: one sum after the other.
+
+    A search engine adds term by term, in float32 or float64, and so does this.
+    """
+    values = inputs
+    for layer in layers:
+        kind = values.dtype.type
+        total = np.broadcast_to(layer.bias.astype(kind), (len(values), len(layer.bias))).copy()
+        for column, weights in zip(values.T, layer.weights.T.astype(kind), strict=True):
+            total += column[:, None] * weights
+        values = ACTIVATIONS[layer.activation](total)
+    return values[:, 0]

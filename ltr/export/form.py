@@ -1,0 +1,67 @@
+"""``Exported``: the files of a model for an engine, and how they are run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.data.lists import Lists
+
+Scores = NDArray[np.floating]
+
+
+def _same(scores: Scores) -> Scores:
+    return scores
+
+
+def shifted(by: float) -> str:
+    """The score of an engine in words.
+
+    >>> shifted(-1.5)
+    "the model's score - 1.5"
+    """
+    return f"the model's score {'-' if by < 0 else '+'} {abs(by)!r}"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model as an engine reads it.
+
+    Attributes:
+        files: content by name.
+        run: the scores of all items, ``[items]``, that the files in a folder give, computed as the
+            engine documents it.
+        restore: the model's own scores of those; a rising function, where an engine needs scores
+            of another range.
+        notes: for the manifest.
+        ran_by: what ``run`` is, for the parity file.
+    """
+
+    files: Mapping[str, bytes | str]
+    run: Callable[[Path, Lists], Scores]
+    ran_by: str
+    restore: Callable[[Scores], Scores] = _same
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What every writer needs to know besides the model.
+
+    Attributes:
+        name: of the model in the engine.
+        features: their names, in order.
+        lists: real lists, whose scores the writer may look at.
+        scores: the model's scores of them, ``[items]``.
+        absent_is_zero: no value of the lists was missing in training, so that a feature that the
+            engine does not find counts as 0.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    lists: Lists
+    scores: Scores
+    absent_is_zero: bool

@@ -1,0 +1,331 @@
+"""``ltr export``: exact thresholds and layers, parity, and what an engine cannot hold."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from folders import refused
+from made_trees import needed
+from ranklib_scores import java, scores_of
+from torch import nn
+
+import ltr.export.plugins
+from ltr.data.lists import Lists
+from ltr.data.quantiles import quantile_transform
+from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
+from ltr.errors import ConfigError
+from ltr.experiment.build import build
+from ltr.experiment.engines import check_engine
+from ltr.experiment.run import run
+from ltr.export.command import export_kept
+from ltr.export.dense import dense_of
+from ltr.export.form import Subject
+from ltr.export.graph import TransformGraph, normal_score
+from ltr.export.onnx import NAME, check_padding, made_lists, onnx_of_network, onnx_of_trees
+from ltr.export.parity import parity
+from ltr.export.plugins import plugin, score_model
+from ltr.export.ranklib import ranklib, score_text
+from ltr.export.solr import before_slack, solr
+from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, places, stump
+from ltr.models import MLP, ContextAwareTransformer, Linear
+
+SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
+
+
+def lists_with(missing: bool = False, **how: Any) -> Lists:
+    """Lists of which some columns are never negative, one is constant and one has few values."""
+    lists = make_lists([7, 5, 9, 1, 12], **how)
+    features = lists.features * 10
+    features[:, 1] = np.abs(features[:, 1])
+    features[:, 2] = 3
+    features[:, 3] = np.round(features[:, 3] / 10)
+    if missing:
+        features[::5, 1] = np.nan
+        features[1::7, 4] = np.nan
+    return Lists(features, lists.labels, lists.offsets, lists.qids, missing=int(missing))
+
+
+def transform_of(shape: str, lists: Lists, **how: Any) -> FeatureTransform:
+    if shape == "quantile":
+        return quantile_transform(lists, quantiles=6, noise=0.0, **how)
+    return fit_transform(lists, log=shape, negate=[4], **how)  # type: ignore[arg-type]
+
+
+def subject(lists: Lists, scores: Any, absent_is_zero: bool = True) -> Subject:
+    names = tuple(f"f{i}" for i in range(1, lists.width + 1))
+    return Subject("m", names, lists, np.asarray(scores), absent_is_zero)
+
+
+def written(exported: Any, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, content in exported.files.items():
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def test_a_float32_threshold_routes_as_the_librarys_does() -> None:
+    random = np.random.default_rng(0)
+    exact = np.concatenate(
+        [random.normal(size=500) * 10.0 ** random.integers(-6, 6, 500), [0, 1e-35]]
+    )
+    near = exact.astype(np.float32)
+    for values in (near, np.nextafter(near, np.float32(9e9)), np.nextafter(near, np.float32(-9e9))):
+        assert ((values <= at_most(exact)) == (values.astype(float) <= exact)).all()
+        assert ((values <= below(near)) == (values < near)).all()
+        assert ((values < above(near)) == (values <= near)).all()
+        slack = np.array([before_slack(t) for t in near]) + np.float32(1e-6)  # as Solr adds it
+        assert (slack <= near).all()
+        assert (np.abs(slack - near) <= np.maximum(2e-13, np.abs(np.spacing(near)))).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_threshold_behind_a_transform_is_one_before_it(shape: str) -> None:
+    lists = lists_with()
+    for how in ({"missing": "keep"}, {}):
+        transform = transform_of(shape, lists, **how)
+        moved = transform(lists.features)
+        for column in (0, 1, 3, 4):  # no tree splits on the constant column 2
+            for limit in np.quantile(moved[:, column], [0.2, 0.5, 0.9]).astype(np.float32):
+                trees = Trees((stump(column, float(limit), 0.0, 1.0),))
+                (tree,) = before_transform(trees, transform).trees
+                step = np.nextafter(tree.threshold[0], np.float32([-np.inf, np.inf]))
+                ends = np.array([*step, tree.threshold[0], np.nan, -0.0], np.float32)
+                rows = np.tile(lists.features[:1], (len(ends) + lists.items, 1))
+                rows[: len(ends), column] = ends
+                rows[len(ends) :] = lists.features
+                right = tree.value[places(tree, rows)]
+                behind = transform(rows)
+                expected = trees.trees[0].value[places(trees.trees[0], behind)]
+                assert (right == expected).all(), (shape, column, limit)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("missing", ["mean", "indicator", "keep"])
+def test_the_transform_as_a_graph_is_the_transform(shape: str, missing: str) -> None:
+    lists = lists_with(missing=True)
+    transform = transform_of(shape, lists, missing=missing)
+    wide = np.concatenate([lists.features, lists.features * 1e30, lists.features * 0])
+    found = TransformGraph(transform)(torch.from_numpy(wide)).numpy()
+    np.testing.assert_allclose(found, transform(wide), rtol=3e-7, atol=3e-7)
+
+
+def test_the_normal_score_reaches_its_ends() -> None:
+    from scipy.special import ndtri
+
+    levels = np.concatenate([np.linspace(1e-7, 1 - 1e-7, 999), [1e-300, 0.075, 0.925]])
+    np.testing.assert_allclose(normal_score(torch.from_numpy(levels)), ndtri(levels), rtol=1e-13)
+
+
+def network(activation: str, end: str | None = None, width: int = 5) -> nn.Module:
+    torch.manual_seed(3)
+    return MLP(width, hidden_sizes=[6, 4], activation=activation, output_activation=end)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (network("tanh"), "never"),
+        (network("sigmoid", "tanh"), "never"),
+        (network("tanh", "sigmoid"), "never"),
+        (Linear(5), "never"),
+        (network("relu"), "nonnegative"),
+        (network("leaky_relu", "tanh"), "signed"),
+    ],
+    ids=str,
+)
+def test_layers_score_alike_in_every_engine(model: nn.Module, shape: str, tmp_path: Path) -> None:
+    lists = lists_with()
+    transform = transform_of(shape, lists)
+    inputs = torch.from_numpy(transform(lists.features))[None]
+    with torch.no_grad():
+        ours = model(inputs, torch.ones(1, lists.items, dtype=torch.bool))[0].numpy()
+    form, given = dense_of(model, transform), subject(lists, ours)
+    made = [solr(form, given)]
+    if not form.logged:
+        made += [ranklib(form, given), plugin(form, given, "ranklib")]
+        made += [plugin(form, given, None)] if form.is_linear else []
+    for exported in made:
+        raw = exported.run(written(exported, tmp_path / "files"), lists)
+        parity(lists, ours, raw, exported.restore(raw), str(exported.ran_by))
+        if exported.ran_by.startswith("an interpreter of the plugin"):
+            assert raw.dtype == np.float32
+            assert (raw > 0).all(), "Lucene takes no score below 0"
+    # a query of Lucene has no value below 0, so that no logarithm may be one
+    for feature in json.loads(str(made[0].files["features.json"])):
+        assert ("q" in feature["params"]) <= ("ln(sum(1," in feature["params"].get("q", ""))
+
+
+def trees(width: int = 5, count: int = 12) -> Trees:
+    """Stumps whose thresholds are values of ``lists_with``, or the next below."""
+    random, values, made = np.random.default_rng(1), lists_with().features, []
+    for number in range(count):
+        column = int(random.integers(width))
+        threshold = values[random.integers(len(values)), column]
+        threshold = below(threshold) if number % 2 else threshold
+        made.append(stump(column, float(threshold), *random.normal(size=2)))
+    return Trees((*made, leaf(0.25)), bias=-0.5)
+
+
+@pytest.mark.parametrize("kind", ["xgboost+json", "xgboost+json+raw", "ranklib"])
+def test_trees_score_alike_in_the_plugins_and_absent_features_are_0(
+    kind: str, tmp_path: Path
+) -> None:
+    lists, form = lists_with(), trees()
+    ours = form.bias + sum(t.value[places(t, lists.features)] for t in form.trees)
+    exported = plugin(form, subject(lists, ours), kind)
+    raw = exported.run(written(exported, tmp_path / "files"), lists)
+    parity(lists, ours, raw, exported.restore(raw), kind)
+    assert (raw >= 0).all()
+    assert (ours < 0).any()
+    model = json.loads(str(exported.files["model.json"]))["model"]["model"]
+    names = [f"f{i}" for i in range(1, 6)]
+    zeros = np.where(np.arange(5) != 1, 0, lists.features).astype(np.float32)
+    absent = np.where(np.arange(5) != 1, np.nan, lists.features).astype(np.float32)
+    assert (score_model(model, names, absent) == score_model(model, names, zeros)).all()
+
+
+def test_parity_finds_what_differs_and_names_it() -> None:
+    lists = make_lists([3, 4])
+    ours = np.arange(7, dtype=np.float32) / 7
+    assert parity(lists, ours, ours, ours, "x").difference == 0
+    other = ours.copy()
+    other[4] += 1e-3
+    line = refused(lambda: parity(lists, ours, other, other, "to=x"), ConfigError)
+    assert "qid q1" in line
+    assert "item 2" in line
+    # restored scores agree, but the engine ranks by what float32 has left of its own
+    for wrong in (np.zeros(7, np.float32), -ours):
+        line = refused(lambda raw=wrong: parity(lists, ours, raw, ours, "to=x"), ConfigError)
+        assert "qid q0" in line
+    close = ours.copy()
+    close[:2] = ours[1] + np.array([2e-6, 0], np.float32)
+    near = np.where(np.arange(7) == 0, ours[1] - 1e-6, ours).astype(np.float32)
+    assert parity(lists, near, close, close, "to=x").near_ties == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "overrides", "remedy"),
+    [
+        ("solr", ["model=transformer"], "model=mlp"),
+        ("solr", ["model=mlp", "model.activation=gelu"], "model.activation=relu"),
+        ("elasticsearch", ["model=mlp"], "model.activation=sigmoid or tanh"),
+        ("ranklib", ["model=mlp", "model.activation=tanh", "model.input_norm=true"], "input_norm"),
+        ("native", ["model=mlp"], "to=onnx"),
+        ("vespa", ["model=dasalc"], "to=onnx"),
+        ("lucene", ["model=mlp"], "solr"),
+        ("onnx", ["model=prank", "model.kernel=rbf"], "model.kernel=null"),
+    ],
+)
+def test_what_an_engine_cannot_hold_is_refused_before_data_is_read(
+    engine: str, overrides: list[str], remedy: str
+) -> None:
+    line = refused(lambda: build(compose(*overrides, f"for_engine={engine}")), ConfigError)
+    assert f"for_engine={engine}" in line
+    assert remedy in line
+
+
+def test_what_the_data_decide_is_refused_too() -> None:
+    lists, model = lists_with(), network("tanh")
+    fine = transform_of("never", lists)
+    check_engine("elasticsearch", model, fine)
+    for transform, missing, engine, remedy in (
+        (transform_of("signed", lists), 0, "elasticsearch", "transform=standardise"),
+        (transform_of("quantile", lists), 0, "solr", "transform=standardise"),
+        (fine, 3, "solr", "to=onnx"),
+        (
+            transform_of("never", lists_with(missing=True), missing="indicator"),
+            0,
+            "ranklib",
+            "mean",
+        ),
+    ):
+        line = refused(lambda a=(engine, model, transform, missing): check_engine(*a), ConfigError)
+        assert remedy in line
+    check_engine("onnx", model, transform_of("quantile", lists), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
+def test_boosted_trees_go_to_solr_and_a_fault_leaves_nothing(
+    library: str, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed(library)
+    small = {"lightgbm": ["model.min_data_in_leaf=3"]}.get(library, [])
+    own = [one for one in tiny if not one.startswith(("suggested", "model.", "list_size"))]
+    out = tmp_path / "out"
+    out.mkdir()
+    settings = [*own, f"model={library}", *small, "threads=1", "for_engine=solr"]
+    run(compose(*settings), out, {"model": library})
+    given = [f"checkpoint={out}", "threads=1", f"cache_dir={tmp_path}/cache"]
+
+    def export(engine: str, *more: str) -> Path:
+        folder = tmp_path / engine
+        export_kept(compose(*given, f"to={engine}", f"output={folder}", *more, config="export"))
+        return folder
+
+    folder = export("solr")
+    told = json.loads((folder / "manifest.json").read_text())
+    assert told["features"] == ["f1", "f2", "f3", "f4", "f5"]
+    assert told["sha256"]["data"].keys() == {"train", "vali", "test"}
+    assert json.loads((folder / "parity.json").read_text())["lists"] == 8
+    assert library in (folder / "MODEL_CARD.md").read_text()
+    assert refused(lambda: export("solr"), ConfigError).startswith("output=")
+    export("native")
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(ltr.export.plugins, "_single", lambda value: float(np.round(value, 1)))
+    assert "qid q" in refused(lambda: export("opensearch"), ConfigError)
+    assert sorted(tmp_path.iterdir()) == before, "nothing is left of an export that disagrees"
+
+
+@pytest.mark.slow
+def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    lists = lists_with(missing=True)
+    transform = transform_of("skewed", lists, missing="indicator")
+    torch.manual_seed(0)
+    model = ContextAwareTransformer(
+        transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
+    ).eval()
+    exported = onnx_of_network(model, transform)
+    folder = written(exported, tmp_path / "network")
+    check_padding(folder, lists.width)
+    assert str(Path.cwd()).encode() not in (folder / NAME).read_bytes()
+    for length, count in ((1, 1), (2, 7), (240, 1)):
+        made = made_lists(lists, length, count)
+        inputs = torch.from_numpy(transform(made.features)).view(count, length, -1)
+        ranks = torch.arange(1, length + 1).expand(count, -1)
+        with torch.no_grad():
+            ours = model(inputs, torch.ones(count, length, dtype=torch.bool), ranks).flatten()
+        raw = exported.run(folder, made)
+        parity(made, ours.numpy(), raw, raw, f"{count} x {length}")
+
+
+def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    lists, form = lists_with(missing=True), trees()
+    ours = form.bias + sum(t.value[places(t, lists.features)] for t in form.trees)
+    for by_item in (False, True):
+        exported = onnx_of_trees(form, lists.width, by_item=by_item)
+        raw = exported.run(written(exported, tmp_path / f"trees{by_item}"), lists)
+        parity(lists, ours, raw, raw, "trees")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(java() is None, reason="Java is not installed")
+@pytest.mark.skipif("LTR_RANKLIB" not in os.environ, reason="LTR_RANKLIB names no RankLib")
+def test_ranklib_itself_reads_what_it_is_given(tmp_path: Path) -> None:
+    lists = lists_with()
+    zeros = np.zeros(lists.items)
+    form = dense_of(network("tanh"), no_transform(lists))
+    linear = dense_of(Linear(5), no_transform(lists))
+    for one in (trees(), form, linear):
+        text = ranklib(one, subject(lists, zeros)).files["model.txt"]
+        (tmp_path / "model.txt").write_text(str(text))
+        found = scores_of(Path(os.environ["LTR_RANKLIB"]), tmp_path / "model.txt", lists.features)
+        np.testing.assert_allclose(found, score_text(str(text), lists.features), rtol=1e-12)
