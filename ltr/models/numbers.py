@@ -94,7 +94,7 @@ class NumberEmbedding(nn.Module):
 
     def fit(self, features: Tensor) -> None:
         """Set the bins, if it has some, by ``features``, ``[items, width]``, those of train."""
-        if self.binned:
+        if self.numbers and isinstance(self.encoding, Piecewise):
             self.encoding.fit(features[:, : self.numbers])
 
     def _embedded(self, items: Tensor) -> Tensor:
