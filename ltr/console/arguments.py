@@ -94,7 +94,7 @@ def _listed(values: Sequence[str]) -> str:
 
 
 _PATHS = (
-    "resume", "init_from", "checkpoint", "input", "output", "archive", "scores", "data", "write",
+    "resume", "init_from", "teacher", "checkpoint", "input", "output", "archive", "scores", "data", "write",
     "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir", "storage",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is

@@ -62,6 +62,7 @@ KEYS = {
     "show_test": (Kind.PLACE, Resumed.OWN),
     "resume": (Kind.PLACE, Resumed.OWN),
     "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
+    "teacher": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
     "trust": (Kind.PLACE, Resumed.OWN),
     "tracking": (Kind.PLACE, Resumed.OWN),
     "tracking.experiment": (Kind.PLACE, Resumed.OWN),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ltr.data.lists import Flags, Ints, Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.typing import Features, Labels, Mask, Ranks
+from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Batch:
         rows: ``[batch, list]``, the item of the data at each place, 0 where padded.
         lists: ``[lists]``, the numbers of the lists; rows beyond them have no items.
         weights: ``[batch]``, how much each list counts; None: all the same.
+        teacher: ``[batch, list]``, the scores of the model to learn from, 0 where padded; None:
+            there is none.
     """
 
     features: Features
@@ -37,6 +39,7 @@ class Batch:
     rows: Tensor
     lists: Ints
     weights: Tensor | None = None
+    teacher: Scores | None = None
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -53,6 +56,9 @@ class ItemTensors:
         self.features = torch.from_numpy(transform(lists.features)).to(device)
         self.categories = np.flatnonzero(transform.codes)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
+        self.teacher: Tensor | None = None
+        if lists.teacher is not None:
+            self.teacher = torch.from_numpy(np.array(lists.teacher, np.float32)).to(device)
         self.offsets = np.asarray(lists.offsets)
         self.lengths = np.diff(self.offsets)
         self.qids = lists.qids
@@ -96,6 +102,7 @@ class ItemTensors:
         places = torch.arange(ranks.shape[1], device=self.device)
         mask = places < lengths[:, None]
         rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
+        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(~mask, 0.0)
         return Batch(
             features=self.features[rows].masked_fill_(~mask[..., None], 0.0),
             labels=self.labels[rows].masked_fill_(~mask, 0.0),
@@ -103,6 +110,7 @@ class ItemTensors:
             ranks=ranks + 1,
             rows=rows,
             lists=lists,
+            teacher=taught,
         )
 
 

@@ -22,14 +22,14 @@ from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.training.checkpoint import selected_checkpoint
+from ltr.training.checkpoint import members_of, selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",
     "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
-    "experiment/parts.py", "experiment/run.py", "statistics/crossfit.py",
+    "experiment/parts.py", "experiment/run.py", "experiment/teacher.py", "statistics/crossfit.py",
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (
@@ -80,6 +80,7 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
     del plain["monitor"], plain["init_from"]  # ``_more`` has them
+    plain.pop("teacher", None)  # an older run has none
     parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config))}
     parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -92,6 +93,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "own_code": own_code(config),
         "library": tree_library(config),
         "init_from": _beginning(config.init_from),
+        "teacher": teacher_digest(config.get("teacher")),
         "sorter": sorter_digest(config.get("loss")),
     }
     return {key: value for key, value in more.items() if value}
@@ -185,10 +187,38 @@ def _beginning(init_from: str | None) -> str | None:
         return None
     _, content = selected_checkpoint(Path(init_from))
     digest = hashlib.sha256(json.dumps(content["transform"], sort_keys=True).encode())
-    for name, weights in sorted(content["model"].items()):
-        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    _add_tensors(digest, content["model"])
     return digest.hexdigest()
+
+
+def teacher_digest(teacher: str | None) -> str | None:
+    """SHA-256 of all that the run ``teacher`` scores items with; None: there is no teacher.
+
+    Raises:
+        CheckpointError: its checkpoint cannot be read.
+    """
+    if teacher is None:
+        return None
+    digest = hashlib.sha256()
+    contents = [selected_checkpoint(Path(teacher))[1]]
+    while contents:
+        content = contents.pop()
+        config = {key: content["config"].get(key) for key in ("model", "precision")}
+        members = members_of(content)
+        about = [content["transform"], config, [weight for weight, _ in members]]
+        digest.update(json.dumps(about, sort_keys=True).encode())
+        _add_tensors(digest, content["model"])
+        contents += [member for _, member in members]
+    return digest.hexdigest()
+
+
+def _add_tensors(digest: Any, state: Mapping[str, Any]) -> None:
+    for name, held in sorted(state.items()):
+        if isinstance(held, Mapping):  # of a model that is fitted by rounds
+            _add_tensors(digest, held)
+            continue
+        digest.update(f"{name} {held.dtype} {tuple(held.shape)}".encode())
+        digest.update(held.contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _targets(value: Any) -> Iterator[str]:

@@ -19,8 +19,12 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     >>> listnet_loss(scores, labels, torch.tensor([[True, True, False]]))  # log 2
     tensor([0.6931])
     """
-    scores, labels = without_padding(scores, labels, mask)
-    target = labels.masked_fill(~mask, -torch.inf).softmax(-1)
+    return cross_entropy(*without_padding(scores, labels, mask), mask)
+
+
+def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
+    """Minus sum over items j of softmax(target)_j log softmax(s)_j; both are 0 on padding."""
+    target = target.masked_fill(~mask, -torch.inf).softmax(-1)
     costs = -scores.masked_fill(~mask, -torch.inf).log_softmax(-1)
     # on padding the product is 0 times infinity
     return (target * costs).masked_fill(~mask, 0).sum(-1)

@@ -71,11 +71,13 @@ class Stepper:
         empty = self.settings.empty_lists
         scores = score(self._scorer, batch, self.settings.precision)
         labels, mask, weights = batch.labels, batch.mask, batch.weights
+        given = {} if batch.teacher is None else {"teacher": batch.teacher}
         if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
             members, scores = len(scores), scores.flatten(0, 1)
             labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
             weights = None if weights is None else weights.repeat(members)
-        values = self.loss(scores, labels, mask)
+            given = {name: one.repeat(members, 1) for name, one in given.items()}
+        values = self.loss(scores, labels, mask, **given)
         objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
         self.optimizer.zero_grad(set_to_none=True)
         (objective + self._penalty()).backward()
