@@ -17,7 +17,7 @@ from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment import teacher as module
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity

@@ -26,7 +26,8 @@ def distil_loss(
 ) -> PerList:
     """Distillation of each list, ``[batch]``, >= 0.
 
-    alpha D(t) + (1 - alpha) L(y), t the teacher's scores, y the labels, p = softmax(t / temperature).
+    alpha D(t) + (1 - alpha) L(y), t the teacher's scores, y the labels, p = softmax(t /
+    temperature).
 
     - ``cost="listnet"``: D = -sum over items j of p_j log softmax(s)_j, the softened cross entropy
       of Hinton et al. (2015, section 2) on the top-one probabilities of ListNet; L is

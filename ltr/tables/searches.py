@@ -80,8 +80,8 @@ class RowSearch:
 def plan_searches(
     table: Table, order: Order, output_dir: Path, *, absent_ok: bool = False
 ) -> list[RowSearch]:
-    """The searches of ``table``, row by row; none for a row that is not trained, or that learns from another
-    row.
+    """The searches of ``table``, row by row; none for a row that is not trained, or that
+    learns from another row.
 
     Args:
         table: without the rows that cannot run here.
