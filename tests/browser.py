@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from PIL import Image
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -137,7 +139,9 @@ def draw_explained(page: Path, folder: Path) -> None:
     with browser() as shown:
         shown.open(page, width=DESKTOP)
         plot = "document.querySelector('#plot-2').getBoundingClientRect().bottom + scrollY"
-        shown.picture(folder / "explain_page.png", 0, shown.run(plot) + 20)
+        drawn = folder / "explain_page.png"
+        shown.picture(drawn, 0, shown.run(plot) + 20)
+    Image.open(drawn).quantize(64).save(drawn, optimize=True)
 
 
 if __name__ == "__main__":

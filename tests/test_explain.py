@@ -1,4 +1,4 @@
-"""``scripts/explain.py``: parts of scores add up, items are taken out, shuffles cost their worth."""
+"""``scripts/explain.py``: parts of scores add up, items are taken out, shuffles cost a metric."""
 
 import sys
 from dataclasses import replace

@@ -20,7 +20,7 @@ from ltr.tables.report import Block, Cell, Picture, Report, page, terminal
 from ltr.training.evaluation import metrics_of_scores
 from ltr.whole import make_folder, write_frame, write_whole
 
-_OTHERS = 16  # items in the picture of what is taken out
+_OTHERS = 10  # items in the picture of what is taken out
 
 
 def explain(cfg: DictConfig) -> str:
@@ -78,7 +78,11 @@ def _folder(cfg: DictConfig, subject: Subject) -> Path:
 def _command(cfg: DictConfig, subject: Subject) -> str:
     words = ["python", "scripts/explain.py", f"checkpoint={cfg.checkpoint}", f"qid={subject.qid}"]
     words += [f"split={subject.split}"]
-    words += [f"items={','.join(map(str, sorted(subject.items + 1)))}"] if cfg.items else []
+    words += (
+        [f"items={','.join(map(str, sorted(subject.items + 1)))}"]
+        if cfg["items"] is not None
+        else []
+    )
     keys = {"top": 10, "features": 15, "lists": 100, "seed": 0}
     return shlex.join(words + [f"{key}={cfg[key]}" for key in keys if cfg[key] != keys[key]])
 
@@ -223,8 +227,8 @@ def _removed_picture(subject: Subject, removed: TakenOut) -> Picture:
 
 def _worth_block(subject: Subject, worth: pd.DataFrame, count: int) -> Block:
     rows = [
-        [line.name, f"{line.drop:+.4f}", f"{line.low:+.4f} to {line.high:+.4f}"]
-        for line in worth.drop(columns="feature").head(count).itertuples(index=False)
+        [str(line["name"]), f"{line['drop']:+.4f}", f"{line['low']:+.4f} to {line['high']:+.4f}"]
+        for line in worth.head(count).to_dict("records")
     ]
     note = f"drop of {subject.metric} where a feature's values are shuffled within each list"
     return _block("What features are worth", note, ["", "drop", "interval"], rows)
