@@ -2,7 +2,9 @@
 
 import json
 import math
+import threading
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ pytest.importorskip("onnxruntime")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "serve"))
 
+import load  # noqa: E402
 from service import service  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
@@ -127,3 +130,37 @@ def test_health_names_the_model_and_its_features(client) -> None:
     assert said["status"] == "ok"
     assert said["features"] == ["price", "age", "stock"]
     assert said["model"] == "Linear"
+
+
+def test_a_load_counts_requests_and_failures(client, monkeypatch, capsys) -> None:
+    class Front(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = client.request(self.command, self.path, content=body)
+            self.send_response(answer.status_code)
+            self.send_header("Content-Length", str(len(answer.content)))
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Front) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        for items in ("4", "5"):  # the service takes four
+            given = [address, "--items", items, "--seconds", "0", "--clients", "1"]
+            monkeypatch.setattr(sys, "argv", ["load.py", *given])
+            load.main()
+        server.shutdown()
+        thread.join()
+    good, bad = capsys.readouterr().out.splitlines()
+    assert "4 items of 3 features" in good
+    assert "p99" in good
+    assert "failed" not in good
+    assert "1 failed, the first with 422" in bad
