@@ -2,8 +2,8 @@
 
 import json
 import math
-import threading
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 

@@ -144,6 +144,8 @@ MAY_IMPORT = {
         "data",
         "tabular",
         "training",
+        "rounds",
+        "trees",
         "kernels",
         "console",
         "experiment",

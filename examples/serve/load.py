@@ -10,23 +10,24 @@ import json
 import random
 import threading
 import time
+from contextlib import closing
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 
 def ask(address: str, body: str, until: float, latencies: list[float], failed: list[int]) -> None:
     """Send ``body`` once, and again until the clock says ``until``."""
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
-    while True:
-        began = time.perf_counter()
-        connection.request("POST", "/rank", body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        answer.read()
-        now = time.perf_counter()
-        latencies.append(now - began)
-        failed += [answer.status] if answer.status != 200 else []
-        if now >= until:
-            return
+    with closing(HTTPConnection(urlsplit(address).netloc, timeout=60)) as connection:
+        while True:
+            began = time.perf_counter()
+            connection.request("POST", "/rank", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            now = time.perf_counter()
+            latencies.append(now - began)
+            failed += [answer.status] if answer.status != 200 else []
+            if now >= until:
+                return
 
 
 def main() -> None:
@@ -40,9 +41,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2)
     given = parser.parse_args()
 
-    connection = HTTPConnection(urlsplit(given.address).netloc, timeout=60)
-    connection.request("GET", "/health")
-    width = len(json.loads(connection.getresponse().read())["features"])
+    with closing(HTTPConnection(urlsplit(given.address).netloc, timeout=60)) as connection:
+        connection.request("GET", "/health")
+        width = len(json.loads(connection.getresponse().read())["features"])
     rng = random.Random(0)
     items = [
         {"id": i, "features": [rng.random() for _ in range(width)]} for i in range(given.items)
