@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import CONFIGS
@@ -22,7 +21,7 @@ from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.training.checkpoint import members_of, selected_checkpoint
+from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
@@ -187,7 +186,7 @@ def _beginning(init_from: str | None) -> str | None:
         return None
     _, content = selected_checkpoint(Path(init_from))
     digest = hashlib.sha256(json.dumps(content["transform"], sort_keys=True).encode())
-    _add_tensors(digest, content["model"])
+    add_tensors(digest, content["model"])
     return digest.hexdigest()
 
 
@@ -199,26 +198,7 @@ def teacher_digest(teacher: str | None) -> str | None:
     """
     if teacher is None:
         return None
-    digest = hashlib.sha256()
-    contents = [selected_checkpoint(Path(teacher))[1]]
-    while contents:
-        content = contents.pop()
-        config = {key: content["config"].get(key) for key in ("model", "precision")}
-        members = members_of(content)
-        about = [content["transform"], config, [weight for weight, _ in members]]
-        digest.update(json.dumps(about, sort_keys=True).encode())
-        _add_tensors(digest, content["model"])
-        contents += [member for _, member in members]
-    return digest.hexdigest()
-
-
-def _add_tensors(digest: Any, state: Mapping[str, Any]) -> None:
-    for name, held in sorted(state.items()):
-        if isinstance(held, Mapping):  # of a model that is fitted by rounds
-            _add_tensors(digest, held)
-            continue
-        digest.update(f"{name} {held.dtype} {tuple(held.shape)}".encode())
-        digest.update(held.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return scoring_digest(selected_checkpoint(Path(teacher))[1])
 
 
 def _targets(value: Any) -> Iterator[str]:
