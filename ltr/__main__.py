@@ -17,6 +17,7 @@ COMMANDS = {
     "selection": "whether vali says what test does, over settings",
     "search": "good settings of a ranker, by vali",
     "importances": "features that trees use most, and the library's own model",
+    "explain": "why a kept model ranks a list so: features and other items",
     "list_losses": "every loss with its paper and its knobs",
     "check_loss": "which properties hold for a loss, yours too",
     "check_metric": "the same for a metric",

@@ -122,6 +122,15 @@ def importances(cfg: DictConfig) -> None:
         print(features_of(cfg))
 
 
+@command("explain")
+def explain(cfg: DictConfig) -> None:
+    """Print why a kept model ranks a list as it does, and write the page of it."""
+    from ltr.explain.command import explain as explained
+
+    with stoppable():
+        print(explained(cfg))
+
+
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
     """Print all losses, one in full, or what each does with labels."""

@@ -1,7 +1,8 @@
 """A page in Chromium, driven through a pipe: no driver and no port.
 
 ``python tests/browser.py outputs/tables/NAME/table.html docs/figures`` draws the page's pictures:
-its head and its plots at the width of a desktop, and its head at that of a phone.
+its head and its plots at the width of a desktop, and its head at that of a phone. The ``page.html``
+of ``scripts/explain.py`` gives one picture.
 """
 
 import json
@@ -16,6 +17,8 @@ from fcntl import F_DUPFD, fcntl
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from PIL import Image
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -131,5 +134,16 @@ def draw(page: Path, folder: Path) -> None:
         shown.picture(folder / "table_page_phone.png", 0, 2300)
 
 
+def draw_explained(page: Path, folder: Path) -> None:
+    """Write ``explain_page.png``: the head of the page of a list and what the other items did."""
+    with browser() as shown:
+        shown.open(page, width=DESKTOP)
+        plot = "document.querySelector('#plot-2').getBoundingClientRect().bottom + scrollY"
+        drawn = folder / "explain_page.png"
+        shown.picture(drawn, 0, shown.run(plot) + 20)
+    Image.open(drawn).quantize(64).save(drawn, optimize=True)
+
+
 if __name__ == "__main__":
-    draw(*map(Path, sys.argv[1:]))
+    given = [Path(argument) for argument in sys.argv[1:]]
+    (draw_explained if given[0].name == "page.html" else draw)(*given)

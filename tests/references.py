@@ -106,6 +106,17 @@ def listnet(s: Array, y: Array):
     return (target * (log_sum_exp(s) - s)).sum()
 
 
+def distil(s: Array, t: Array, cost: str = "listnet", temperature: float = 0.5):
+    """``t`` are the teacher's scores."""
+    if cost == "listnet":
+        return listnet(s, t / temperature)
+    p = np.exp((t - t.max()) / temperature) / np.exp((t - t.max()) / temperature).sum()
+    d = discount(np.argsort(np.argsort(-s, kind="stable")) + 1)
+    best = (np.sort(p)[::-1] * discount(np.arange(1, len(t) + 1))).sum()
+    pairs = (t[:, None] > t) * np.abs(p[:, None] - p) * np.abs(d[:, None] - d) / best
+    return (pairs * np.logaddexp(0, -(s[:, None] - s))).sum()
+
+
 def listmle(s: Array, y: Array, weight: str | None = None):
     n, ordered = len(s), s[np.argsort(-y)]
     total = 0.0

@@ -10,7 +10,7 @@ import processes
 import pytest
 from conftest import compose
 
-from ltr.benchmark import losses, peers, quality, sections, training
+from ltr.benchmark import losses, peers, quality, sections, serving, training
 from ltr.benchmark.benchmark import benchmark
 from ltr.benchmark.comparison import (
     ABSENT,
@@ -226,6 +226,21 @@ def test_every_subject_without_allrank(tmp_path, capsys, what, more) -> None:
         assert (document.parent / "growth-cpu.png").stat().st_size > 1000
 
 
+@pytest.mark.usefixtures("in_this_process")
+def test_serving_has_latencies_of_single_calls(tmp_path, capsys) -> None:
+    rows = quick(tmp_path, "what=serving", "only=lightgbm")["serving"]
+    assert [(row.case, row.side) for row in rows] == [
+        (f"lightgbm, 2 trees, {n} items", side) for n in (3, 5) for side in ("ours", "lightgbm")
+    ]
+    assert all(row.status == MEASURED for row in rows), [row.text for row in rows]
+    assert {len(row.seconds) for row in rows} == {2 * 4}  # turns, calls in each
+    shown = capsys.readouterr().out
+    assert "p50" in shown
+    assert "p99" in shown
+    planned = serving.cases(compose("what=serving", config="benchmark").sizes)
+    assert {len(of_model) for of_model in planned} == {3}
+
+
 def trained(seed: int, value: float) -> dict:
     """What a run leaves; lists differ, and seeds a little."""
     found = {name: [value + 0.1 * (i % 3) + 1e-4 * seed for i in range(60)] for name in METRICS}
@@ -305,11 +320,11 @@ def test_without_a_gpu_its_sections_name_the_command(tmp_path, monkeypatch) -> N
     document = tmp_path / "benchmarks.md"
     quick(tmp_path, "what=all", "device=cuda", "quick=false", f"write={document}")
     text = document.read_text()
-    assert text.count("Not measured yet") == len(sections.TITLES) - 2  # all but reader, quality
+    assert text.count("Not measured yet") == len(sections.TITLES) - 3  # reader, serving, quality
     assert "`make bench ARGS='what=training device=cuda'`" in text
     (line,) = [line for line in text.splitlines() if "100-epoch" in line]
     assert [cell.strip() for cell in line.split("|")][2:5] == ["<= 60 s", "-", "not measured"]
-    with pytest.raises(ConfigError, match=r"reading uses no GPU; leave out device$"):
+    with pytest.raises(ConfigError, match=r"it uses no GPU; leave out device$"):
         quick(tmp_path, "what=reader", "device=cuda")
 
 

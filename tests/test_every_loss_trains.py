@@ -54,7 +54,11 @@ def by_chance(cache: Path) -> tuple[float, float]:
 @pytest.mark.parametrize("loss", loss_names())
 def test_it_beats_the_untrained_model_and_chance(loss, cache, by_chance, tmp_path) -> None:
     mean, deviation = by_chance
-    cfg = compose(*SETTINGS, f"loss={loss}", f"cache_dir={cache}")
+    learns_from = []
+    if loss == "distil":
+        run(compose(*SETTINGS, "loss=listnet", f"cache_dir={cache}"), tmp_path / "teacher", {})
+        learns_from = [f"teacher={tmp_path}/teacher"]
+    cfg = compose(*SETTINGS, f"loss={loss}", f"cache_dir={cache}", *learns_from)
     trained = run(cfg, tmp_path, {})["vali_ndcg@10"]
     results = json.loads((tmp_path / "results.json").read_text())
     assert trained > mean + 5 * deviation

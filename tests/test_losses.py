@@ -26,7 +26,7 @@ from ltr.losses import (
     rmse_loss,
 )
 from ltr.losses.batch import counted_lists
-from ltr.losses.mix import losses_by_name
+from ltr.losses.mix import OF_RUN, losses_by_name
 
 CHOICES = {
     "variant": ["ndcg1", "ndcg2"],
@@ -80,7 +80,7 @@ def test_config_names_its_paper_and_holds_every_knob_with_its_default(path: Path
     assert [p.name for p in parameters[:3]] == ["scores", "labels", "mask"]
     assert {p.kind for p in parameters[3:]} <= {inspect.Parameter.KEYWORD_ONLY}
     # a generator is no setting: it is made by who calls
-    defaults = {p.name: p.default for p in parameters[3:] if p.name != "generator"}
+    defaults = {p.name: p.default for p in parameters[3:] if p.name not in OF_RUN}
     if path.stem in VARIANTS:
         defaults |= VARIANTS[path.stem]
     if "parts" in knobs:  # the names of others stand there with the weight 0

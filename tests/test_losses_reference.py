@@ -79,6 +79,11 @@ WITHOUT_K = {
     "mse": (losses.mse_loss, ref.mse),
     "rmse": (losses.rmse_loss, ref.rmse),
     "ordinal": (losses.ordinal_loss, ref.ordinal),
+    "distil": (losses.distil_loss, ref.distil),
+    "distil lambdas": (
+        partial(losses.distil_loss, cost="lambdarank"),
+        partial(ref.distil, cost="lambdarank"),
+    ),
     "listnet": (losses.listnet_loss, ref.listnet),
     "listmle": (losses.listmle_loss, ref.listmle),
     "p_listmle": (losses.p_listmle_loss, partial(ref.listmle, weight="exp2")),

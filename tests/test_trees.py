@@ -172,3 +172,23 @@ def test_real_lists_are_learned(tmp_path) -> None:
     for model, least in (("lightgbm", 0.40), ("stumps", 0.40)):
         got = run(compose(*args, f"model={model}"), tmp_path, {})
         assert got["test_mean_ndcg"] > least
+
+
+@pytest.mark.slow
+def test_leaves_are_counted_once_and_not_at_every_list(data, tmp_path, monkeypatch) -> None:
+    needed("lightgbm")
+    train(tmp_path / "run", *data, "model=lightgbm", "epochs=2", "model.min_data_in_leaf=3")
+    model = load_kept(str(tmp_path / "run"), torch.device("cpu")).model
+    counted = []
+    real = LightGBM.count_leaves
+    monkeypatch.setattr(
+        LightGBM, "count_leaves", lambda self, booster: counted.append(1) or real(self, booster)
+    )
+    features, mask = torch.zeros(1, 2, 5), torch.ones(1, 2, dtype=torch.bool)
+    for _ in range(3):
+        model(features, mask)
+    assert len(counted) <= 1
+    leaves = model.fitted
+    assert leaves > 0
+    model.take(None)
+    assert model.fitted == 0

@@ -8,7 +8,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.benchmark import evaluation, losses, peers, quality, reader, training
+from ltr.benchmark import evaluation, losses, peers, quality, reader, serving, training
 from ltr.benchmark.comparison import Comparison, Plan, Row
 from ltr.benchmark.sections import TITLES, put_section, section
 from ltr.benchmark.worker import OURS, Case
@@ -83,11 +83,13 @@ def _chosen(cfg: DictConfig) -> tuple[str, ...]:
         raise ConfigError(f"what={cfg.what}: choose one of {', '.join((*SUBJECTS, 'all'))}")
     if cfg.device not in ("cpu", "cuda"):
         raise ConfigError(f"device={cfg.device}: choose one of cpu, cuda")
-    if cfg.what == "reader" and cfg.device == "cuda":
-        raise ConfigError("what=reader device=cuda: reading uses no GPU; leave out device")
+    if cfg.what in ("reader", "serving") and cfg.device == "cuda":
+        raise ConfigError(f"what={cfg.what} device=cuda: it uses no GPU; leave out device")
     if cfg.what != "all":
         return (cfg.what,)
-    left_out = {"quality"} | ({"reader"} if cfg.device == "cuda" else set())  # quality: hours
+    left_out = {"quality"} | (
+        {"reader", "serving"} if cfg.device == "cuda" else set()
+    )  # quality: hours
     return tuple(each for each in SUBJECTS if each not in left_out)
 
 
@@ -108,6 +110,9 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
         options["time_limit"] = A_DAY
         return quality.measured(wanted, options, sizes, kept, log.info)
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))
+    if subject == "serving":
+        plan = replace(plan, each=int(sizes.serving_calls))
+        options["threads"] = cfg.threads or 1
     rows: list[Row] = []
     for module, growing, more in _cases(subject, cfg, sizes, cache_dir):
         with closing(Comparison(module.__name__, options | more, plan, log.info)) as comparison:
@@ -130,6 +135,8 @@ def _cases(
         return [(losses, lengths, {}), (training, epochs, {})]
     if subject == "reader":
         return [(reader, [[case] for case in reader.cases(sizes, cache_dir, cfg.data)], {})]
+    if subject == "serving":
+        return [(serving, serving.cases(sizes), {})]
     module = {"losses": losses, "training": training, "evaluation": evaluation}[subject]
     whole = training.whole_runs(sizes) if (subject, cfg.device) == ("training", "cuda") else []
     return [

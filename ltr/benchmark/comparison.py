@@ -71,6 +71,7 @@ class Plan:
     seconds: float
     long: float
     profile: bool = False  # also profile one call of ours
+    each: int = 0  # calls in a row that are a sample each, of latencies; 0: a sample is their mean
 
 
 class Side:
@@ -241,11 +242,20 @@ class Comparison:
         for _ in range(self.plan.repeats):
             for row in rows:
                 calls = times.get(row.side, 0)
-                used = sum(row.seconds) * calls > self.plan.seconds
+                spent = sum(row.seconds) * (1 if self.plan.each else calls)
+                used = spent > self.plan.seconds
                 if not calls or used or row.status != MEASURED:
+                    continue
+                if self.plan.each:
+                    row.seconds += self._ask(row, "each", times=self._burst(row)).get("each", [])
                     continue
                 if reply := self._ask(row, "time", times=calls):
                     row.seconds.append(reply["seconds"])
+
+    def _burst(self, row: Row) -> int:
+        """So many calls that all turns together take about the plan's seconds."""
+        share = self.plan.seconds / self.plan.repeats
+        return max(1, min(self.plan.each, int(share / max(np.median(row.seconds or [0.0]), 1e-6))))
 
 
 def _alive(rows: Mapping[str, Row]) -> list[Row]:

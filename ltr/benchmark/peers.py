@@ -19,7 +19,13 @@ if TYPE_CHECKING:  # the side that reads files is measured without torch
     from ltr.data.transforms import FeatureTransform
 
 # The modules of each; allRank's other imports have stand-ins below.
-NEEDS = {"allrank": ("allrank", "attr"), "scikit-learn": ("sklearn",), "lightgbm": ("lightgbm",)}
+NEEDS = {
+    "allrank": ("allrank", "attr"),
+    "scikit-learn": ("sklearn",),
+    "lightgbm": ("lightgbm",),
+    "xgboost": ("xgboost",),
+    "onnxruntime": ("onnxruntime", "onnxscript"),
+}
 _NATURAL = {"reduction_log": "natural"}
 # Our loss -> allRank's function, its knobs, and how our values of the lists make its one number.
 ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -66,8 +72,9 @@ def versions() -> dict[str, str]:
     _find()
     found = dict.fromkeys(NEEDS, "not installed")
     for name in NEEDS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+        for distribution in (f"{name}-cpu", name):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[name] = importlib.metadata.version(distribution)
     return found
 
 

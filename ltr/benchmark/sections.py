@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from tabulate import tabulate
 
 from ltr.benchmark.comparison import Row, spread
@@ -18,9 +19,11 @@ TITLES = {
     "training": "Training",
     "evaluation": "Evaluation",
     "growth": "How cost grows",
+    "serving": "Serving: one list, one thread",
     "quality": "Ranking quality beside allRank",
 }
 HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
+SERVING_HEAD = ("case", "side", "p50", "p95", "p99", "n", "rate", "peak memory", "to ours")
 VERDICT_HEAD = (
     "case", "metric", "ours", "allrank", "seeds", "difference", "interval", "ours is",
 )  # fmt: skip
@@ -152,7 +155,12 @@ def section(
         parts.append(f"Not measured yet: {why_not}")
     else:
         parts.append(f"{', '.join(told)}." if markdown else "")
-        parts.append(tabulate(rows_table(rows), HEAD, tablefmt=form, disable_numparse=True))
+        head, cells = (
+            (SERVING_HEAD, rows_table(rows, latencies=True))
+            if subject == "serving"
+            else (HEAD, rows_table(rows))
+        )
+        parts.append(tabulate(cells, head, tablefmt=form, disable_numparse=True))
         notes = dict.fromkeys(f"{row.side}: {row.note}" for row in rows if row.note)
         parts.append("\n".join(f"- {note}" if markdown else note for note in notes))
     verdicts = [cells for row in rows for cells in row.verdicts]
@@ -168,17 +176,23 @@ def section(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def rows_table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The cells under ``HEAD``, a row for each side; the case is named once."""
+def rows_table(rows: Sequence[Row], *, latencies: bool = False) -> list[tuple[str, ...]]:
+    """The cells under ``HEAD``, a row for each side; the case is named once.
+
+    ``latencies``: under ``SERVING_HEAD``, whose samples are single calls.
+    """
     ours = {row.case: row for row in rows if row.side == OURS}
     cells, last = [], ""
     for row in rows:
         case, last = ("" if row.case == last else row.case), row.case
         if row.median is None:
-            cells.append((case, row.side, row.text or row.status, *[""] * 5))
+            cells.append((case, row.side, row.text or row.status, *[""] * (6 if latencies else 5)))
             continue
         low, _, high = spread(row.seconds)
-        times = duration(row.median), f"{duration(low)} to {duration(high)}"
+        times: tuple[str, ...] = duration(row.median), f"{duration(low)} to {duration(high)}"
+        if latencies:
+            points = np.quantile(row.seconds, (0.5, 0.95, 0.99)).tolist()
+            times = tuple(map(duration, points))
         count = f"{len(row.seconds)}{', cold' if row.cold else ''}"
         others = _rate(row, row.median), _memory(row), _to_ours(row, ours.get(row.case))
         cells.append((case, row.side, *times, count, *others))

@@ -104,6 +104,10 @@ class Worker:
         if request["do"] == "peak":
             seconds, peak = peak_of(self.work.call, self.device)
             return {"seconds": seconds, "bytes": peak}
+        if request["do"] == "each":
+            return {
+                "each": [seconds_of(self.work.call, self.device) for _ in range(request["times"])]
+            }
         if request["do"] == "time":
             return {"seconds": seconds_of(self.work.call, self.device, request["times"])}
         return {"profile": _profile(self.work.call, self.device)}

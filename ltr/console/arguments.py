@@ -17,6 +17,7 @@ class Grammar:
     several: bool = False  # whether ``bare`` is a list
     lists: tuple[str, ...] = ()  # keys that may be typed ``KEY=A,B``, which Hydra takes for a sweep
     rest: str | None = None  # the list that collects ``KEY=VALUE`` of another command
+    texts: tuple[str, ...] = ()  # keys whose value is text, whatever it looks like
     launcher: str | None = None  # the list that collects the settings of Hydra's launcher
 
 
@@ -26,6 +27,7 @@ GRAMMARS = {
     "compare": Grammar(bare="runs", several=True),
     "selection": Grammar(bare="runs", several=True),
     "importances": Grammar(bare="run"),
+    "explain": Grammar(bare="checkpoint", lists=("items",), texts=("qid",)),
     "list_losses": Grammar(bare="name"),
     "check_loss": Grammar(bare="name", rest="knobs"),
     "check_metric": Grammar(bare="name", rest="knobs"),
@@ -77,6 +79,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             rest.append(argument)
         elif key in grammar.lists and value and not value.startswith("["):
             out.append(f"{key}={_listed(value.split(','))}")
+        elif key in grammar.texts and value[:1] not in ("'", '"', ""):
+            out.append(f"{key}={quoted(value)}")
         else:
             out.append(with_quotes(argument))
     if len(bare) > 1 and not grammar.several:
@@ -94,8 +98,9 @@ def _listed(values: Sequence[str]) -> str:
 
 
 _PATHS = (
-    "resume", "init_from", "checkpoint", "input", "output", "archive", "scores", "data", "write",
-    "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir", "storage",
+    "resume", "init_from", "teacher", "checkpoint", "input", "output", "archive", "scores", "data",
+    "write", "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir",
+    "storage",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
 _NAMED = re.compile(r"\{[^{}:]+:")  # {NAME:FILE}, several paths

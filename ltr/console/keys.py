@@ -60,6 +60,7 @@ KEYS = {
     "resume": (Kind.PLACE, Resumed.OWN),
     "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
     "for_engine": (Kind.PLACE, Resumed.OWN),
+    "teacher": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
     "trust": (Kind.PLACE, Resumed.OWN),
     "tracking": (Kind.PLACE, Resumed.OWN),
     "tracking.experiment": (Kind.PLACE, Resumed.OWN),

@@ -59,4 +59,5 @@ def taken(lists: Lists, which: Ints) -> Lists:
         columns=lists.columns,
         weights=None if lists.weights is None else lists.weights[which],
         rows=items if lists.rows is None else lists.rows[items],
+        teacher=None if lists.teacher is None else lists.teacher[items],
     )

@@ -15,7 +15,7 @@ from torch import Tensor
 from ltr.data.lists import Flags, Ints, Lists
 from ltr.data.machine import available_memory
 from ltr.data.transforms import FeatureTransform
-from ltr.typing import Features, Labels, Mask, Ranks
+from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Batch:
         rows: ``[batch, list]``, the item of the data at each place, 0 where padded.
         lists: ``[lists]``, the numbers of the lists; rows beyond them have no items.
         weights: ``[batch]``, how much each list counts; None: all the same.
+        teacher: ``[batch, list]``, the scores of the model to learn from, 0 where padded; None:
+            there is none.
     """
 
     features: Features
@@ -39,6 +41,7 @@ class Batch:
     rows: Tensor
     lists: Ints
     weights: Tensor | None = None
+    teacher: Scores | None = None
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -94,6 +97,9 @@ class ItemTensors:
         )
         self.categories = np.flatnonzero(transform.codes)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
+        self.teacher: Tensor | None = None
+        if lists.teacher is not None:
+            self.teacher = torch.from_numpy(np.array(lists.teacher, np.float32)).to(device)
         self.offsets = np.asarray(lists.offsets)
         self.lengths = np.diff(self.offsets)
         self.qids = lists.qids
@@ -144,6 +150,7 @@ class ItemTensors:
         places = torch.arange(ranks.shape[1], device=self.device)
         mask = places < lengths[:, None]
         rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
+        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(~mask, 0.0)
         return Batch(
             features=self._features_at(rows, mask),
             labels=self.labels[rows].masked_fill_(~mask, 0.0),
@@ -151,6 +158,7 @@ class ItemTensors:
             ranks=ranks + 1,
             rows=rows,
             lists=lists,
+            teacher=taught,
         )
 
     def _features_at(self, rows: Tensor, mask: Tensor) -> Features:

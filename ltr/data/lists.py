@@ -89,6 +89,8 @@ class Lists:
         columns: names and categories; None: numbers without names, as LETOR text has them.
         weights: ``[lists]``, > 0, how much each list counts in training; None: all the same.
         rows: ``[items]``, the 0-based row of the source of each item; None: 0, 1, 2, ...
+        teacher: ``[items]``, the score of each item by the model that a run learns from; None:
+            it learns from labels alone.
     """
 
     features: Floats
@@ -100,6 +102,7 @@ class Lists:
     columns: Columns | None = None
     weights: Floats | None = None
     rows: Ints | None = None
+    teacher: Floats | None = None
 
     def __len__(self) -> int:
         """Number of lists."""

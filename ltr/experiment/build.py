@@ -26,6 +26,7 @@ from ltr.experiment.parts import (
     make_settings,
     tiny_lists,
 )
+from ltr.losses.mix import reads_teacher
 from ltr.metrics import Convention, Metric
 from ltr.rounds import RoundModel
 from ltr.rounds.fit import check_rounds
@@ -90,6 +91,8 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     if parts["metrics"] and parts["convention"]:
         for metric in parts["metrics"]:  # one may not be defined under this convention
             attempt(metric, *tiny_lists(), parts["convention"])
+    if "loss" in parts and (parts["loss"] or cfg.get("loss") is None):
+        attempt(_check_teacher, cfg.get("teacher"), parts["loss"])  # an older run has none
     if cfg.get("init_from") is not None and parts["model"] and by_rounds(parts["model"]):
         wrong.append(
             f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since "
@@ -103,6 +106,18 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
     return Experiment(**parts)
+
+
+def _check_teacher(teacher: str | None, loss: Loss | None) -> None:
+    """Raise ``ConfigError`` unless a teacher and a loss that learns from one come together."""
+    reads = reads_teacher(loss)
+    if teacher is not None and not reads:
+        raise ConfigError(
+            f"teacher={teacher}: the loss does not read a teacher's scores: set loss=distil, or "
+            "loss=mix loss.parts.distil=1, or leave it out"
+        )
+    if teacher is None and reads:
+        raise ConfigError("loss=distil learns from another model: set teacher=RUN, a run folder")
 
 
 def _check_missing(model: Any, fit_transform: Any) -> None:

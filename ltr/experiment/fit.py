@@ -18,7 +18,7 @@ from ltr.errors import DataError
 from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
 from ltr.experiment.engines import check_engine
-from ltr.experiment.identity import sorter_digest
+from ltr.experiment.identity import sorter_digest, teacher_digest
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import (
     check_columns,
@@ -27,6 +27,7 @@ from ltr.experiment.kept import (
 )
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.experiment.teacher import taught
 from ltr.models.embeddings import fit_embedding
 from ltr.rounds import RoundModel, RoundTrainer
 from ltr.statistics.crossfit import Crossfit
@@ -91,8 +92,11 @@ def fit(
         with fitting(folder / "last.pt"):
             transform, columns = transform_of(last), columns_of(last)
         check_size(experiment.model, transform, folder / "last.pt")
+        if last.get("teacher") != teacher_digest(cfg.get("teacher")):
+            raise DataError("the teacher changed since the run began: restore it, or start anew")
     for part in lists.values():
         check_columns(part, columns)
+    train = taught(cfg, lists["train"], device)
     here = place_of(device.type, torch.get_num_threads())
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
 
@@ -111,6 +115,7 @@ def fit(
         "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
         "sorter": sorter_digest(cfg.get("loss")),
+        "teacher": teacher_digest(cfg.get("teacher")),
     }
     if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
         longest = min(int(lists["train"].lengths.max()), settings.list_size)
@@ -124,7 +129,7 @@ def fit(
         after_epoch=after_epoch,
     )
     data = {
-        "train": ItemTensors(_bag(lists["train"], experiment), transform, device),
+        "train": ItemTensors(_bag(train, experiment), transform, device),
         "vali": ItemTensors(lists["vali"], transform, device),
     }
     if last is None and begun is None:

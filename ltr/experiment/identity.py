@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import CONFIGS
@@ -22,14 +21,14 @@ from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
-from ltr.training.checkpoint import selected_checkpoint
+from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
 
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",
     "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
-    "experiment/parts.py", "experiment/run.py", "statistics/crossfit.py",
+    "experiment/parts.py", "experiment/run.py", "experiment/teacher.py", "statistics/crossfit.py",
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (
@@ -80,6 +79,7 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
     del plain["monitor"], plain["init_from"], plain["shards"]  # ``_more`` has them
+    plain.pop("teacher", None)  # an older run has none
     parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config))}
     parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -92,6 +92,7 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "own_code": own_code(config),
         "library": tree_library(config),
         "init_from": _beginning(config.init_from),
+        "teacher": teacher_digest(config.get("teacher")),
         "sorter": sorter_digest(config.get("loss")),
         "shards": config.shards,
     }
@@ -186,10 +187,19 @@ def _beginning(init_from: str | None) -> str | None:
         return None
     _, content = selected_checkpoint(Path(init_from))
     digest = hashlib.sha256(json.dumps(content["transform"], sort_keys=True).encode())
-    for name, weights in sorted(content["model"].items()):
-        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(weights.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    add_tensors(digest, content["model"])
     return digest.hexdigest()
+
+
+def teacher_digest(teacher: str | None) -> str | None:
+    """SHA-256 of all that the run ``teacher`` scores items with; None: there is no teacher.
+
+    Raises:
+        CheckpointError: its checkpoint cannot be read.
+    """
+    if teacher is None:
+        return None
+    return scoring_digest(selected_checkpoint(Path(teacher))[1])
 
 
 def _targets(value: Any) -> Iterator[str]:

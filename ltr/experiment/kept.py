@@ -54,9 +54,9 @@ _READ: dict[str, Any] = {
 }
 # What the config of an older run lacks, as it was trained.
 _OLDER: dict[str, Any] = {
-    "init_from": None, "shards": None, "augment": {"noise": 0.0},
+    "init_from": None, "shards": None, "augment": {"noise": 0.0}, "teacher": None,
 }  # fmt: skip
-RELATIVE = ("data_dir", "init_from")  # paths that are kept as seen from the run folder
+RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen from the run folder
 
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
 TARGETS: dict[str, set[str]] = {

@@ -16,6 +16,8 @@ Numba compiles them for some seconds at their first use and keeps them on the di
 torch.compile and without Numba, the same formulas run on whole tensors and never wait for the GPU.
 Tests hold that both paths agree.
 
+A loss that learns from another model takes its scores as ``teacher``, ``[batch, list]``.
+
 A loss that draws takes a ``generator``. None is torch's own generator of the device, which
 ``torch.manual_seed`` seeds: the trainer seeds it from ``seed`` and keeps its state in the
 checkpoints, so that a resumed run draws the same numbers.
@@ -24,6 +26,7 @@ checkpoints, so that a resumed run draws the same numbers.
 from ltr.losses.approxndcg import approx_ndcg_loss
 from ltr.losses.batch import mean_over_batch
 from ltr.losses.bce import bce_loss
+from ltr.losses.distil import distil_loss
 from ltr.losses.lambdaloss import lambda_loss
 from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
 from ltr.losses.lapndcg import lap_ndcg_loss
@@ -54,6 +57,7 @@ from ltr.losses.svmndcg import svm_ndcg_loss
 __all__ = [
     "approx_ndcg_loss",
     "bce_loss",
+    "distil_loss",
     "lambda_loss",
     "lambdarank_lambdas",
     "lambdarank_loss",

@@ -8,10 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.typing import Labels, Loss, Mask, PerList, Scores
 
+OF_RUN = ("teacher", "generator")  # arguments that are no settings
 _DEFAULT = MappingProxyType({"neuralndcg": 1.0, "listnet": 0.3})
 
 
@@ -23,6 +25,7 @@ def mix_loss(
     parts: Mapping[str, float | int] = _DEFAULT,
     knobs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     levels: int = 5,
+    teacher: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> PerList:
     """Sum over the parts p of weight_p loss_p of each list, ``[batch]``.
@@ -37,6 +40,7 @@ def mix_loss(
         knobs: of some parts, ``{"neuralndcg": {"temperature": 0.1}}``; the others are the
             functions' defaults.
         levels: number of grades, for the parts that take it.
+        teacher: another model's scores, ``[batch, list]``, for the parts that take them.
         generator: for the parts that draw, in the order of their names; None is torch's own.
 
     Raises:
@@ -57,10 +61,11 @@ def mix_loss(
             continue
         own = dict(knobs.get(name, {}))
         takes = _knobs_of(name)
-        if wrong := [knob for knob in own if knob not in takes or knob == "generator"]:
-            there = ", ".join(knob for knob in takes if knob != "generator") or "none"
+        settable = [knob for knob in takes if knob not in OF_RUN]
+        if wrong := [knob for knob in own if knob not in settable]:
+            there = ", ".join(settable) or "none"
             raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
-        shared = {"levels": levels, "generator": generator}
+        shared = {"levels": levels, "teacher": teacher, "generator": generator}
         given = {knob: value for knob, value in shared.items() if knob in takes} | own
         values = parts[name] * known[name](scores, labels, mask, **given)
         total = values if total is None else total + values
@@ -78,6 +83,16 @@ def losses_by_name() -> dict[str, Loss]:
     functions = [vars(ltr.losses)[name] for name in names]
     named = {function.__module__.rpartition(".")[2]: function for function in functions}
     return {name: named[name] for name in sorted(named) if name != "mix"}
+
+
+def reads_teacher(loss: Loss | None) -> bool:
+    """Whether ``loss``, with its knobs bound, learns from the scores of a teacher."""
+    if loss is None:
+        return False
+    if getattr(loss, "func", loss) is not mix_loss:
+        return "teacher" in inspect.signature(loss).parameters
+    parts = inspect.signature(loss).parameters["parts"].default
+    return any(weight and "teacher" in _knobs_of(name) for name, weight in parts.items())
 
 
 @functools.cache

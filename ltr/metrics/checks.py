@@ -51,6 +51,12 @@ def check_positive(knob: str, value: float | int) -> None:
         raise ConfigError(f"{knob}={value} is out of range: write a finite number above 0")
 
 
+def check_share(knob: str, value: float | int) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a number from 0 to 1."""
+    if not (_is_number(value) and 0 <= value <= 1):
+        raise ConfigError(f"{knob}={value} is out of range: write a number from 0 to 1")
+
+
 def check_levels(levels: int) -> None:
     """Raise ``ConfigError`` unless ``levels`` is a number of grades."""
     if isinstance(levels, bool) or not isinstance(levels, int) or levels < 2:

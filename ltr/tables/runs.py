@@ -1,5 +1,6 @@
 """The runs of a table: planned, and finished as a sweep."""
 
+import hashlib
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ from omegaconf import DictConfig
 
 from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
-from ltr.errors import DataError
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
@@ -40,8 +41,8 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
         library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
         if library is not None and find_spec(library) is None:
             found[label] = "needs ltr-torch[gbdt]"
-    for label, ensemble in table.ensembles.items():
-        if lacking := [member for member in ensemble.rows if member in found]:
+    for label in table.rows:
+        if lacking := [needed for needed in table.needs(label) if needed in found]:
             found[label] = found[lacking[0]]
     return found
 
@@ -68,6 +69,12 @@ class Run:
     absent: str | None = None  # why its data cannot be read, None where they are here
     members: tuple["Run", ...] = ()  # of an ensemble
     weights: str | tuple[float, ...] = "equal"  # of its members
+    teacher: "Run | None" = None  # another run of the table that it learns from
+
+    @property
+    def waits(self) -> bool:
+        """Whether its teacher is to be trained first; planned again then, it has its identity."""
+        return self.teacher is not None and not self.teacher.done
 
     @property
     def done(self) -> bool:
@@ -105,8 +112,10 @@ def plan(
         DataError: the data are not there.
     """
     runs = []
+    planned: dict[tuple[str, int | None, int], Run] = {}
     folders = by_identity(output_dir / "runs")
-    for label, row in trained_rows(table):
+    teachers, trained = table.teachers, trained_rows(table)
+    for label, row in sorted(trained, key=lambda one: one[0] in teachers):  # teachers first
         overrides = merged(table.settings, given, row)
         of_row = run_config(overrides)[0]
         for fold, seed in product(folds_of(table, of_row), seeds):
@@ -119,8 +128,17 @@ def plan(
             if fold is not None:
                 own.append(f"dataset.fold={fold}")
                 config.dataset.fold = fold
+            teacher = planned.get((teachers[label], fold, seed)) if label in teachers else None
+            if teacher is not None:
+                own = merged(own, [f"teacher={teacher.folder}"])
+                config.teacher = str(teacher.folder)
+            elif label in teachers:
+                raise ConfigError(
+                    f"{label}: {teachers[label]} has no run of fold {fold}, seed {seed} to learn "
+                    "from: give both rows one data set"
+                )
             try:
-                known = identity(config)
+                known = identity(config) if teacher is None or teacher.done else _waiting(config)
                 config = with_levels(config, partial(make_dataset(config.dataset).split, "train"))
             except DataError as error:
                 if not absent_ok:
@@ -128,8 +146,19 @@ def plan(
                 known, absent = identity_without_data(config), str(error)
             folder = output_dir / "runs" / folder_name(label, config, known)
             folder = folders.setdefault(known, folder)
-            runs.append(Run(label, fold, seed, tuple(own), config, known, folder, absent))
+            run = Run(label, fold, seed, tuple(own), config, known, folder, absent, teacher=teacher)
+            planned[label, fold, seed] = run
+    for label, _ in trained:
+        runs += [run for run in planned.values() if run.label == label]
     return runs
+
+
+def _waiting(config: DictConfig) -> str:
+    """What stands for the identity of a run whose teacher is not trained; that of no run."""
+    whole = config.copy()
+    whole.teacher = None
+    named = f"{identity_without_data(whole)} {config.teacher}"
+    return hashlib.sha256(named.encode()).hexdigest()
 
 
 def folder_name(label: str, config: DictConfig, known: str) -> str:

@@ -80,7 +80,8 @@ class RowSearch:
 def plan_searches(
     table: Table, order: Order, output_dir: Path, *, absent_ok: bool = False
 ) -> list[RowSearch]:
-    """The searches of ``table``, row by row; none for a row that is not trained.
+    """The searches of ``table``, row by row; none for a row that is not trained, or that
+    learns from another row.
 
     Args:
         table: without the rows that cannot run here.
@@ -98,7 +99,7 @@ def plan_searches(
         overrides = merged(table.settings, order.overrides, row)
         overrides = [one for one in overrides if _key(one) not in ("seed", "dataset.fold")]
         config, choices = run_config(overrides)
-        if config.epochs == 0:
+        if config.epochs == 0 or label in table.teachers:  # no teacher is trained yet
             continue
         try:
             space = _space(table, order, label, choices, overrides)

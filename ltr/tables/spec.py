@@ -75,6 +75,18 @@ class Table:
     space: tuple[str, ...] = ()
     spaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def teachers(self) -> dict[str, str]:
+        """Of each row that learns from another row, ``teacher=ROW``, that row."""
+        named = {label: teacher_in(overrides) for label, overrides in self.rows.items()}
+        return {label: named[label] for label in named if named[label] in self.rows}
+
+    def needs(self, label: str) -> tuple[str, ...]:
+        """The rows whose runs those of ``label`` are made of, or learn from."""
+        members = self.ensembles[label].rows if label in self.ensembles else ()
+        row = dict.fromkeys([*members, *filter(None, [self.teachers.get(label)])])
+        return tuple(dict.fromkeys(one for each in row for one in (each, *self.needs(each))))
+
 
 @dataclass(frozen=True)
 class StatisticsTable:
@@ -132,17 +144,15 @@ def read_table(name: str) -> Table | StatisticsTable | FoldsTable:
 def only(table: Table, labels: Sequence[str]) -> Table:
     """The table with the rows ``labels``; without a baseline that is not among them.
 
-    The members of an ensemble come along.
+    The members of an ensemble and teachers come along.
 
     Raises:
         ConfigError: a label is not one of its rows.
     """
     chosen = [row_of(table, "rows", label) for label in labels]
-    members = [
-        row for label in chosen if label in table.ensembles for row in table.ensembles[label].rows
-    ]
+    needed = [row for label in chosen for row in table.needs(label)]
     baseline = table.baseline if table.baseline in chosen else None
-    return with_rows(replace(table, baseline=baseline), dict.fromkeys([*chosen, *members]))
+    return with_rows(replace(table, baseline=baseline), dict.fromkeys([*chosen, *needed]))
 
 
 def with_rows(table: Table, labels: Iterable[str]) -> Table:
@@ -153,16 +163,11 @@ def with_rows(table: Table, labels: Iterable[str]) -> Table:
 
 
 def without(table: Table, labels: Container[str]) -> Table:
-    """The table without the rows ``labels``, and the ensembles of which they are members."""
-    return with_rows(
-        table,
-        [
-            row
-            for row in table.rows
-            if row not in labels
-            and not (row in table.ensembles and any(m in labels for m in table.ensembles[row].rows))
-        ],
-    )
+    """The table without the rows ``labels``, and the rows that need one of them."""
+    gone = {
+        row for row in table.rows if row in labels or any(m in labels for m in table.needs(row))
+    }
+    return with_rows(table, [row for row in table.rows if row not in gone])
 
 
 def row_of(table: Table, key: str, label: str) -> str:
@@ -235,6 +240,16 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
     return table
 
 
+def teacher_in(overrides: Sequence[str]) -> str:
+    """The teacher that ``overrides`` name, a row of the table or a run; empty: none.
+
+    >>> teacher_in(["loss=distil", "teacher=big one"])
+    'big one'
+    """
+    named = [one.partition("=")[2] for one in overrides if one.startswith("teacher=")]
+    return named[-1] if named else ""
+
+
 def split_space(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The overrides for ``train.py``, and those that say what is searched.
 
@@ -301,6 +316,12 @@ def _check(table: Table, path: Path) -> None:
     named_metrics(table.metrics)
     if not (table.rows and table.verdicts):
         raise ConfigError(f"{path}: rows and verdicts: each names at least one")
+    for label, teacher in table.teachers.items():
+        if teacher in table.ensembles or teacher in table.teachers:
+            raise ConfigError(
+                f"{path}: {label}: teacher={teacher} is no row that is trained by itself; name one "
+                "that is, or give the folder of a run"
+            )
     named = [("verdicts", name, table.metrics) for name in table.verdicts]
     if table.baseline is not None:
         named.append(("baseline", table.baseline, tuple(table.rows)))

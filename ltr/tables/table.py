@@ -20,6 +20,7 @@ from ltr.metrics import Convention
 from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
 from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
+from ltr.tables.distilled import kept_gains
 from ltr.tables.ensembles import make_ensembles, planned
 from ltr.tables.folds import make_folds
 from ltr.tables.launch import local_launcher
@@ -73,15 +74,8 @@ def make_table(order: Order) -> bool:
         kept = without(can_run, failed)
         missing |= dict.fromkeys(can_run.rows.keys() - kept.rows.keys(), "search failed")
         can_run = kept
-    trained = plan(
-        can_run,
-        order.overrides,
-        range(1, order.seeds + 1),
-        output_dir,
-        absent_ok=order.dry_run,
-        found={} if budget is None else budget.settings,
-    )
-    runs = [*trained, *planned(can_run, trained, output_dir)]
+    settings = {} if budget is None else budget.settings
+    trained, runs = _plan(can_run, order, output_dir, settings)
     if not runs:
         return not failed
     place = _place(order, runs[0].config)
@@ -106,10 +100,22 @@ def make_table(order: Order) -> bool:
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
     folder = output_dir / "tables" / order.name(str(runs[0].config.dataset.name))
-    failures: dict[Path, str] = {}
-    if to_train := [run for run in todo if not run.members]:
-        launcher = order.launcher or local_launcher(min(workers, len(to_train)))
-        failures = execute(to_train, folder / "jobs.yaml", launcher, place.extra)
+
+    def train() -> dict[Path, str]:
+        """Train what waits for no teacher; why a run is not done, by folder."""
+        ready = [run for run in todo if not run.members and not run.waits]
+        if not ready:
+            return {}
+        launcher = order.launcher or local_launcher(min(workers, len(ready)))
+        return execute(ready, folder / "jobs.yaml", launcher, place.extra)
+
+    late = any(run.waits for run in todo)
+    failures = train()
+    if late:  # the teachers are there: those that learn from them have their identity
+        runs = _plan(can_run, order, output_dir, settings)[1]
+        todo = [run for run in runs if not run.done and run.folder not in failures]
+        failures |= train()
+        failures |= {run.folder: "its teacher failed" for run in todo if run.waits}
     as_trained = runs[0].config.threads or (None if place.on_gpu else threads)
     failures |= make_ensembles([run for run in todo if run.members], as_trained)
     missing |= unfinished(runs)
@@ -122,6 +128,17 @@ def make_table(order: Order) -> bool:
         say(f"{path.name} failed: {reason}")
     print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
     return not failures and not failed
+
+
+def _plan(
+    table: Table, order: Order, output_dir: Path, settings: Mapping[Any, Sequence[str]]
+) -> tuple[list[Run], list[Run]]:
+    """The trainings of ``table``, and these with its ensembles; ``settings`` are those found."""
+    seeds = range(1, order.seeds + 1)
+    trained = plan(
+        table, order.overrides, seeds, output_dir, absent_ok=order.dry_run, found=settings
+    )
+    return trained, [*trained, *planned(table, trained, output_dir)]
 
 
 @dataclass(frozen=True)
@@ -201,6 +218,7 @@ def _write(
         command=order.command(),
         facts=(
             *facts(table, runs, measured, published, verdicts, baseline, lists_in_words(sizes)),
+            *kept_gains(table, verdicts, baseline),
             *(budget.facts([row for row, _ in trained_rows(table)]) if budget else ()),
         ),
         blocks=blocks(

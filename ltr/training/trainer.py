@@ -100,11 +100,13 @@ class Stepper:
             torch.compiler.cudagraph_mark_step_begin()
         scores = score(self._scorer, batch, self.settings.precision)
         labels, mask, weights = batch.labels, batch.mask, batch.weights
+        given = {} if batch.teacher is None else {"teacher": batch.teacher}
         if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
             members, scores = len(scores), scores.flatten(0, 1)
             labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
             weights = None if weights is None else weights.repeat(members)
-        return self.loss(scores, labels, mask), labels, mask, weights
+            given = {name: one.repeat(members, 1) for name, one in given.items()}
+        return self.loss(scores, labels, mask, **given), labels, mask, weights
 
     def _sums(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What ``set_gradients`` asks of a slice."""

@@ -77,6 +77,7 @@ class BoostedTrees(RoundModel, ABC):
         self.trusted = False  # True: a state from elsewhere is not tried out first
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self._booster: Any = None
+        self._leaves: int | None = None
 
     @abstractmethod
     def load(self, content: bytes) -> Any:
@@ -136,7 +137,9 @@ class BoostedTrees(RoundModel, ABC):
     @property
     def fitted(self) -> int:
         """Leaves of all trees, a fitted number each."""
-        return 0 if self._booster is None else self.count_leaves(self._booster)
+        if self._leaves is None:  # asked at every list; libraries count slowly
+            self._leaves = 0 if self._booster is None else self.count_leaves(self._booster)
+        return self._leaves
 
     def importances(self) -> Importances:
         """Gain and splits of each feature; zeros before the first tree."""
@@ -210,7 +213,7 @@ class BoostedTrees(RoundModel, ABC):
                 f"the trees kept are not a model that {self.title} {self.version} reads: use the "
                 "version that wrote them, or train again"
             ) from error
-        self.content, self._booster = content, booster
+        self.content, self._booster, self._leaves = content, booster, None
 
     def keep(self, content: bytes | None) -> None:
         know(content or b"")

@@ -61,6 +61,7 @@ class LossObjective:
         self._batches = list(padded_batches(data, items=items, pairs=items * _PAIRS))
         self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
         self._weights = None if data.weights is None else torch.from_numpy(data.weights)
+        self._teacher = data.teacher
         self._random = np.random.default_rng(seed)
         self.lists = int(sum(counted.sum() for counted in self._counted))
         self.value = float("nan")
@@ -93,7 +94,9 @@ class LossObjective:
         out, total = torch.zeros_like(flat), 0.0
         for batch, counted in zip(self._batches, self._counted, strict=True):
             given = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
-            losses = self._loss(given, batch.labels, batch.mask).masked_fill(~counted, 0.0)
+            taught = {} if self._teacher is None else {"teacher": self._teacher[batch.rows]}
+            losses = self._loss(given, batch.labels, batch.mask, **taught)
+            losses = losses.masked_fill(~counted, 0.0)
             if self._weights is not None:
                 losses = losses * self._weights[batch.lists].to(losses)
             (slope,) = torch.autograd.grad(losses.sum(), given)

@@ -1,0 +1,178 @@
+"""Rank over HTTP with an exported model: a folder with ``model.onnx`` and ``manifest.json``.
+
+    ltr export checkpoint=outputs/RUN to=onnx output=exported
+    LTR_MODEL=exported uvicorn service:app --workers 2
+
+``POST /rank`` with ``{"items": [{"id": "a", "features": [0.3, 5, ...]}, ...]}`` answers
+``{"ranked": [{"id": "a", "score": 1.7}, ...]}``, best first; items of equal scores keep their
+order. ``features`` is a list in the order of the manifest, or an object by name, where what is left
+out is missing, as ``null`` is. A wrong request is 422 with one line, ``{"error":
+"items[3].features: ..."}``. ``GET /health`` says which model answers.
+
+``LTR_MOST_ITEMS`` (1,000) bounds a list, ``LTR_MOST_BYTES`` (16 MB) a request.
+"""
+
+import json
+import math
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+
+class Refused(Exception):
+    """A request that cannot be answered; its text is the line of the answer."""
+
+    def __init__(self, text: str, status: int = 422) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Ranker:
+    """The exported model; each call scores one list on one thread.
+
+    Args:
+        folder: of ``ltr export to=onnx``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+        self.features = [str(name) for name in self.manifest["features"]]
+        self._place = {name: i for i, name in enumerate(self.features)}
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1  # workers are processes
+        self._session = onnxruntime.InferenceSession(
+            folder / "model.onnx", options, providers=["CPUExecutionProvider"]
+        )
+        self.scores(np.zeros((2, len(self.features)), np.float32))  # the first call is slow
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Scores ``[list]`` of raw features ``[list, feature]`` float32; NaN is missing."""
+        given = {"features": features[None], "mask": np.ones((1, len(features)), bool)}
+        return self._session.run(["scores"], given)[0][0]
+
+    def row(self, given: Any, where: str) -> list[float]:
+        """The features of an item in order; ``Refused`` names ``where`` it is wrong."""
+        if isinstance(given, dict):
+            if unknown := [name for name in given if name not in self._place]:
+                raise Refused(f"{where}.{unknown[0]}: no such feature; GET /health lists them")
+            named = [given.get(name) for name in self.features]
+        elif isinstance(given, list) and len(given) == len(self.features):
+            named = given
+        else:
+            what = f"{len(given)} numbers" if isinstance(given, list) else "no list and no object"
+            raise Refused(
+                f"{where}: {what}; give {len(self.features)} in the order of the manifest, or an "
+                "object by name"
+            )
+        return [
+            self._number(value, f"{where}.{name}")
+            for name, value in zip(self.features, named, strict=True)
+        ]
+
+    @staticmethod
+    def _number(value: Any, where: str) -> float:
+        if value is None:
+            return math.nan
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Refused(f"{where}: {json.dumps(value)[:40]} is no number; give one, or null")
+        if not abs(value) <= _LARGEST:
+            raise Refused(f"{where}: larger than a float32; give a finite number, or null")
+        return float(value)
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def service(folder: Path, *, most_items: int = 1000, most_bytes: int = 1 << 24) -> FastAPI:
+    """The app that answers with the model in ``folder``.
+
+    Args:
+        folder: of ``ltr export to=onnx``; read when the app starts.
+        most_items: in a list.
+        most_bytes: of a request.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.ranker = Ranker(folder)
+        yield
+
+    app = FastAPI(title="ltr", lifespan=lifespan)
+
+    @app.exception_handler(Refused)
+    async def refused(_: Request, error: Refused) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, error.status)
+
+    @app.get("/health")
+    def health(request: Request) -> dict[str, Any]:
+        ranker: Ranker = request.app.state.ranker
+        known = ranker.manifest
+        model = {key: known.get(key) for key in ("model", "dataset", "sha256")}
+        return {"status": "ok", **model, "features": ranker.features, "most_items": most_items}
+
+    @app.post("/rank")
+    async def rank(request: Request) -> dict[str, Any]:
+        ranker: Ranker = request.app.state.ranker
+        items = _items(await _body(request, most_bytes), most_items)
+        rows = [
+            ranker.row(item.get("features"), f"items[{i}].features") for i, item in enumerate(items)
+        ]
+        scores = ranker.scores(np.array(rows, np.float32))
+        if not np.isfinite(scores).all():
+            raise Refused("items: a score is not finite; look at the largest features")
+        order = np.argsort(-scores, kind="stable").tolist()
+        return {"ranked": [{"id": items[i]["id"], "score": float(scores[i])} for i in order]}
+
+    return app
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body, read no further than ``most`` bytes."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise Refused(f"the request has more than {most:,} bytes; send fewer items", 413)
+    return bytes(body)
+
+
+def _items(body: bytes, most: int) -> list[dict[str, Any]]:
+    """The items of a request, each with an id of its own."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(
+            'the request is no JSON; send {"items": [{"id": ..., "features": ...}]}'
+        ) from None
+    items = given.get("items") if isinstance(given, dict) else None
+    if not isinstance(items, list) or not items:
+        raise Refused('items: none; send {"items": [{"id": ..., "features": ...}]}')
+    if len(items) > most:
+        raise Refused(f"items: {len(items):,} of them; send {most:,} at most")
+    seen = set()
+    for i, item in enumerate(items):
+        known = item.get("id") if isinstance(item, dict) else None
+        if not isinstance(known, str | int) or isinstance(known, bool):
+            raise Refused(f"items[{i}].id: give a text or a whole number")
+        if known in seen:
+            raise Refused(f"items[{i}].id: {json.dumps(known)[:40]} comes twice")
+        seen.add(known)
+    return items
+
+
+def __getattr__(name: str) -> FastAPI:
+    """``app`` for ``uvicorn service:app``, made of the environment when it is asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return service(
+        Path(os.environ["LTR_MODEL"]),
+        most_items=int(os.environ.get("LTR_MOST_ITEMS", "1000")),
+        most_bytes=int(os.environ.get("LTR_MOST_BYTES", str(1 << 24))),
+    )

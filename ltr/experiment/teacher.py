@@ -1,0 +1,96 @@
+"""Score train once with the model that a run learns from (``teacher=RUN``)."""
+
+import hashlib
+import io
+import logging
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Floats, Lists
+from ltr.errors import DataError, OutputError
+from ltr.experiment.identity import teacher_digest
+from ltr.experiment.kept import check_columns, load_kept
+from ltr.training.evaluation import predict
+from ltr.whole import write_whole
+
+log = logging.getLogger(__name__)
+
+
+def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
+    """``train`` with the scores of ``cfg.teacher``; as it is where there is no teacher.
+
+    The scores are in units of their standard deviation within lists, pooled over the lists. A file
+    in ``cfg.cache_dir`` keeps them for other runs.
+
+    Raises:
+        CheckpointError, ConfigError: see ``load_kept``.
+        DataError: the teacher has other features, or scores all items of each list the same.
+    """
+    if cfg.get("teacher") is None:
+        return train
+    key = hashlib.sha256(f"{teacher_digest(cfg.teacher)} {train.digest}".encode()).hexdigest()
+    path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.npy")
+    scores = _kept(path, train.items) if train.digest else None
+    if scores is None:
+        scores = _scored(cfg, train, device)
+        if train.digest:
+            _keep(path, scores)
+    lengths = train.lengths
+    centred = scores - np.repeat(np.add.reduceat(scores, train.offsets[:-1]) / lengths, lengths)
+    deviation = float(np.sqrt(np.mean(np.square(centred, dtype=np.float64))))
+    if not deviation > 0:
+        raise DataError(
+            f"teacher={cfg.teacher} scores all items of a list of train the same, so that there is "
+            "no order to learn: give a trained run"
+        )
+    held = {field.name: getattr(train, field.name) for field in fields(Lists)}
+    return Lists(**held | {"teacher": (scores / deviation).astype(np.float32)})
+
+
+def _scored(cfg: DictConfig, train: Lists, device: torch.device) -> Floats:
+    """The teacher's score of every item of ``train``, ``[items]``, lists whole."""
+    kept = load_kept(cfg.teacher, device, cfg.trust)
+    if kept.transform.width != train.width:
+        raise DataError(
+            f"teacher={cfg.teacher} was trained on {kept.transform.width} features, train has "
+            f"{train.width}: give a run on lists with the same features"
+        )
+    try:
+        check_columns(train, kept.columns)
+    except DataError as error:
+        raise DataError(f"teacher={cfg.teacher}: {error}") from None
+    data = ItemTensors(train, kept.transform, device)
+    precision = kept.config["precision"]
+    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
+    log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
+    found: Floats = scores.cpu().numpy()
+    return found
+
+
+def _kept(path: Path, items: int) -> Floats | None:
+    """The scores in the file; None where it is missing or not as ``_keep`` left it."""
+    try:
+        content = path.read_bytes()
+        body, found = content[:-32], content[-32:]
+        if hashlib.sha256(body).digest() != found:
+            return None
+        scores: Floats = np.load(io.BytesIO(body), allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return scores if (scores.shape, scores.dtype) == ((items,), np.dtype(np.float32)) else None
+
+
+def _keep(path: Path, scores: Floats) -> None:
+    """Write the scores, then the SHA-256 of the file; where that fails, they are made again."""
+    buffer = io.BytesIO()
+    np.save(buffer, scores)
+    body = buffer.getvalue()
+    with suppress(OSError, OutputError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, body + hashlib.sha256(body).digest())

@@ -1,0 +1,1 @@
+"""Why a kept model ranks a list as it does: features, other items, and features on the metric."""

@@ -1,0 +1,162 @@
+"""What each feature adds to the score of an item: exact for trees, by integrated gradients else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ltr.errors import ConfigError
+from ltr.experiment.ensemble import Ensemble
+from ltr.explain.subject import Subject
+from ltr.rounds import RoundModel
+from ltr.trees import BoostedTrees
+from ltr.trees.catboost import with_categories
+
+Doubles = NDArray[np.float64]
+_STEPS = (32, 64, 128, 256, 512)  # of a path, until the sum is that of the scores
+_CLOSE = 1e-3  # of the way from the baseline's score
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """The parts of the scores of some items.
+
+    Attributes:
+        method: in words, with what the baseline is.
+        values: ``[items, features]``, what an item's own features add to its score.
+        others: ``[items, list]``, what the features of each item of the list add to it, 0 for
+            itself; None: the model scores items one by one.
+        baseline: ``[items]``, the score that all parts are added to.
+        scores: ``[items]``, that the parts should add up to.
+    """
+
+    method: str
+    values: Doubles
+    others: Doubles | None
+    baseline: Doubles
+    scores: Doubles
+
+    @property
+    def error(self) -> float:
+        """The largest difference of baseline plus all parts from the score, of any item."""
+        total = self.baseline + self.values.sum(-1)
+        if self.others is not None:
+            total = total + self.others.sum(-1)
+        return float(np.abs(total - self.scores).max())
+
+
+def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | None:
+    """The parts of the scores of ``subject.items``; None: the model has no such parts.
+
+    Args:
+        subject: what to explain.
+        items: bounds the padded items of a batch.
+
+    Raises:
+        ConfigError: Captum is not installed.
+    """
+    model = subject.kept.model
+    if isinstance(model, BoostedTrees):
+        return _shap(subject, model)
+    if isinstance(model, (Ensemble, RoundModel)):
+        return None
+    return _integrated_gradients(subject, model, items)
+
+
+def _shap(subject: Subject, model: BoostedTrees) -> Attributions:
+    """SHAP values of trees by the library's own method (Lundberg et al., 2020, TreeSHAP)."""
+    rows = subject.data.features[subject.rows][subject.items]
+    given = np.ascontiguousarray(rows.cpu().numpy())
+    parts = np.zeros((len(given), model.width + 1))
+    if model.content:
+        parts = _CONTRIBUTIONS[model.library](model, model.load(model.content), given)
+    return Attributions(
+        method=f"SHAP values of {model.title}'s own method; the baseline is its expected score",
+        values=parts[:, :-1],
+        others=None,
+        baseline=parts[:, -1],
+        scores=subject.scores[subject.items].astype(np.float64),
+    )
+
+
+def _of_lightgbm(model: BoostedTrees, booster: Any, items: NDArray[np.float32]) -> Doubles:
+    return np.asarray(booster.predict(items, pred_contrib=True), np.float64)
+
+
+def _of_xgboost(model: BoostedTrees, booster: Any, items: NDArray[np.float32]) -> Doubles:
+    kinds = ["c" if i in model.categories else "q" for i in range(model.width)]
+    given = model.module.DMatrix(items, feature_types=kinds, enable_categorical=True)
+    return np.asarray(booster.predict(given, pred_contribs=True), np.float64)
+
+
+def _of_catboost(model: BoostedTrees, booster: Any, items: NDArray[np.float32]) -> Doubles:
+    table = with_categories(items, model.categories)
+    pool = model.module.Pool(table, cat_features=model.categories or None)
+    return np.asarray(booster.get_feature_importance(pool, type="ShapValues"), np.float64)
+
+
+# Of each library, by its module: ``[items, features + 1]``, the expected score last.
+_CONTRIBUTIONS: dict[str, Callable[[BoostedTrees, Any, NDArray[np.float32]], Doubles]] = {
+    "lightgbm": _of_lightgbm,
+    "xgboost": _of_xgboost,
+    "catboost": _of_catboost,
+}
+
+
+def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Attributions:
+    """Integrated gradients (Sundararajan et al., 2017) from the mean item of the list.
+
+    At the baseline every item of the list is the mean of its items, so that all tie. Categories,
+    which have no mean, stay as they are. A list-aware score has parts of the other items' features
+    too.
+    """
+    try:
+        from captum.attr import IntegratedGradients
+    except ImportError as error:
+        raise ConfigError(
+            f"explaining a network needs captum, which does not load here ({error}): pip install "
+            "'ltr-torch[explain]'"
+        ) from error
+    features = subject.data.features[subject.rows][None]  # [1, list, feature]
+    baseline = features.mean(1, keepdim=True).expand_as(features).clone()
+    baseline[..., subject.data.categories] = features[..., subject.data.categories]
+    size = features.shape[1]
+    places = torch.arange(1, size + 1, device=features.device)
+
+    def scores_of(given: Tensor) -> Tensor:
+        mask = torch.ones(given.shape[:2], dtype=torch.bool, device=given.device)
+        return model(given, mask, places.expand(len(given), -1)).float()
+
+    model.requires_grad_(False)
+    method = IntegratedGradients(scores_of)
+    with torch.no_grad():
+        ends = [scores_of(one)[0].double().cpu().numpy() for one in (baseline, features)]
+    parts = []
+    for item in subject.items.tolist():
+        away = abs(ends[1][item] - ends[0][item])
+        for steps in _STEPS:
+            found = method.attribute(
+                features, baseline, target=item, n_steps=steps,
+                internal_batch_size=max(1, items // size),
+            )[0].double()  # fmt: skip
+            if abs(float(found.sum()) - (ends[1][item] - ends[0][item])) <= _CLOSE * away:
+                break
+        parts.append(found.cpu().numpy())
+    whole = np.stack(parts)  # [items, list, column]
+    transform = subject.kept.transform
+    whole[..., transform.indicated] += whole[..., transform.width :]  # of what is missing
+    whole = whole[..., : transform.width]
+    rows = np.arange(len(whole))
+    own, others = whole[rows, subject.items], whole.sum(-1)
+    others[rows, subject.items] = 0.0
+    return Attributions(
+        method="integrated gradients of Captum; at the baseline every item is the list's mean item",
+        values=own,
+        others=None if subject.pointwise else others,
+        baseline=ends[0][subject.items],
+        scores=ends[1][subject.items],
+    )

@@ -1,0 +1,181 @@
+"""The model, the list and the items to explain, from the arguments of ``scripts/explain.py``."""
+
+import difflib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from omegaconf import DictConfig
+
+from ltr.console.values import required, texts, whole
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import SPLITS, KnowsColumns, Lists
+from ltr.errors import ConfigError
+from ltr.experiment.kept import KeptModel, check_columns, load_kept, trusted
+from ltr.experiment.parts import (
+    as_list,
+    make_convention,
+    make_dataset,
+    named_metrics,
+)
+from ltr.experiment.predict import set_threads
+from ltr.metrics import Convention, Metric
+from ltr.training.device import pick_device
+from ltr.training.evaluation import predict
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A list with a kept model that ranks it.
+
+    Attributes:
+        checkpoint: as it was given.
+        kept: the model.
+        name: of the data set, with its fold.
+        split: of the data set.
+        lists: all lists of the split.
+        data: the same as the model reads them.
+        chosen: the number of the list.
+        scores: of the items of the list, ``[items]`` float32.
+        ranks: of the items, 1 = best, ties in file order.
+        items: the 0-based places of the items to explain, best first.
+        metric, convention: of the run: ``select_on``.
+    """
+
+    checkpoint: str
+    kept: KeptModel
+    name: str
+    split: str
+    lists: Lists
+    data: ItemTensors
+    chosen: int
+    scores: NDArray[np.float32]
+    ranks: NDArray[np.int64]
+    items: NDArray[np.int64]
+    metric: Metric
+    convention: Convention
+
+    @property
+    def rows(self) -> slice:
+        """The items of the list among all items of ``lists``."""
+        return slice(int(self.lists.offsets[self.chosen]), int(self.lists.offsets[self.chosen + 1]))
+
+    @property
+    def qid(self) -> str:
+        """The query id of the list."""
+        return str(self.lists.qids[self.chosen])
+
+    @property
+    def labels(self) -> NDArray[np.float32]:
+        """Of the items of the list, ``[items]``."""
+        return np.asarray(self.lists.labels[self.rows])
+
+    @property
+    def features(self) -> list[str]:
+        """The name of each feature, or its number from 1."""
+        columns = self.kept.columns or self.lists.columns
+        if columns is not None:
+            return list(columns.names)
+        return [f"feature {number}" for number in range(1, self.lists.width + 1)]
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the score of an item depends on that item alone."""
+        return bool(getattr(self.kept.model, "pointwise", False))
+
+
+def subject_of(cfg: DictConfig) -> Subject:
+    """The subject in ``configs/explain.yaml``.
+
+    Raises:
+        ConfigError, DataError, CheckpointError: one line that says what to mend.
+    """
+    required(cfg, "checkpoint", "qid")
+    if cfg.split not in SPLITS:
+        raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
+    set_threads(cfg)
+    device = pick_device(cfg.device)
+    kept = load_kept(cfg.checkpoint, device, cfg.trust)
+    places = {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
+    own = trusted(kept.config | places, ["dataset", "metrics"], cfg.trust)
+    dataset = make_dataset(own.dataset)
+    if kept.columns is not None and isinstance(dataset, KnowsColumns):
+        dataset = dataset.with_columns(kept.columns)
+    dataset.check()
+    lists = dataset.split(cfg.split)
+    check_columns(lists, kept.columns)
+    metrics = named_metrics(
+        [*as_list(own.metrics), str(own.select_on)], own.get("own_metrics") or {}
+    )
+    data = ItemTensors(lists, kept.transform, device)
+    chosen = _list_of(str(cfg.qid), lists, str(cfg.split))
+    one = list_alone(lists, chosen)
+    scores = predict(
+        kept.model, ItemTensors(one, kept.transform, device),
+        items=cfg.evaluation_items, precision=kept.config["precision"],
+    )  # fmt: skip
+    found = scores.cpu().numpy()
+    ranks = ranks_of(found)
+    fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
+    return Subject(
+        checkpoint=str(cfg.checkpoint),
+        kept=kept,
+        name=f"{dataset.name}{fold}",
+        split=str(cfg.split),
+        lists=lists,
+        data=data,
+        chosen=chosen,
+        scores=found,
+        ranks=ranks,
+        items=_items(cfg, ranks),
+        metric=next(one for one in metrics if str(one) == str(own.select_on)),
+        convention=make_convention(own),
+    )
+
+
+def _list_of(qid: str, lists: Lists, split: str) -> int:
+    found = np.flatnonzero(lists.qids == qid)
+    if len(found):
+        return int(found[0])
+    known = list(map(str, lists.qids))
+    near = difflib.get_close_matches(qid, known, 1) or known[:1]
+    raise ConfigError(f"qid={qid}: {split} has no such query; give one of it, such as {near[0]}")
+
+
+def _items(cfg: DictConfig, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of the items to explain, best first."""
+    given = texts(cfg, "items")
+    order = np.argsort(ranks)
+    if not given:
+        return order[: whole(cfg, "top", least=1)]
+    places = []
+    for text in given:
+        if not text.isdecimal() or not 1 <= int(text) <= len(ranks):
+            raise ConfigError(
+                f"items={text}: the list has the items 1 to {len(ranks)}, in the order of the data"
+            )
+        places.append(int(text) - 1)
+    return order[np.isin(order, places)]
+
+
+def list_alone(lists: Lists, which: int) -> Lists:
+    """List number ``which`` of ``lists`` alone."""
+    rows = slice(lists.offsets[which], lists.offsets[which + 1])
+    return Lists(
+        features=np.asarray(lists.features[rows]),
+        labels=lists.labels[rows],
+        offsets=np.array([0, lists.lengths[which]]),
+        qids=lists.qids[which : which + 1],
+        columns=lists.columns,
+    )
+
+
+def ranks_of(scores: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The rank of each item, 1 = best, ties in file order; NaN last.
+
+    >>> ranks_of(np.array([0.5, 2.0, 0.5])).tolist()
+    [2, 1, 3]
+    """
+    ranks = np.empty(len(scores), np.int64)
+    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+    return ranks

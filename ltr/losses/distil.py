@@ -1,0 +1,88 @@
+"""Distil: teach the scores of another model, its order softened, alone or beside the labels."""
+
+import torch
+from torch import Tensor
+
+from ltr.losses.batch import without_padding
+from ltr.losses.fused import kernels_apply, sum_over_pairs
+from ltr.losses.lambdarank import lambdarank_loss
+from ltr.losses.listnet import cross_entropy, listnet_loss
+from ltr.losses.pairs import differences, pairwise_logistic
+from ltr.metrics.checks import check_choice, check_positive, check_share
+from ltr.metrics.cumulative_gain import discounts
+from ltr.metrics.ordering import rank_of_item
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def distil_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    teacher: Tensor | None = None,
+    cost: str = "listnet",
+    temperature: float = 0.5,
+    alpha: float = 1.0,
+) -> PerList:
+    """Distillation of each list, ``[batch]``, >= 0.
+
+    alpha D(t) + (1 - alpha) L(y), t the teacher's scores, y the labels, p = softmax(t /
+    temperature).
+
+    - ``cost="listnet"``: D = -sum over items j of p_j log softmax(s)_j, the softened cross entropy
+      of Hinton et al. (2015, section 2) on the top-one probabilities of ListNet; L is
+      ``listnet_loss``.
+    - ``cost="lambdarank"``: D = sum over the pairs t_i > t_j of |p_i - p_j| |d(r_i) - d(r_j)| / m
+      log(1 + exp(-(s_i - s_j))), LambdaRank with the gains p: r are the current ranks of s, m is
+      the DCG of p in the teacher's order; L is ``lambdarank_loss``.
+
+    Unlike in Hinton et al. the student has no temperature, as its scores are used as they are, and
+    D no factor temperature^2. One item gives 0.
+
+    Args:
+        teacher: t, ``[batch, list]``; None: ``labels`` are the teacher's scores.
+        cost: ``"listnet"`` or ``"lambdarank"``.
+        temperature: > 0, in units of t, smaller = closer to the teacher's first item alone. A run
+            with ``teacher=RUN`` gives t in units of its standard deviation within lists.
+        alpha: 0 to 1, the share of the teacher; the labels have the rest.
+
+    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> mask, teacher = torch.tensor([[True, True]]), torch.tensor([[2.0, -1.0]])
+    >>> distil_loss(scores, labels, mask, teacher=teacher)  # log 2, whatever the teacher says
+    tensor([0.6931])
+    >>> distil_loss(scores, labels, mask, teacher=teacher, cost="lambdarank", temperature=1.0)
+    tensor([0.2357])
+    """
+    check_choice("cost", cost, ["listnet", "lambdarank"])
+    check_positive("temperature", temperature)
+    check_share("alpha", alpha)
+    given = labels if teacher is None else teacher
+    total = torch.zeros(())
+    if alpha > 0:
+        distilled = _softened_listnet if cost == "listnet" else _teachers_lambdas
+        total = alpha * distilled(*without_padding(scores, given, mask), mask, temperature)
+    if alpha < 1:
+        of_labels = listnet_loss if cost == "listnet" else lambdarank_loss
+        total = total + (1 - alpha) * of_labels(scores, labels, mask)
+    return total
+
+
+def _softened_listnet(scores: Scores, teacher: Scores, mask: Mask, temperature: float) -> PerList:
+    return cross_entropy(scores, teacher / temperature, mask)
+
+
+def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask, temperature: float) -> PerList:
+    softened = (teacher / temperature).masked_fill(~mask, -torch.inf).softmax(-1)
+    gain = softened.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN
+    of_rank = discounts(mask.shape[-1], scores, k=None)
+    ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1, keepdim=True)
+    gain = gain / ideal.masked_fill(ideal <= 0, 1)
+    ranks = rank_of_item(scores, mask)
+    discount = of_rank[ranks - 1]
+    if kernels_apply(scores):
+        return sum_over_pairs(
+            scores, teacher, mask, cost="logistic", gain=gain, discount=discount,
+            factors=(0.0, 1.0, 0.0), ranks=ranks,
+        )  # fmt: skip
+    weights = differences(gain).abs() * differences(discount).abs()
+    return pairwise_logistic(scores, teacher, mask, weights)

@@ -1,0 +1,228 @@
+"""``loss=distil``: a run learns the scores of another, which stay with their items."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from folders import refused
+from made_table import train_here, write_data
+from orders import table_of
+from test_trainer import assert_same_run, train
+
+from ltr.data.bagging import taken
+from ltr.data.batches import ItemTensors, train_batches
+from ltr.data.lists import Lists
+from ltr.data.transforms import no_transform
+from ltr.errors import CheckpointError, ConfigError
+from ltr.experiment import teacher as module
+from ltr.experiment.build import build
+from ltr.experiment.identity import identity
+from ltr.experiment.run import run
+from ltr.experiment.teacher import taught
+from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
+from ltr.tables import table as table_module
+from ltr.tables.spec import only, parse_table
+from ltr.tables.table import make_table
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.interruption import Interrupted
+from ltr.training.settings import Settings
+from ltr.training.trainer import Stepper
+from ltr.trees.objective import LossObjective
+
+
+def some() -> tuple[torch.Tensor, ...]:
+    """Scores, labels, mask and a teacher with junk on its padding."""
+    generator = torch.Generator().manual_seed(1)
+    scores, teacher = torch.randn(2, 2, 5, generator=generator, dtype=torch.float64)
+    mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
+    labels = torch.tensor([[0.0, 2, 1, 0, 0], [1.0, 0, 0, 2, 0]], dtype=torch.float64)
+    return scores, labels, mask, teacher.masked_fill(~mask, torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("cost", "labelled"), [("listnet", listnet_loss), ("lambdarank", lambdarank_loss)]
+)
+def test_it_mixes_teacher_and_labels_by_alpha(cost, labelled) -> None:
+    scores, labels, mask, teacher = some()
+    alone = distil_loss(scores, teacher, mask, cost=cost)  # the labels are the teacher's
+    found = distil_loss(scores, labels, mask, teacher=teacher, cost=cost, alpha=0.25)
+    torch.testing.assert_close(found, 0.25 * alone + 0.75 * labelled(scores, labels, mask))
+    mixed = mix_loss(
+        scores, labels, mask, teacher=teacher, parts={"distil": 0.25, "listnet": 2.0},
+        knobs={"distil": {"cost": cost}},
+    )  # fmt: skip
+    torch.testing.assert_close(mixed, 0.25 * alone + 2 * listnet_loss(scores, labels, mask))
+
+
+def test_scores_stay_with_their_items() -> None:
+    lists = make_lists([9, 4, 7, 12])
+    lists = replace(lists, teacher=lists.features[:, 1].copy())  # any column tells the item
+    bag = taken(lists, np.array([0, 2, 2, 3]))
+    data = ItemTensors(bag, no_transform(bag))
+    for fixed in (False, True):
+        for batch in train_batches(
+            data, batch_size=3, list_size=6, seed=1, epoch=0, fixed=fixed, noise=0.0
+        ):
+            assert torch.equal(batch.teacher, batch.features[..., 1])
+
+
+def test_networks_and_trees_are_given_the_teacher(monkeypatch) -> None:
+    lists = make_lists([5, 3])
+    data = ItemTensors(replace(lists, teacher=lists.features[:, 1].copy()), no_transform(lists))
+    seen = []
+
+    def loss(scores, labels, mask, *, teacher):
+        seen.append(teacher[mask].tolist())
+        return (scores * teacher).masked_fill(~mask, 0).sum(-1)
+
+    wanted = {key: getattr(compose(), key) for key in Settings.names()}
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.ones(5, 1))
+    model.forward = lambda features, mask, ranks: (features @ model.weight).squeeze(-1)
+    settings = Settings(**wanted | {"monitor": ("vali",)})
+    stepper = Stepper(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), settings)
+    stepper.take(data.batch(np.array([0, 1])))
+    LossObjective(loss, data).gradient(np.zeros(8))
+    assert sorted(seen[0]) == sorted(seen[1]) == sorted(lists.features[:, 1].tolist())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["loss=distil"], "teacher=RUN"),
+        (["loss=mix", "loss.parts.distil=1"], "teacher=RUN"),
+        (["loss=listnet", "teacher=outputs/x"], "loss=distil"),
+        (["loss=mix", "teacher=outputs/x"], "loss=distil"),
+        (["loss=distil", "loss.alpha=2.0", "teacher=outputs/x"], "alpha=2.0"),
+    ],
+)
+def test_loss_and_teacher_come_together(given, said) -> None:
+    assert said in refused(lambda: build(compose(*given)), ConfigError)
+
+
+@pytest.fixture
+def taught_by(tiny: list[str], tmp_path: Path) -> list[str]:
+    """A run that learns from another; ``teacher`` is trained."""
+    own = [*(one for one in tiny if "model." not in one and "fc_sizes" not in one), "model=linear"]
+    train(tmp_path / "teacher", *own, "epochs=2", "loss=listnet", "transform=standardise")
+    return [*own, "loss=distil", f"teacher={tmp_path}/teacher"]
+
+
+@pytest.mark.slow
+def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, monkeypatch) -> None:
+    cfg = compose(*taught_by, "transform=none")
+    lists = build(cfg).dataset.split("train")
+    found = taught(cfg, lists, torch.device("cpu"))
+    assert {f.name for f in fields(Lists)} == {f.name for f in fields(found)}
+    best = load_checkpoint(tmp_path / "teacher" / "best.pt")
+    mean, scale = (np.array(best["transform"][key], np.float32) for key in ("mean", "scale"))
+    (weight,) = (one for one in best["model"].values() if one.dim() == 2)
+    by_hand = ((lists.features - mean) * scale) @ weight.numpy()[0]
+    parts = np.split(by_hand, lists.offsets[1:-1])
+    spread = np.sqrt(np.concatenate([(one - one.mean()) ** 2 for one in parts]).mean())
+    pairs = np.diff(found.teacher), np.diff(by_hand) / spread
+    np.testing.assert_allclose(*pairs, rtol=1e-4, atol=1e-4)
+
+    monkeypatch.setattr(module, "load_kept", lambda *_: pytest.fail("it is scored again"))
+    again = taught(cfg, lists, torch.device("cpu"))
+    assert np.array_equal(again.teacher, found.teacher)
+    (kept,) = tmp_path.rglob("teacher-*.npy")
+    kept.write_bytes(kept.read_bytes()[:-40] + b"x" * 40)  # damaged: scored again
+    with pytest.raises(pytest.fail.Exception):
+        taught(cfg, lists, torch.device("cpu"))
+
+
+@pytest.mark.slow
+def test_a_run_is_known_by_its_teacher_and_resumes_with_it(
+    taught_by, tmp_path, monkeypatch
+) -> None:
+    teacher = tmp_path / "teacher" / "best.pt"
+    known = identity(compose(*taught_by))
+    train(tmp_path / "whole", *taught_by)
+
+    def stop(epoch, row):
+        if epoch == 1:
+            raise Interrupted(2)
+
+    (tmp_path / "cut").mkdir()
+    with pytest.raises(Interrupted):
+        run(
+            compose(*taught_by),
+            tmp_path / "cut",
+            {"loss": "listnet", "model": "transformer"},
+            None,
+            stop,
+        )
+    train(tmp_path / "cut", *taught_by, f"resume={tmp_path}/cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+    content = load_checkpoint(teacher)
+    before = {**content, "progress": {**content["progress"], "wall_seconds": 1.0}}
+    save_checkpoint(teacher, before)  # what does not score items does not count
+    assert identity(compose(*taught_by)) == known
+    content["model"] = {name: one + 1 for name, one in content["model"].items()}
+    save_checkpoint(teacher, content)
+    assert identity(compose(*taught_by)) != known
+    said = refused(lambda: train(tmp_path / "cut", *taught_by, f"resume={tmp_path}/cut"))
+    assert "teacher changed" in said
+    other = compose(*taught_by)
+    said = refused(lambda: taught(other, make_lists([4, 4], width=7), torch.device("cpu")))
+    assert "features" in said
+    other.teacher = str(tmp_path / "nowhere")
+    assert "nowhere" in refused(lambda: identity(other), CheckpointError)
+
+
+TEXT = """
+title: Taught
+settings: [model=linear, epochs=2, dataset=letor]
+folds: all
+metrics: [ndcg@5]
+conventions: [paper]
+published: {}
+rows:
+  student: [loss=rmse]
+  pupil: [loss=distil, teacher=big one]
+  big one: [loss=listnet]
+"""
+
+
+def test_a_row_brings_its_teacher_along(tmp_path) -> None:
+    (tmp_path / "taught.yaml").write_text(TEXT)
+    table = parse_table(tmp_path / "taught.yaml")
+    assert list(only(table, ["pupil"]).rows) == ["pupil", "big one"]
+    chained = TEXT.replace("big one: [loss=listnet]", "big one: [loss=distil, teacher=student]")
+    (tmp_path / "taught.yaml").write_text(chained)
+    assert "trained by itself" in refused(
+        lambda: parse_table(tmp_path / "taught.yaml"), ConfigError
+    )
+
+
+@pytest.mark.slow
+def test_a_table_trains_teachers_first_and_says_what_is_kept(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "taught.yaml").write_text(TEXT)
+    waves = []
+
+    def watched(runs, *rest):
+        waves.append([run.label for run in runs])
+        return train_here(runs, *rest)
+
+    monkeypatch.setattr(table_module, "execute", watched)
+    arguments = [
+        f"table={tmp_path}/taught.yaml", "seeds=2", f"output_dir={tmp_path}/out",
+        *write_data(tmp_path),
+    ]  # fmt: skip
+    assert make_table(table_of(arguments))
+    assert waves == [["student"] * 2 + ["big one"] * 2, ["pupil"] * 2]
+    assert "kept gain, ndcg@5" in capsys.readouterr().out
+    learned = {}
+    for results in (tmp_path / "out" / "runs").glob("*/results.json"):
+        protocol = json.loads(results.read_text())["protocol"]
+        if protocol["teacher"] is not None:
+            learned[protocol["seed"]] = Path(protocol["teacher"]).name
+    assert {seed: f"seed{seed}" in name for seed, name in learned.items()} == {1: True, 2: True}
+    assert make_table(table_of(arguments))  # all is found again
+    assert len(waves) == 2

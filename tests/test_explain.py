@@ -1,0 +1,186 @@
+"""``scripts/explain.py``: parts of scores add up, items are taken out, shuffles cost a metric."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from browser import CHROMIUM, DESKTOP, browser
+from conftest import make_lists
+from folders import refused
+from test_trainer import train
+from torch import nn
+
+from ltr.console.arguments import as_hydra
+from ltr.console.compose import typed
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Columns
+from ltr.data.transforms import fit_transform
+from ltr.errors import ConfigError
+from ltr.experiment.kept import KeptModel
+from ltr.explain.attributions import attributions_of
+from ltr.explain.command import explain
+from ltr.explain.others import taken_out
+from ltr.explain.permutation import permutation_importance
+from ltr.explain.subject import Subject, ranks_of
+from ltr.metrics import Convention, parse_metric
+
+
+class Compared(nn.Module):
+    """An item's own sum less the mean of the list's, of which each item is a part."""
+
+    def __init__(self, own: list[float], mean: list[float]) -> None:
+        super().__init__()
+        self.own, self.mean = nn.Parameter(torch.tensor(own)), nn.Parameter(torch.tensor(mean))
+        self.pointwise = not any(mean)
+
+    def forward(self, features, mask, ranks=None):
+        seen = (features @ self.mean).masked_fill(~mask, 0).sum(-1) / mask.sum(-1)
+        return (features @ self.own - seen[:, None]).masked_fill(~mask, 0)
+
+
+def subject(model: nn.Module, *, missing: bool = False) -> Subject:
+    """The second of four lists of six items with three features, explained by ``model``."""
+    lists = make_lists([6, 6, 6, 6], width=3)
+    if missing:
+        lists.features[::2, 1] = np.nan
+        lists = replace(lists, missing=12)
+    transform = fit_transform(lists, missing="indicator" if missing else "mean")
+    data = ItemTensors(lists, transform)
+    batch = data.batch(np.array([1]))
+    with torch.no_grad():
+        scores = model(batch.features, batch.mask)[0].numpy()
+    return Subject(
+        checkpoint="run",
+        kept=KeptModel(model.eval(), transform, Columns(("a", "b", "c")), {"precision": "float32"}),
+        name="made", split="vali", lists=lists, data=data, chosen=1, scores=scores,
+        ranks=ranks_of(scores), items=np.array([4, 0]), metric=parse_metric("ndcg@5"),
+        convention=Convention(),
+    )  # fmt: skip
+
+
+def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None:
+    own, mean = [1.0, -2.0, 0.5], [3.0, 0.0, -1.0]
+    of = subject(Compared(own, mean))
+    found = attributions_of(of)
+    away = of.data.features[of.rows].numpy()
+    away = away - away.mean(0)
+    np.testing.assert_allclose(
+        found.values, away[of.items] * (np.array(own) - np.array(mean) / 6), atol=1e-5
+    )
+    others = np.tile(-(away @ np.array(mean)) / 6, (2, 1))
+    others[[0, 1], of.items] = 0
+    np.testing.assert_allclose(found.others, others, atol=1e-5)
+    np.testing.assert_allclose(found.scores, of.scores[of.items], atol=1e-5)
+    assert found.error < 1e-5
+    alone = attributions_of(subject(Compared(own, [0.0, 0.0, 0.0])))
+    assert alone.others is None
+    assert alone.error < 1e-5
+    assert replace(found, values=found.values + 0.1).error > 0.2  # a part that is wrong shows
+
+
+def test_what_an_indicator_adds_belongs_to_its_feature() -> None:
+    of = subject(Compared([0.0, 0.0, 0.0, 2.0], [0.0] * 4), missing=True)
+    found = attributions_of(of)
+    assert found.values.shape == (2, 3)
+    assert (found.values[:, [0, 2]] == 0).all()
+    assert np.abs(found.values[:, 1]).min() > 0.1
+    table = permutation_importance(of, lists=4)
+    worth = dict(zip(table.name, table["drop"], strict=True))
+    assert worth["b"] != 0
+    assert worth["a"] == worth["c"] == 0
+
+
+def test_an_item_is_taken_out_of_the_list() -> None:
+    of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
+
+    class Against(nn.Module):
+        """The score depends on whether the item before it in the list is there."""
+
+        def forward(self, features, mask, ranks=None):
+            return features[..., 0] + (features[..., 0] * features[..., 1].roll(1, -1))
+
+    of = subject(Against())
+    found = taken_out(of, items=11)  # two lists of five in a batch
+    x = of.data.features[of.rows].numpy()
+    for at, item in enumerate(of.items):
+        for other in range(6):
+            if other == item:
+                assert np.isnan(found.scores[at, other])
+                assert found.places[at, other] == 0
+                continue
+            left = [i for i in range(6) if i != other]
+            scores = {i: x[i, 0] + x[i, 0] * x[left[place - 1], 1] for place, i in enumerate(left)}
+            assert found.scores[at, other] == pytest.approx(
+                scores[item] - of.scores[item], abs=1e-5
+            )
+            rank = 1 + sum(scores[i] > scores[item] for i in left)
+            before = 1 + sum(of.scores[i] > of.scores[item] for i in left)
+            assert found.places[at, other] == before - rank
+
+
+def test_a_feature_is_worth_what_the_metric_loses_without_it() -> None:
+    of = subject(Compared([1.0, 0.0, 0.0], [0.0] * 3))
+    table = permutation_importance(of, lists=4)
+    assert next(iter(table.name)) == "a"
+    assert table["drop"].tolist()[0] > 0
+    assert (table["low"] < table["drop"]).tolist() == [True, False, False]
+    assert table["drop"].tolist()[1:] == [0, 0]
+    before = of.data.features.clone()
+    pd.testing.assert_frame_equal(table, permutation_importance(of, lists=4))
+    assert torch.equal(of.data.features, before)
+
+
+def test_a_network_without_captum_says_how_to_install_it(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    said = refused(lambda: attributions_of(subject(Compared([1.0] * 3, [0.0] * 3))), ConfigError)
+    assert "ltr-torch[explain]" in said
+
+
+def test_a_query_id_is_text_whatever_it_looks_like() -> None:
+    assert typed("explain", ["outputs/x", "qid=007"]).qid == "007"
+    assert "items=['1','2']" in as_hydra("explain", ["qid=1", "items=1,2"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["lightgbm", "xgboost", "catboost"])
+def test_trees_are_explained_by_their_library(model, tiny, tmp_path) -> None:
+    pytest.importorskip(model)
+    own = [one for one in tiny if "model." not in one and "fc_sizes" not in one]
+    more = ["model.min_data_in_leaf=1"] if model == "lightgbm" else []
+    train(tmp_path / "run", *own, f"model={model}", *more)
+    said = explain(
+        typed("explain", [str(tmp_path / "run"), "qid=q1", f"cache_dir={tmp_path}/cache",
+              "items=2,1", f"output={tmp_path}/page", "lists=3"])
+    )  # fmt: skip
+    assert "scores items one by one" in said
+    error = float(said.partition("miss the score by ")[2].split()[0])
+    assert error < 1e-5
+    parts = pd.read_csv(tmp_path / "page" / "parts_of_scores.csv")
+    assert parts.groupby("item").part.apply(lambda part: part.abs().idxmax() % 5).tolist() == [0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_the_page_of_a_list_loads_nothing_and_prints(tiny, tmp_path) -> None:
+    train(tmp_path / "run", *tiny, "epochs=1")
+    given = [
+        f"checkpoint={tmp_path}/run", f"cache_dir={tmp_path}/cache", f"output={tmp_path}/page",
+        "lists=2", "top=3",
+    ]  # fmt: skip
+    said = explain(typed("explain", [*given, "qid=q2"]))
+    assert "What the other items did" in said
+    page = Path(tmp_path, "page", "page.html")
+    with browser() as shown:
+        shown.open(page, width=DESKTOP)
+        assert shown.said == []
+        assert [url for url in shown.requests if not url.startswith("file:")] == []
+        assert shown.run("document.querySelectorAll('figure svg').length") == 3
+        assert shown.run("document.documentElement.scrollWidth <= innerWidth")
+    wrong = refused(lambda: explain(typed("explain", [*given, "qid=q99"])), ConfigError)
+    assert "qid=q99" in wrong
+    wrong = refused(lambda: explain(typed("explain", [*given, "qid=q2", "items=400"])), ConfigError)
+    assert "items=400" in wrong

@@ -1,0 +1,166 @@
+"""``examples/serve``: what the service answers, and what it refuses."""
+
+import json
+import math
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx2")
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "serve"))
+
+import load  # noqa: E402
+from service import service  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
+
+WEIGHTS = [2.0, -1.0, 0.5]
+
+
+def write_model(folder: Path) -> Path:
+    """An exported folder: the weighted sum of three features, of which the missing count 0."""
+    helper, kind = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("IsNaN", ["features"], ["missing"]),
+        helper.make_node("Where", ["missing", "zero", "features"], ["filled"]),
+        helper.make_node("MatMul", ["filled", "weights"], ["column"]),
+        helper.make_node("Squeeze", ["column", "last"], ["sums"]),
+        helper.make_node("Where", ["mask", "sums", "zero"], ["scores"]),
+    ]
+    held = [
+        helper.make_tensor("weights", kind.FLOAT, [3, 1], WEIGHTS),
+        helper.make_tensor("zero", kind.FLOAT, [], [0.0]),
+        helper.make_tensor("last", kind.INT64, [1], [2]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("features", kind.FLOAT, ["batch", "list", 3]),
+        helper.make_tensor_value_info("mask", kind.BOOL, ["batch", "list"]),
+    ]
+    outputs = [helper.make_tensor_value_info("scores", kind.FLOAT, ["batch", "list"])]
+    graph = helper.make_graph(nodes, "sums", inputs, outputs, held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    told = {"features": ["price", "age", "stock"], "model": "Linear", "dataset": "shop"}
+    (folder / "manifest.json").write_text(json.dumps(told))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory):
+    folder = write_model(tmp_path_factory.mktemp("serve") / "exported")
+    with TestClient(service(folder, most_items=4, most_bytes=2000)) as answering:
+        yield answering
+
+
+def test_items_come_back_best_first_with_their_scores(client) -> None:
+    rows = {"a": [1.0, 2.0, 0.0], "b": [3.0, 0.0, 1.0], 7: [1.0, 2.0, 0.0], "d": [0.0, 9.0, 4.0]}
+    sent = [{"id": known, "features": row} for known, row in rows.items()]
+    answer = client.post("/rank", json={"items": sent})
+    assert answer.status_code == 200
+    ranked = answer.json()["ranked"]
+    assert [item["id"] for item in ranked] == ["b", "a", 7, "d"]  # ties as they came
+    expected = [float(np.dot(rows[item["id"]], WEIGHTS)) for item in ranked]
+    assert [item["score"] for item in ranked] == pytest.approx(expected)
+
+
+def test_features_by_name_may_be_missing(client) -> None:
+    sent = [
+        {"id": "named", "features": {"stock": 4, "price": 1}},
+        {"id": "in order", "features": [1, None, 4]},
+        {"id": "other", "features": {"stock": None, "age": 1}},
+    ]
+    ranked = client.post("/rank", json={"items": sent}).json()["ranked"]
+    found = {item["id"]: item["score"] for item in ranked}
+    assert found == {"named": 4.0, "in order": 4.0, "other": -1.0}
+
+
+def item(features: object, known: object = "a") -> dict:
+    return {"items": [{"id": known, "features": features}]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"{", "no JSON"),
+        (b"[" * 1500, "no JSON"),
+        ([], "items: none"),
+        ({"items": []}, "items: none"),
+        ({"items": [3]}, "items[0].id"),
+        (item([1, 2, 3], None), "items[0].id"),
+        (item([1, 2, 3], True), "items[0].id"),
+        ({"items": item([1, 2, 3])["items"] * 2}, "items[1].id: \"a\" comes twice"),
+        ({"items": item([1, 2, 3])["items"] * 5}, "send 4 at most"),
+        (item([1, 2]), "items[0].features: 2 numbers; give 3"),
+        (item("1 2 3"), "items[0].features: no list"),
+        (item([1, "two", 3]), "items[0].features.age: \"two\" is no number"),
+        (item([1, True, 3]), "items[0].features.age: true is no number"),
+        (item([1, 1e39, 3]), "items[0].features.age: larger"),
+        (item([1, 10**400, 3]), "items[0].features.age: larger"),
+        (item({"pirce": 1}), "items[0].features.pirce: no such feature"),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_refused_in_one_line(client, sent, said) -> None:
+    body = sent if isinstance(sent, bytes) else json.dumps(sent)
+    answer = client.post("/rank", content=body)
+    assert answer.status_code == 422
+    (error,) = answer.json().values()
+    assert said in error
+    assert "\n" not in error
+
+
+def test_what_is_not_finite_or_too_long_is_refused(client) -> None:
+    assert client.post("/rank", content=json.dumps(item([math.nan, 0, 0]))).status_code == 422
+    answer = client.post("/rank", content=json.dumps(item([0, 0, 0], "x" * 3000)))
+    assert answer.status_code == 413
+    large = client.post("/rank", json=item([3e38, -3e38, 0]))  # the sum is not finite
+    assert large.status_code == 422
+    assert "not finite" in large.json()["error"]
+
+
+def test_health_names_the_model_and_its_features(client) -> None:
+    said = client.get("/health").json()
+    assert said["status"] == "ok"
+    assert said["features"] == ["price", "age", "stock"]
+    assert said["model"] == "Linear"
+
+
+def test_a_load_counts_requests_and_failures(client, monkeypatch, capsys) -> None:
+    class Front(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = client.request(self.command, self.path, content=body)
+            self.send_response(answer.status_code)
+            self.send_header("Content-Length", str(len(answer.content)))
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Front) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        for items in ("4", "5"):  # the service takes four
+            given = [address, "--items", items, "--seconds", "0", "--clients", "1"]
+            monkeypatch.setattr(sys, "argv", ["load.py", *given])
+            load.main()
+        server.shutdown()
+        thread.join()
+    good, bad = capsys.readouterr().out.splitlines()
+    assert "4 items of 3 features" in good
+    assert "p99" in good
+    assert "failed" not in good
+    assert "1 failed, the first with 422" in bad
