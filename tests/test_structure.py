@@ -147,6 +147,7 @@ MAY_IMPORT = {
         "figures",
     },
     "benchmark": {
+        "export",
         "errors",
         "typing",
         "whole",

@@ -1,6 +1,5 @@
 """Time serving: one list at a time, scored in PyTorch, by ONNX Runtime and by tree libraries."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -90,7 +89,9 @@ def _network(
 def _by_onnx(
     network: torch.nn.Module, transform: Any, raw: NDArray[np.float32]
 ) -> Callable[[], Any]:
-    exporter, runtime = importlib.import_module("ltr.export.onnx"), peers.need("onnxruntime")
+    from ltr.export import onnx as exporter  # the exporter of PyTorch is slow to import
+
+    runtime = peers.need("onnxruntime")
     content = exporter.onnx_of_network(network, transform).files[exporter.NAME]
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = torch.get_num_threads()

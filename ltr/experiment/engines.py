@@ -86,7 +86,7 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
     if engine in _BY_ITEM and not getattr(model, "pointwise", False):
         yield (
             "a score depends on the other items of its list (attention), and the engine scores one "
-            "document at a time: train model=mlp or lightgbm, which a loss can teach with this "
+            "document at a time: train model=mlp or lightgbm, which loss=distil teaches with this "
             "run's scores, or serve to=onnx beside the engine"
         )
     elif engine in _OWN_FORMAT and not isinstance(model, BoostedTrees | RankBoost):
