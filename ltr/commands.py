@@ -27,7 +27,7 @@ def train(cfg: DictConfig) -> float:
 @command("evaluate")
 def evaluate(cfg: DictConfig) -> None:
     """Print the metrics of the kept model or the scores that ``cfg`` names."""
-    from ltr.experiment.evaluate import evaluate_kept, evaluate_scores
+    from ltr.scoring.evaluate import evaluate_kept, evaluate_scores
 
     with stoppable():
         print(evaluate_kept(cfg) if cfg.scores is None else evaluate_scores(cfg))
@@ -36,7 +36,7 @@ def evaluate(cfg: DictConfig) -> None:
 @command("predict")
 def predict(cfg: DictConfig) -> None:
     """Score every row of ``cfg.input`` and write ``cfg.output``."""
-    from ltr.experiment.predict import predict_kept
+    from ltr.scoring.predict import predict_kept
 
     with stoppable():
         print(predict_kept(cfg))
@@ -116,7 +116,7 @@ def search(cfg: DictConfig) -> bool:
 @command("importances")
 def importances(cfg: DictConfig) -> None:
     """Print which features the trees of a run use."""
-    from ltr.experiment.importances import importances as features_of
+    from ltr.explain.importances import importances as features_of
 
     with stoppable():
         print(features_of(cfg))

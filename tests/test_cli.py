@@ -16,9 +16,9 @@ from processes import Process, wait_for
 from test_trainer import assert_same_run
 
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.evaluate import evaluate_kept
-from ltr.experiment.predict import predict_kept
 from ltr.experiment.run import run
+from ltr.scoring.evaluate import evaluate_kept
+from ltr.scoring.predict import predict_kept
 
 pytestmark = pytest.mark.slow
 

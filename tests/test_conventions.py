@@ -9,10 +9,10 @@ from conftest import compose
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.evaluate import chosen_conventions, evaluate_kept
 from ltr.experiment.parts import make_convention
 from ltr.experiment.run import run
 from ltr.metrics import Convention
+from ltr.scoring.evaluate import chosen_conventions, evaluate_kept
 
 NAMED = {
     "paper": Convention(),

@@ -20,12 +20,12 @@ from ltr.ensembles.weights import chosen_on_vali, parse_weights
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.estimator.ranker import Ranker
 from ltr.experiment.ensemble import Ensemble, Member, standardised
-from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.models import MLP, Linear
+from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 

@@ -23,10 +23,10 @@ from ltr import Ranker
 from ltr.compare.compare import compare, compare_order
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError, OutputError
-from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.trainer import Trainer
 
 SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}

@@ -12,13 +12,13 @@ from folders import refused
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.evaluate import evaluate_kept, evaluate_scores
 from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
 from ltr.experiment.labels import check_metrics, settle
 from ltr.experiment.run import run
 from ltr.losses import bce_loss, neural_err_loss
 from ltr.metrics import Convention, err, mrr, parse_metric
+from ltr.scoring.evaluate import evaluate_kept, evaluate_scores
 
 
 def text(labels: list[list[float]]) -> str:

@@ -17,12 +17,12 @@ from folders import refused
 
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.job import resumed
 from ltr.experiment.parts import named_metrics
 from ltr.experiment.run import run
 from ltr.metrics import Convention, parse_metric
+from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]

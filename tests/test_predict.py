@@ -9,9 +9,9 @@ from conftest import compose
 from folders import refused
 
 from ltr.errors import ConfigError
-from ltr.experiment.evaluate import evaluate_scores
-from ltr.experiment.predict import Input, predict_kept, ranking, read_file
 from ltr.experiment.run import run
+from ltr.scoring.evaluate import evaluate_scores
+from ltr.scoring.predict import Input, predict_kept, ranking, read_file
 
 TEXT = (
     "2 qid:b 1:1 #docid = GX-1 inc = 0.5\n"

@@ -13,11 +13,11 @@ from omegaconf import OmegaConf
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.build import build
-from ltr.experiment.importances import importances
 from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.explain.importances import importances
 from ltr.kernels.prank import prank_pass
 from ltr.metrics import Convention
 from ltr.rounds import AdaRank, PRank, RankBoost

@@ -13,10 +13,10 @@ from conftest import compose, make_lists, real_data, write_letor
 from made_trees import LIBRARIES, needed, reading, scores_of, train
 
 from ltr.data.batches import ItemTensors
-from ltr.experiment.evaluate import evaluate_kept
 from ltr.experiment.kept import load_kept
-from ltr.experiment.predict import predict_kept
 from ltr.experiment.run import run
+from ltr.scoring.evaluate import evaluate_kept
+from ltr.scoring.predict import predict_kept
 from ltr.training.evaluation import predict
 from ltr.trees import LightGBM
 from ltr.trees.model import BoostedTrees

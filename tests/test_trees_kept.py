@@ -15,9 +15,9 @@ from made_trees import KINDS, LIBRARIES, booster_of, needed, order_of, reading, 
 
 from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
+from ltr.explain.importances import importances
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.trees import LightGBM, trial
 

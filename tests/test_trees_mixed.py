@@ -15,8 +15,8 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import CheckpointError
-from ltr.experiment.importances import importances
 from ltr.experiment.kept import load_kept
+from ltr.explain.importances import importances
 from ltr.training.evaluation import predict
 from ltr.trees import trial
 

@@ -189,7 +189,7 @@ def _measured(
     runs: Sequence[RunFolder], name: str, files: Sequence[str], metric: str, order: Order
 ) -> SystemValues:
     """``metric`` of the scores ``files`` of a ranker, a file for each fold of ``runs``."""
-    from ltr.experiment.outside import values_of_scores  # torch, which runs alone do without
+    from ltr.scoring.outside import values_of_scores  # torch, which runs alone do without
 
     if "." in metric and order.metric is None:
         raise ConfigError(

@@ -15,8 +15,8 @@ from ltr.ensembles.combine import Order, described, make_ensemble
 from ltr.ensembles.weights import parse_weights
 from ltr.errors import ConfigError
 from ltr.experiment.finished import find_runs
-from ltr.experiment.predict import set_threads
 from ltr.experiment.run import metric_table
+from ltr.scoring.predict import set_threads
 
 
 def ensemble_of_runs(cfg: DictConfig) -> str:

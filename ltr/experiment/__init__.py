@@ -1,1 +1,1 @@
-"""One run and what it leaves: built, identified, trained, kept, evaluated; sweeps of runs."""
+"""One run and what it leaves: built, identified, trained and kept; sweeps of runs."""

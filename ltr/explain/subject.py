@@ -18,8 +18,8 @@ from ltr.experiment.parts import (
     make_dataset,
     named_metrics,
 )
-from ltr.experiment.predict import set_threads
 from ltr.metrics import Convention, Metric
+from ltr.scoring.predict import set_threads
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict
 

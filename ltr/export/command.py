@@ -19,7 +19,6 @@ from ltr.errors import ConfigError, OutputError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
 from ltr.experiment.kept import KeptModel, check_columns, load_kept, trusted
 from ltr.experiment.parts import make_dataset
-from ltr.experiment.predict import read_input, set_threads
 from ltr.export.boosters import trees_of
 from ltr.export.dense import Dense, dense_of
 from ltr.export.form import Exported, Scores, Subject
@@ -41,6 +40,7 @@ from ltr.export.solr import solr
 from ltr.export.trees import Trees, before_transform
 from ltr.export.vespa import with_profile
 from ltr.rounds import RankBoost, RoundModel
+from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
 from ltr.trees import BoostedTrees

@@ -243,10 +243,10 @@ def warm() -> None:
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.compare.compare
-    import ltr.experiment.evaluate
     import ltr.experiment.job
-    import ltr.experiment.predict
     import ltr.preparation.prepare
+    import ltr.scoring.evaluate
+    import ltr.scoring.predict
     import ltr.search.search
     import ltr.tables.table  # noqa: F401
     from ltr.console.configs import CONFIGS

@@ -91,7 +91,7 @@ def of_results(run: Path) -> dict[str, Any]:
 
 def of_scores(path: Path, data: Path) -> dict[str, Any]:
     """The scores of the test items, as ``evaluate scores=`` takes them."""
-    from ltr.experiment.evaluate import read_scores
+    from ltr.scoring.evaluate import read_scores
 
     text = (data / "mine" / "test.txt").read_text()
     qids = [line.split()[1].removeprefix("qid:") for line in text.splitlines()]

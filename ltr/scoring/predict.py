@@ -18,7 +18,7 @@ from ltr.data.letor_rows import Rules
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel, load_kept
-from ltr.experiment.table_input import is_table, read_table
+from ltr.scoring.table_input import is_table, read_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict
 from ltr.whole import write_frame, write_whole

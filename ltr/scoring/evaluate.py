@@ -19,11 +19,11 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import check_columns, load_kept, trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_dataset, named_metrics
-from ltr.experiment.predict import check_output, read_file, set_threads
 from ltr.experiment.run import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
+from ltr.scoring.predict import check_output, read_file, set_threads
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.whole import safe_cell
