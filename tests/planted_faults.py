@@ -39,7 +39,7 @@ def padding_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
 def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """NeuralNDCG that drops k on the way to the metric."""
     monkeypatch.setattr(
-        "ltr.losses.neuralndcg.neural_dcg",
+        "ltr.losses.soft_permutation.neural_dcg",
         lambda *lists, **knobs: neural_dcg(*lists, **knobs | {"k": None}),
     )
     monkeypatch.setattr(
@@ -84,7 +84,9 @@ def label_ties_in_file_order(monkeypatch: pytest.MonkeyPatch) -> Callable[..., T
     """ListMLE that takes the order of equal labels from the file."""
     monkeypatch.setattr(
         "ltr.losses.listmle.uniform_noise",
-        lambda mask, samples, like, generator: torch.arange(mask.shape[-1]).expand(1, *mask.shape),
+        lambda mask, samples, like, generator: (
+            torch.arange(mask.shape[-1]).to(like).expand(1, *mask.shape)
+        ),
     )
     return listmle_loss
 

@@ -56,6 +56,7 @@ def test_it_beats_the_untrained_model_and_chance(loss, cache, by_chance, tmp_pat
     mean, deviation = by_chance
     learns_from = []
     if loss == "distil":
+        (tmp_path / "teacher").mkdir()
         run(compose(*SETTINGS, "loss=listnet", f"cache_dir={cache}"), tmp_path / "teacher", {})
         learns_from = [f"teacher={tmp_path}/teacher"]
     cfg = compose(*SETTINGS, f"loss={loss}", f"cache_dir={cache}", *learns_from)

@@ -150,7 +150,8 @@ def test_how_features_enter_is_searched_beside_a_model_s_own_space() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in choices("space") if name.startswith("loss/")])
 def test_the_space_of_every_loss_holds_what_its_loss_has(name: str) -> None:
-    search = search_of(["model=linear", f"loss={name[5:]}", f"space={name}"])
+    learns_from = ["teacher=a-run"] if name == "loss/distil" else []
+    search = search_of(["model=linear", f"loss={name[5:]}", f"space={name}", *learns_from])
     check_space(search)
     assert all(space.holds(search.default(key)) for key, space in search.space.items())
 

@@ -61,7 +61,8 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
 def test_letor4_tables_hold_every_loss(name: str) -> None:
     losses = {path.stem for path in (CONFIGS / "loss").glob("*.yaml")}
     rows = runs_of(name).rows.values()
-    assert {key[5:] for row in rows for key in row if key.startswith("loss=")} == losses
+    found = {key[5:] for row in rows for key in row if key.startswith("loss=")}
+    assert found == losses - {"distil"}  # which has a table of its own
 
 
 def test_published_numbers_stand_under_metrics_of_the_table() -> None:

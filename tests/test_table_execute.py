@@ -52,7 +52,8 @@ def test_a_stopped_table_goes_on(small: list[str], tmp_path: Path) -> None:
 
 def test_two_tables_share_the_runs(small: list[str], tmp_path: Path) -> None:
     """The table of another data set has some of the same rows, and here the same settings."""
-    same = ["model.dropout=0", "optimizer.lr=0.01", *small[2:]]  # one run at a time each
+    adamw = ["optimizer=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0"]
+    same = ["model.dropout=0", *adamw, *small[2:]]  # one run at a time each
     orders = [
         ["table=letor4_mq2007", "rows=ListNet,RankNet,BCE", *same],
         ["table=letor4_mq2008", "rows=BCE,RMSE,RankNet", *same],

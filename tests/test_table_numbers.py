@@ -325,10 +325,9 @@ def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         runs_module, "find_spec", lambda name: None if name == "xgboost" else object()
     )
-    assert missing_libraries(table, []) == {
-        "XGBoost rank:ndcg": "needs ltr-torch[gbdt]",
-        "XGBoost rank:pairwise": "needs ltr-torch[gbdt]",
-    }
+    ensembles = {"trees together", "networks and trees", "chosen on vali"}
+    rows = {"XGBoost rank:ndcg", "XGBoost rank:pairwise", *ensembles}
+    assert missing_libraries(table, []) == dict.fromkeys(rows, "needs ltr-torch[gbdt]")
     monkeypatch.setattr(runs_module, "find_spec", lambda name: object())
     assert missing_libraries(table, []) == {}
 

@@ -82,7 +82,7 @@ def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
 def at_most(threshold: float | Doubles) -> Floats:
     """The largest float32 that is not above ``threshold``.
 
-    >>> at_most(0.1) <= 0.1 < np.nextafter(at_most(0.1), np.float32(1))
+    >>> float(at_most(0.1)) <= 0.1 < float(np.nextafter(at_most(0.1), np.float32(1)))
     True
     """
     exact = np.asarray(threshold, np.float64)
