@@ -55,6 +55,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     ['margin=0.01', "runs=['outputs/a b','outputs/c']"]
     >>> as_hydra("table", ["table=ranknet_report", "rows=A B,C", "epochs=1"])
     ['table=ranknet_report', "rows=['A B','C']", "train=['epochs=1']"]
+    >>> as_hydra("table", ["rows=null"])
+    ['rows=null']
     """
     grammar, own = GRAMMARS.get(config_name, Grammar()), own_keys(config_name)
     bare: list[str] = []
@@ -77,6 +79,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             key.lstrip("+~") in own or re.split(r"[./@]", key.lstrip("+~"))[0] == "hydra"
         ):
             rest.append(argument)
+        elif value == "null":  # a key's own default, as the help writes it
+            out.append(argument)
         elif key in grammar.lists and value and not value.startswith("["):
             out.append(f"{key}={_listed(value.split(','))}")
         elif key in grammar.texts and value[:1] not in ("'", '"', ""):
