@@ -9,16 +9,16 @@ from omegaconf import DictConfig
 
 from ltr.console.values import required, texts, whole
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, KnowsColumns, Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
-from ltr.experiment.kept import KeptModel, check_columns, load_kept, trusted
+from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.parts import (
     as_list,
     make_convention,
-    make_dataset,
     named_metrics,
 )
 from ltr.metrics import Convention, Metric
+from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import set_threads
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict
@@ -96,14 +96,8 @@ def subject_of(cfg: DictConfig) -> Subject:
     set_threads(cfg)
     device = pick_device(cfg.device)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
-    places = {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
-    own = trusted(kept.config | places, ["dataset", "metrics"], cfg.trust)
-    dataset = make_dataset(own.dataset)
-    if kept.columns is not None and isinstance(dataset, KnowsColumns):
-        dataset = dataset.with_columns(kept.columns)
-    dataset.check()
-    lists = dataset.split(cfg.split)
-    check_columns(lists, kept.columns)
+    own = own_config(cfg, kept, ["dataset", "metrics"])
+    dataset, lists = lists_for(kept, own.dataset, cfg.split)
     metrics = named_metrics(
         [*as_list(own.metrics), str(own.select_on)], own.get("own_metrics") or {}
     )

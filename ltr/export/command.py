@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ltr.console.values import required, text
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, KnowsColumns, Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
-from ltr.experiment.kept import KeptModel, check_columns, load_kept, trusted
-from ltr.experiment.parts import make_dataset
+from ltr.experiment.kept import KeptModel, load_kept
 from ltr.export.boosters import trees_of
 from ltr.export.dense import Dense, dense_of
 from ltr.export.form import Exported, Scores, Subject
@@ -40,6 +39,7 @@ from ltr.export.solr import solr
 from ltr.export.trees import Trees, before_transform
 from ltr.export.vespa import with_profile
 from ltr.rounds import RankBoost, RoundModel
+from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
@@ -124,16 +124,7 @@ def _lists(cfg: DictConfig, kept: KeptModel) -> tuple[Lists, str]:
     """The lists of ``cfg.input``, or of ``cfg.split`` of the run's own data set, and their name."""
     if cfg.input is not None:
         return read_input(cfg, kept).lists, str(cfg.input)
-    places = {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
-    own = trusted(kept.config | places, ["dataset"], cfg.trust)
-    if "width" in own.dataset and own.dataset.width is None:
-        OmegaConf.update(own.dataset, "width", kept.transform.width)
-    dataset = make_dataset(own.dataset)
-    if kept.columns is not None and isinstance(dataset, KnowsColumns):
-        dataset = dataset.with_columns(kept.columns)
-    dataset.check()
-    lists = dataset.split(cfg.split)
-    check_columns(lists, kept.columns)
+    _, lists = lists_for(kept, own_config(cfg, kept, ["dataset"]).dataset, cfg.split)
     return lists, str(cfg.split)
 
 

@@ -14,15 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, KnowsColumns, Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import check_columns, load_kept, trusted
+from ltr.experiment.kept import load_kept
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import as_list, make_dataset, named_metrics
+from ltr.experiment.parts import as_list, named_metrics
 from ltr.experiment.run import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
+from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import check_output, read_file, set_threads
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
@@ -51,13 +52,10 @@ def evaluate_kept(cfg: DictConfig) -> str:
         check_output(Path(cfg.output), ".csv")
     set_threads(cfg)
     kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
-
-    # the command line says where data is read, or else the run; a cache is the user's own
-    places = {"data_dir": cfg.data_dir or kept.config["data_dir"], "cache_dir": cfg.cache_dir}
     chosen = cfg.get("dataset") is not None
     given = {"dataset": chosen, "metrics": cfg.metrics is not None}
     used = [part for part in given if not given[part]]
-    own = trusted(kept.config | places, used, cfg.trust)
+    own = own_config(cfg, kept, used)
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
         raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
@@ -67,14 +65,9 @@ def evaluate_kept(cfg: DictConfig) -> str:
         settings["levels"] = cfg.suggested.levels
     conventions = chosen_conventions(cfg, settings)
 
-    node = OmegaConf.merge(cfg, places).dataset if chosen else own.dataset
-    if "width" in node and node.width is None:
-        OmegaConf.update(node, "width", kept.transform.width)
-    dataset = make_dataset(node)
-    if kept.columns is not None and isinstance(dataset, KnowsColumns):
-        dataset = dataset.with_columns(kept.columns)
-    lists = dataset.split(cfg.split)
-    check_columns(lists, kept.columns)
+    if chosen and cfg.data_dir is None:
+        OmegaConf.update(cfg, "data_dir", own.data_dir)
+    dataset, lists = lists_for(kept, cfg.dataset if chosen else own.dataset, cfg.split)
     for convention in conventions.values():
         check_metrics(cfg.split, lists, metrics, convention, dataset)
     data = ItemTensors(lists, kept.transform, device)
