@@ -3,12 +3,12 @@
 import importlib
 import math
 import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 from ragged import random_lists, value_and_gradient
@@ -150,11 +150,8 @@ def test_the_plain_path_compiles_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     alike = {"neural_mrr_loss", "neural_err_loss", "neural_precision_loss", "p_listmle_loss"}
     compiled = [name for name in CASES if name not in alike]  # each takes seconds
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED, *compiled],
-        capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
-    )  # fmt: skip
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = processes.run(COMPILED, *compiled, env={"PYTHONPATH": paths})
     assert done.stdout.split() == compiled, done.stderr
 
 

@@ -4,8 +4,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import hydra
+import processes
 import pytest
-from test_cli import call
 
 from ltr.console import folders
 from ltr.console.configs import CONFIGS
@@ -35,11 +35,12 @@ def test_another_process_composes_the_same_sweep_folder(name: str, tmp_path: Pat
 )
 def test_runs_at_once_share_a_folder_and_a_failed_one_is_named(tiny, tmp_path) -> None:
     outputs = tmp_path / "outputs"
-    out, err = call(
-        *["-m", *tiny, "epochs=1", "threads=1", "loss=listnet", f"output_dir={outputs}"],
-        *["seed=1,2", "optimizer.lr=0.01,-1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
-        status=1,
-    )
+    given = ["-m", *tiny, "epochs=1", "threads=1", "loss=listnet", f"output_dir={outputs}"]
+    given += ["seed=1,2", "optimizer.lr=0.01,-1"]
+    given += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    process = processes.start("train.py", *given, warm=True)
+    out, err = process.communicate()
+    assert process.returncode == 1, err
     (sweep,) = outputs.iterdir()
     assert len(list(sweep.glob("*/results.json"))) == 2
     assert err.count("failed: ConfigError: optimizer: Invalid learning rate: -1") == 2

@@ -251,6 +251,7 @@ def warm() -> None:
     import ltr.tables.table  # noqa: F401
     from ltr.console.configs import CONFIGS
     from ltr.console.folders import register_resolvers
+    from ltr.experiment.identity import code_digest
 
     for library in (
         "lightgbm",
@@ -262,6 +263,8 @@ def warm() -> None:
         with suppress(ImportError):
             __import__(library)
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
+    for rounds in (False, True):
+        code_digest(rounds=rounds)  # a second, for every run
     register_resolvers()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         hydra.compose("train")  # finds Hydra's plugins
