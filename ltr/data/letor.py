@@ -210,12 +210,28 @@ class _Queries:
     def result(self) -> tuple[Ints, Texts, Ints | None]:
         """Offsets, query ids, and the order of the rows that puts every list together."""
         lists, rows = np.array(self.runs, np.int64).T
-        lengths = np.zeros(len(self.lists), np.int64)
-        np.add.at(lengths, lists, rows)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        returns = (np.diff(lists) < 0).any()
-        order = np.argsort(np.repeat(lists, rows), kind="stable") if returns else None
+        offsets, order = together(lists, rows)
         return offsets, np.array(list(self.lists)), order
+
+
+def together(lists: Ints, rows: Ints) -> tuple[Ints, Ints | None]:
+    """The offsets of the lists, and the order of the rows that puts each list together.
+
+    Args:
+        lists: the number of the list of each run of rows; the runs are in the order of the file.
+        rows: the number of rows of each run.
+
+    Returns:
+        The order is None where no list is interrupted.
+
+    >>> together(np.array([0, 1, 0]), np.array([1, 2, 1]))
+    (array([0, 2, 4]), array([0, 3, 1, 2]))
+    """
+    lengths = np.zeros(lists.max(initial=-1) + 1, np.int64)
+    np.add.at(lengths, lists, rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    returns = (np.diff(lists) < 0).any()
+    return offsets, np.argsort(np.repeat(lists, rows), kind="stable") if returns else None
 
 
 class MemorySink:

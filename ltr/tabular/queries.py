@@ -4,7 +4,7 @@ from collections.abc import Container
 
 import numpy as np
 
-from ltr.data.letor import LONGEST_QID
+from ltr.data.letor import LONGEST_QID, together
 from ltr.data.lists import Doubles, Floats, Ints, Texts
 from ltr.errors import DataError
 from ltr.tabular.blocks import Block
@@ -75,9 +75,5 @@ class Queries:
     def result(self) -> tuple[Ints, Texts, Ints | None]:
         """Offsets, query ids, and the order of the rows that puts every list together."""
         lists, rows = (np.concatenate(part) for part in zip(*self.runs, strict=True))
-        lengths = np.zeros(len(self.lists), np.int64)
-        np.add.at(lengths, lists, rows)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        returns = (np.diff(lists) < 0).any()
-        order = np.argsort(np.repeat(lists, rows), kind="stable") if returns else None
+        offsets, order = together(lists, rows)
         return offsets, np.array(list(self.lists)), order
