@@ -173,7 +173,7 @@ def test_parsing_keeps_what_is_for_train() -> None:
 def test_a_launcher_is_passed_on() -> None:
     given = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "+hydra.launcher.a.b=c"]
     order = table_of(["table=x", *given, "epochs=1"])
-    assert (order.launcher, order.workers, order.overrides) == (tuple(given), None, ("epochs=1",))
+    assert (order.launcher, order.workers, order.overrides) == (tuple(given), 3, ("epochs=1",))
     with pytest.raises(ConfigError, match="workers=2: hydra/launcher=joblib says how many"):
         table_of(["table=x", *given, "workers=2"])
 

@@ -30,8 +30,8 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
     given = {
         "rows": order.rows,
         "seeds": order.seeds != 1,
-        "workers": order.workers is not None,
         "launcher": order.launcher,
+        "workers": order.workers is not None,
         "baseline": order.baseline is not None,
         "margin": order.margin is not None,
         "percent": order.percent,

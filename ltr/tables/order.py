@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from ltr.console.compose import values_of
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError
@@ -82,6 +83,16 @@ class Order:
         return parts + self._budget()
 
 
+def at_a_time(launcher: Sequence[str]) -> int | None:
+    """How many runs a launcher does at a time; None where it does not say.
+
+    >>> at_a_time(["hydra/launcher=joblib", "hydra.launcher.n_jobs=3"])
+    3
+    """
+    number = values_of(launcher).get("hydra.launcher.n_jobs")
+    return number if isinstance(number, int) and number > 0 else None
+
+
 def table_order(cfg: DictConfig) -> Order:
     """The order in a config; ``ConfigError`` if no table is named or a value is wrong."""
     required(cfg, "table")
@@ -103,7 +114,7 @@ def table_order(cfg: DictConfig) -> Order:
         rows=texts(cfg, "rows"),
         seeds=whole(cfg, "seeds", least=1),
         output_dir=str(cfg.output_dir),
-        workers=None if cfg.workers is None else whole(cfg, "workers", least=1),
+        workers=at_a_time(launcher) if cfg.workers is None else whole(cfg, "workers", least=1),
         launcher=launcher,
         dry_run=flag(cfg, "dry_run"),
         baseline=text(cfg, "baseline"),
