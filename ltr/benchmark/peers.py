@@ -26,6 +26,7 @@ NEEDS = {
     "xgboost": ("xgboost",),
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
+ABSENT = "not installed: python scripts/benchmark.py what=needs says how to bring it along"
 _NATURAL = {"reduction_log": "natural"}
 # Our loss -> allRank's function, its knobs, and how our values of the lists make its one number.
 ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
