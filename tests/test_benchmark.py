@@ -8,10 +8,10 @@ from pathlib import Path
 
 import processes
 import pytest
+from benchmark_here import InThisProcess, quick
 from conftest import compose
 
 from ltr.benchmark import losses, peers, quality, runs, sections, serving
-from ltr.benchmark.benchmark import benchmark
 from ltr.benchmark.comparison import (
     ABSENT,
     DIFFERS,
@@ -24,7 +24,7 @@ from ltr.benchmark.comparison import (
 )
 from ltr.benchmark.kept import Kept
 from ltr.benchmark.quality import METRICS
-from ltr.benchmark.worker import Case, Worker, peak_of
+from ltr.benchmark.worker import Case, peak_of
 from ltr.errors import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -57,22 +57,6 @@ def faulty(options, monkeypatch):
     comparison.close()
 
 
-class InThisProcess:
-    """Stands in for ``Side``: saves the start of a process, seconds with torch."""
-
-    def __init__(self, subject: str, name: str, options: dict) -> None:
-        self.worker = Worker(subject, name, options | {"memory_limit": None})
-
-    def start(self) -> None:
-        pass
-
-    def ask(self, do: str, **request) -> dict:
-        return json.loads(json.dumps(self.worker.reply({"do": do, **request})))
-
-    def close(self) -> None:
-        self.worker.finish()
-
-
 @pytest.fixture
 def in_this_process(monkeypatch) -> None:
     gc.freeze()  # each measurement of memory collects garbage
@@ -84,12 +68,6 @@ def without_peers(tmp_path, monkeypatch):
     """allRank's place is empty, whatever is installed."""
     monkeypatch.setenv("LTR_PEERS", str(tmp_path / "none"))
     monkeypatch.setattr(sys, "path", [p for p in sys.path if "peers" not in p])
-
-
-def quick(tmp_path: Path, *overrides: str) -> dict[str, list[Row]]:
-    places = [f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/outputs"]
-    cfg = compose("quick=true", "threads=1", *places, *overrides, config="benchmark")
-    return benchmark(cfg)
 
 
 def measured(case: str, side: str, seconds: float, memory: int = 1) -> Row:

@@ -32,10 +32,12 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     experiment = build(cfg)
     lists = experiment.dataset.split("train")
     transform = experiment.fit_transform(lists)
-    torch.manual_seed(int(cfg.seed))
-    trained, epochs = trainee(OURS, settings, cfg, experiment, lists, transform), settings["epochs"]
+    seed, epochs = int(cfg.seed), int(settings["epochs"])
+    torch.manual_seed(seed)
+    trained = trainee(OURS, settings, cfg, experiment, lists, transform)
 
     def answer() -> Answer:
+        torch.manual_seed(seed)  # of dropout
         trained.train(epochs)
         digest = hashlib.sha256()
         state = trained.model.state_dict()

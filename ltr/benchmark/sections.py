@@ -173,7 +173,8 @@ def section(
             else (HEAD, rows_table(rows))
         )
         parts.append(tabulate(cells, head, tablefmt=form, disable_numparse=True))
-        said = ((row.side, row.text if row.status == ABSENT else row.note) for row in rows)
+        absent = {row.side: f"{ABSENT}: {row.text}" for row in rows if row.status == ABSENT}
+        said = ((row.side, absent.get(row.side, row.note)) for row in rows)
         notes = dict.fromkeys(f"{side}: {note}" for side, note in said if note)
         parts.append("\n".join(f"- {note}" if markdown else note for note in notes))
     verdicts = [cells for row in rows for cells in row.verdicts]

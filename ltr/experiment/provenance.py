@@ -34,8 +34,8 @@ def versions() -> dict[str, str]:
 def commit(package: Path = _PACKAGE) -> str | None:
     """The commit of the clone that holds ``package``, ``+changes`` where tracked files differ.
 
-    Outside a clone of this project it is what ``LTR_COMMIT`` says, else None: also where the package
-    is installed in a folder of another repository.
+    Outside a clone of this project, also where the package is installed in a folder of another
+    repository, it is what ``LTR_COMMIT`` says, else None.
     """
     said = os.environ.get("LTR_COMMIT") or None
 
