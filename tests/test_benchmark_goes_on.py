@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from benchmark_here import InThisProcess, quick
@@ -76,33 +77,48 @@ def test_a_cut_benchmark_goes_on_with_the_case_in_progress(tmp_path, monkeypatch
     assert not list((tmp_path / "outputs/benchmark_runs").iterdir()), "the next measures anew"
 
 
+class Stub:
+    """A side whose first call compiles for 99 seconds."""
+
+    died = False
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, *_: object) -> None:
+        self.seconds = iter([99.0])
+
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+    def ask(self, do: str, **request: object) -> dict:
+        self.asked.append(do)
+        if self.died:
+            return {"failed": f"{DIED} 3: so long"}
+        return {"amount": 2} if do == "prepare" else {"seconds": next(self.seconds, 0.5)}
+
+
+def test_on_a_gpu_the_call_that_compiles_is_not_timed(monkeypatch) -> None:
+    monkeypatch.setattr(comparison, "Side", Stub)
+    rows = {}
+    for device in ("cpu", "cuda"):
+        one = Comparison("a.subject", PLACE | {"device": device}, PLAN, lambda _: None)
+        (rows[device],) = one.run(Case("a case", {}, ("ours",)))
+    assert (rows["cpu"].seconds, rows["cpu"].cold) == ([99.0], True)
+    assert (rows["cuda"].seconds, rows["cuda"].cold) == ([0.5], False)
+
+
 def test_what_is_kept_is_of_the_same_case_place_and_code(tmp_path, monkeypatch) -> None:
-    asked: list[str] = []
-
-    class Stub:
-        died = False
-
-        def __init__(self, *_: object) -> None: ...
-        def start(self) -> None: ...
-        def close(self) -> None: ...
-
-        def ask(self, do: str, **request: object) -> dict:
-            asked.append(do)
-            dead = {"failed": f"{DIED} 3: so long"}
-            return dead if self.died else {"prepare": {"amount": 2}}.get(do, {"seconds": 9.0})
-
     monkeypatch.setattr(comparison, "Side", Stub)
 
     def row(size: int = 1, threads: int = 1, code: str = "one") -> tuple[Row, bool]:
-        asked.clear()
+        Stub.asked.clear()
         kept = Kept(tmp_path, {"code": code})
         one = Comparison("a.subject", PLACE | {"threads": threads}, PLAN, lambda _: None, kept)
         (found,) = one.run(Case("a case", {"size": size}, ("ours",)))
-        return found, bool(asked)
+        return found, bool(Stub.asked)
 
-    Stub.died = True
+    monkeypatch.setattr(Stub, "died", True)
     assert row()[0].status == FAILED
-    Stub.died = False
+    monkeypatch.setattr(Stub, "died", False)
     first, measured = row()
     assert measured, "a process that ended, as one does that is stopped, is tried again"
     assert row() == (first, False)
@@ -137,13 +153,13 @@ def test_a_run_that_takes_too_long_is_cut_and_says_so(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_run_twice_has_the_same_bits_and_another_seed_has_not(tmp_path) -> None:
+def test_another_seed_has_other_bits(tmp_path) -> None:
     settings = {"loss": "listnet", "queries": 4, "epochs": 1, "batch_size": 2, "list_size": 9}
-    weights = [
-        bits.make(side, settings | {"seed": seed}, "cpu", str(tmp_path)).answer()["weights"]
-        for side, seed in (("ours", 1), ("again", 1), ("ours", 2))
-    ]
-    assert weights[0] == weights[1] != weights[2]
+    one, other = (
+        bits.make("ours", settings | {"seed": seed}, "cpu", str(tmp_path)).answer()
+        for seed in (1, 2)
+    )
+    assert one["weights"] != other["weights"]
 
 
 @pytest.mark.slow

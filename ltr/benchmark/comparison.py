@@ -183,12 +183,16 @@ class Comparison:
     def _first_calls(self, rows: Sequence[Row]) -> dict[str, int]:
         """Warm up; measure the peak memory, of a second call where the first was short.
 
+        On a GPU a call before these compiles its kernels, which may take longer than all calls.
+
         Returns:
             How many calls in a row make a sample, for each side to be timed further.
         """
         times: dict[str, int] = {}
         for row in rows:
-            reply = self._ask(row, "peak")
+            if self.options["device"] == "cuda" and not self.plan.once:
+                self._ask(row, "time", times=1)
+            reply = self._ask(row, "peak") if row.status == MEASURED else {}
             row.cold = reply.get("seconds", 0) > self.plan.long and not self.plan.once
             if row.cold or (self.plan.once and row.status == MEASURED):
                 row.seconds = [reply["seconds"]]

@@ -9,6 +9,7 @@ import numpy as np
 from tabulate import tabulate
 
 from ltr.benchmark.comparison import ABSENT, Row, spread
+from ltr.benchmark.estimates import ESTIMATES
 from ltr.benchmark.worker import OURS
 from ltr.errors import ConfigError
 from ltr.whole import write_whole
@@ -31,6 +32,7 @@ VERDICT_HEAD = (
     "case", "metric", "ours", "the other", "seeds", "difference", "interval", "ours is",
 )  # fmt: skip
 GOAL_HEAD = ("goal", "bound", "reached", "")
+ESTIMATE_HEAD = ("estimated, not measured", "", "from", "commit")
 ABOUT = """# Benchmarks
 
 Written by `make bench`; each section is of one run, on the machine it names, and is replaced by the
@@ -182,6 +184,8 @@ def section(
         parts += [tabulate(verdicts, VERDICT_HEAD, form, disable_numparse=True), footnote]
     goals = goals_table(subject, device, rows) if with_goals else []
     parts.append(tabulate(goals, GOAL_HEAD, form, disable_numparse=True) if goals else "")
+    guessed = ESTIMATES.get(subject, []) if device == "cuda" and with_goals else []
+    parts.append(tabulate(guessed, ESTIMATE_HEAD, form, disable_numparse=True) if guessed else "")
     parts.append(f"![{title}]({picture})" if picture and markdown else "")
     for row in rows:
         if row.profile:
