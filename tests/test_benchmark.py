@@ -22,6 +22,7 @@ from ltr.benchmark.comparison import (
     Plan,
     Row,
 )
+from ltr.benchmark.estimates import ESTIMATES
 from ltr.benchmark.kept import Kept
 from ltr.benchmark.quality import METRICS
 from ltr.benchmark.worker import Case, peak_of
@@ -301,8 +302,11 @@ def test_without_a_gpu_its_sections_name_the_command(tmp_path, monkeypatch) -> N
     text = document.read_text()
     assert text.count("Not measured yet") == len(sections.TITLES) - 3  # reader, serving, quality
     assert "`make bench ARGS='what=training device=cuda'`" in text
-    (line,) = [line for line in text.splitlines() if "100-epoch" in line]
-    assert [cell.strip() for cell in line.split("|")][2:5] == ["<= 60 s", "-", "not measured"]
+    goal, estimate = [line for line in text.splitlines() if "100-epoch" in line]
+    assert [cell.strip() for cell in goal.split("|")][2:5] == ["<= 60 s", "-", "not measured"]
+    heads = [line for line in text.splitlines() if line.startswith(("| goal", "| estimated"))]
+    assert heads[-1].startswith("| estimated, not measured"), "a table of its own"
+    assert estimate.split("|")[2].strip() == ESTIMATES["runs"][0].figure
     with pytest.raises(ConfigError, match=r"it uses no GPU; leave out device$"):
         quick(tmp_path, "what=reader", "device=cuda")
 

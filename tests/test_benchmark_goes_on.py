@@ -93,7 +93,9 @@ class Stub:
         self.asked.append(do)
         if self.died:
             return {"failed": f"{DIED} 3: so long"}
-        return {"amount": 2} if do == "prepare" else {"seconds": next(self.seconds, 0.5)}
+        if do in ("start", "prepare"):
+            return {"amount": 2}
+        return {"seconds": next(self.seconds, 0.5)}
 
 
 def test_on_a_gpu_the_call_that_compiles_is_not_timed(monkeypatch) -> None:

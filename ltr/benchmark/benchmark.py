@@ -66,16 +66,15 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
         more["footnote"] = quality.footnote(_sizes(cfg))
         for some in [] if why_not else _measured(subject, cfg, str(cache_dir), kept):
             rows += some
-            texts[subject] = section(
-                subject, cfg.device, rows, _told(about, subject, rows, cfg), **more, ended=False
-            )
+            about = _told(about, subject, rows, cfg)
+            texts[subject] = section(subject, cfg.device, rows, about, **more, ended=False)
             _write(folder, about, texts, found)
-        told = about = _told(about, subject, rows, cfg)
+        about = _told(about, subject, rows, cfg)
         more["picture"] = _pictured(subject, rows, cfg, folder)
-        texts[subject] = section(subject, cfg.device, rows, told, **more)
+        texts[subject] = section(subject, cfg.device, rows, about, **more)
         if cfg.write is not None and (rows or why_not):
             put_section(Path(cfg.write), subject, cfg.device, texts[subject])
-        print(section(subject, cfg.device, rows, told, **more, markdown=bool(why_not)))
+        print(section(subject, cfg.device, rows, about, **more, markdown=bool(why_not)))
     if not why_not and not any(found.values()):
         raise ConfigError(f"only={cfg.only}: no case of what={cfg.what} has this in its name")
     _write(folder, about, texts, found)

@@ -91,6 +91,8 @@ class Worker:
             return {"failed": f"{type(error).__name__}: {text[:160]}"}
 
     def _obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["do"] == "start":
+            return {}
         if request["do"] == "prepare":
             self.finish()  # free the last case's memory first
             place = str(self.options["cache_dir"])
