@@ -68,8 +68,15 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 
 # A try or a part of a section does not replace what docs/benchmarks.md has.
 BENCH_WRITE = $(if $(findstring quick=,$(ARGS))$(findstring only=,$(ARGS)),,write=docs/benchmarks.md)
-bench: $(VENV)/.installed-bench ## time this project beside allRank, scikit-learn and LightGBM
-	$(BIN)/python scripts/benchmark.py $(BENCH_WRITE) $(ARGS)
+# Where no .venv is made and PYTHON has what the benchmark needs, as on a GPU machine without network,
+# nothing is installed; in a .venv the peers may be missing (docs/benchmarks.md).
+bench: ## time this project beside allRank, scikit-learn and LightGBM
+	@if [ -e $(VENV)/.installed ] || ! PYTHONPATH=.:$$PYTHONPATH $(PYTHON) scripts/benchmark.py what=needs >/dev/null 2>&1; then \
+	  $(MAKE) $(VENV)/.installed-bench || [ -e $(VENV)/.installed ] \
+	    || { echo "error: without network: $(PYTHON) scripts/benchmark.py what=needs says what to bring along"; exit 1; }; \
+	  python=$(BIN)/python; \
+	else python=$(PYTHON); fi; \
+	set -x; PYTHONPATH=.:$$PYTHONPATH $$python scripts/benchmark.py $(BENCH_WRITE) $(ARGS)
 
 format: $(VENV)/.installed-dev ## format and mend what ruff can
 	$(BIN)/ruff format .

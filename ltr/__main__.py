@@ -33,6 +33,10 @@ def main(name: str | None = None) -> None:
     end_when_stopped()  # before slow imports
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
+    if name == "benchmark" and "what=needs" in sys.argv:  # it lists what the others import
+        from ltr.benchmark.needs import needs
+
+        sys.exit(needs())
     if name in COMMANDS:
         import ltr.commands as commands
 

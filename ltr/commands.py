@@ -198,7 +198,7 @@ def figures(cfg: DictConfig) -> None:
         print(draw_figures(cfg))
 
 
-@command("benchmark")
+@command("benchmark", stopped=_GOES_ON)
 def benchmark(cfg: DictConfig) -> None:
     """Measure what ``cfg`` asks for, print the tables and keep them."""
     from ltr.benchmark.benchmark import benchmark as measured

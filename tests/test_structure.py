@@ -10,7 +10,7 @@ from ltr.figures.architecture import architecture, imported, rooms
 
 LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
-    "__main__": {"", "commands", "console", "training"},
+    "__main__": {"", "benchmark", "commands", "console", "training"},
     "commands": {
         "scoring",
         "training",

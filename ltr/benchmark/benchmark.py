@@ -6,37 +6,43 @@ import os
 import platform
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
-from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.benchmark import evaluation, losses, peers, quality, reader, serving, training
-from ltr.benchmark.comparison import Comparison, Plan, Row
+from ltr.benchmark import bits, evaluation, losses, peers, quality, reader, runs, serving, training
+from ltr.benchmark.comparison import Comparison, Plan, Row, now
+from ltr.benchmark.growth import growth
+from ltr.benchmark.kept import Kept, code_of_benchmark
 from ltr.benchmark.sections import TITLES, put_section, section
-from ltr.benchmark.worker import OURS, Case
+from ltr.benchmark.worker import Case
 from ltr.errors import ConfigError
+from ltr.experiment.identity import code_digest
 from ltr.experiment.provenance import commit, versions
-from ltr.figures.drawing import COLOURS, save_figure, style
+from ltr.figures.drawing import save_figure, style
 from ltr.training.device import free_memory
 from ltr.whole import write_csv, write_whole
 
 log = logging.getLogger(__name__)
 
 SUBJECTS = tuple(TITLES)
-A_DAY = 86400.0  # the time limit of a whole run
+_HOURS = {"cpu": {"quality", "precision", "runs"}, "cuda": {"quality"}}  # all leaves these out
+_NO_GPU = {"reader", "serving"}
 
 
 def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     """Measure, print and save what ``cfg`` (``configs/benchmark.yaml``) chooses; return the rows.
+
+    Results are written after every case. A case that an earlier command measured before it was
+    stopped is taken up, not measured again.
 
     Raises:
         ConfigError: ``what`` or ``device`` is no choice, or ``only`` leaves nothing to measure.
@@ -51,51 +57,70 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     if cfg.device == "cuda" and not torch.cuda.is_available():
         why_not = "PyTorch sees no GPU here; run the command above on a machine with one."
     about = _about(cfg, on_gpu=cfg.device == "cuda" and not why_not)
+    kept = Kept(Path(cfg.output_dir, "benchmark_runs"), _common(cfg, about))
     found: dict[str, list[Row]] = {}
-    texts = []
+    texts: dict[str, str] = {}
     for subject in subjects:
-        rows = found[subject] = [] if why_not else _measured(subject, cfg, str(cache_dir))
-        threads = {str(row.threads) for row in rows if row.threads is not None}
-        about |= {"threads": " or ".join(sorted(threads)), "command": _command(subject, cfg)}
+        rows = found[subject] = []
         more: Any = {"with_goals": not cfg.quick, "why_not": why_not}
+        more["footnote"] = quality.footnote(_sizes(cfg))
+        for some in [] if why_not else _measured(subject, cfg, str(cache_dir), kept):
+            rows += some
+            about = _told(about, subject, rows, cfg)
+            texts[subject] = section(subject, cfg.device, rows, about, **more, ended=False)
+            _write(folder, about, texts, found)
+        about = _told(about, subject, rows, cfg)
         more["picture"] = _pictured(subject, rows, cfg, folder)
-        more["footnote"] = quality.footnote(cfg.quick_sizes if cfg.quick else cfg.sizes)
-        text = section(subject, cfg.device, rows, about, **more)
-        texts.append(text)
-        if cfg.write is not None:
-            put_section(Path(cfg.write), subject, cfg.device, text)
+        texts[subject] = section(subject, cfg.device, rows, about, **more)
+        if cfg.write is not None and (rows or why_not):
+            put_section(Path(cfg.write), subject, cfg.device, texts[subject])
         print(section(subject, cfg.device, rows, about, **more, markdown=bool(why_not)))
     if not why_not and not any(found.values()):
         raise ConfigError(f"only={cfg.only}: no case of what={cfg.what} has this in its name")
-    write_whole(folder / "results.md", "\n".join(texts))
-    rows = [row for rows in found.values() for row in rows]
-    records = [asdict(row) | {"median": row.median} for row in rows]
-    kept = json.dumps({"about": about, "rows": records}, indent=1)
-    write_whole(folder / "results.json", kept + "\n")
-    names = ("subject", "case", "side", "status", "median", "bytes", "amount", "unit", "text")
-    write_csv(folder / "results.csv", records, names)
+    _write(folder, about, texts, found)
+    kept.forget()
     print(f"kept in {folder}")
     return found
 
 
+def _write(
+    folder: Path,
+    about: Mapping[str, Any],
+    texts: Mapping[str, str],
+    found: Mapping[str, Sequence[Row]],
+) -> None:
+    """The tables, all rows and samples so far."""
+    write_whole(folder / "results.md", "\n".join(texts.values()))
+    rows = [row for rows in found.values() for row in rows]
+    records = [asdict(row) | {"median": row.median} for row in rows]
+    whole = json.dumps({"about": about, "rows": records}, indent=1)
+    write_whole(folder / "results.json", whole + "\n")
+    names = ("subject", "case", "side", "status", "median", "bytes", "amount", "unit", "text")
+    write_csv(folder / "results.csv", records, names)
+
+
 def _chosen(cfg: DictConfig) -> tuple[str, ...]:
     if cfg.what not in (*SUBJECTS, "all"):
-        raise ConfigError(f"what={cfg.what}: choose one of {', '.join((*SUBJECTS, 'all'))}")
+        choices = ", ".join((*SUBJECTS, "all", "needs"))
+        raise ConfigError(f"what={cfg.what}: choose one of {choices}")
     if cfg.device not in ("cpu", "cuda"):
         raise ConfigError(f"device={cfg.device}: choose one of cpu, cuda")
-    if cfg.what in ("reader", "serving") and cfg.device == "cuda":
+    if cfg.what in _NO_GPU and cfg.device == "cuda":
         raise ConfigError(f"what={cfg.what} device=cuda: it uses no GPU; leave out device")
     if cfg.what != "all":
         return (cfg.what,)
-    left_out = {"quality"} | (
-        {"reader", "serving"} if cfg.device == "cuda" else set()
-    )  # quality: hours
+    left_out = _HOURS[cfg.device] | (_NO_GPU if cfg.device == "cuda" else set())
     return tuple(each for each in SUBJECTS if each not in left_out)
 
 
-def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
-    """The rows of one subject."""
-    sizes = cfg.quick_sizes if cfg.quick else cfg.sizes
+def _sizes(cfg: DictConfig) -> DictConfig:
+    sizes: DictConfig = cfg.quick_sizes if cfg.quick else cfg.sizes
+    return sizes
+
+
+def _measured(subject: str, cfg: DictConfig, cache_dir: str, kept: Kept) -> Iterator[list[Row]]:
+    """The rows of one subject, case by case."""
+    sizes = _sizes(cfg)
     free = free_memory(torch.device("cpu"))
     limit = None if free is None else int(0.7 * free)
     if cfg.memory_limit is not None:
@@ -104,45 +129,50 @@ def _measured(subject: str, cfg: DictConfig, cache_dir: str) -> list[Row]:
         "device": cfg.device, "threads": cfg.threads, "memory_limit": limit,
         "time_limit": float(cfg.time_limit), "cache_dir": cache_dir,
     }  # fmt: skip
-    if subject == "quality":
-        kept = Path(cfg.output_dir, "benchmark_runs")
-        wanted = [c for c in quality.cases(sizes) if cfg.only is None or str(cfg.only) in c.name]
-        options["time_limit"] = A_DAY
-        return quality.measured(wanted, options, sizes, kept, log.info)
+
+    def wanted(cases: Sequence[Case]) -> list[Case]:
+        return [case for case in cases if cfg.only is None or str(cfg.only) in case.name]
+
+    if subject in quality.CASES:
+        for_good = Kept(kept.folder)  # hours, and the same again
+        cases = wanted(quality.CASES[subject](sizes))
+        yield quality.measured(subject, cases, options, sizes, for_good, log.info)
+        return
     plan = Plan(int(sizes.repeats), float(sizes.seconds), float(sizes.long), bool(cfg.profile))
     if subject == "serving":
         plan = replace(plan, each=int(sizes.serving_calls))
         options["threads"] = cfg.threads or 1
-    rows: list[Row] = []
-    for module, growing, more in _cases(subject, cfg, sizes, cache_dir):
-        with closing(Comparison(module.__name__, options | more, plan, log.info)) as comparison:
+    if subject in ("bits", "runs"):
+        plan = replace(plan, once=True)
+    for module, growing in _cases(subject, cfg, sizes, cache_dir):
+        comparison = Comparison(module.__name__, options, plan, log.info, kept)
+        with closing(comparison):
             for cases in growing:
-                wanted = [c for c in cases if cfg.only is None or str(cfg.only) in c.name]
-                rows += comparison.grow(wanted)
-    return rows
+                yield from comparison.grow(wanted(cases))
 
 
 def _cases(
     subject: str, cfg: DictConfig, sizes: DictConfig, cache_dir: str
-) -> list[tuple[ModuleType, list[list[Case]], dict[str, Any]]]:
-    """The modules that make the work, their cases (growing in each list), and options of theirs."""
+) -> list[tuple[ModuleType, list[list[Case]]]]:
+    """The modules that make the work, and their cases, growing in each list."""
     if subject == "growth":
         lengths = [
             [losses.case(name, 1, int(n), half_padded=False) for n in sizes.growth_lengths]
             for name in sizes.growth_losses
         ]
         epochs = [[training.case("neuralndcg", sizes, int(n)) for n in sizes.growth_lists]]
-        return [(losses, lengths, {}), (training, epochs, {})]
-    if subject == "reader":
-        return [(reader, [[case] for case in reader.cases(sizes, cache_dir, cfg.data)], {})]
+        return [(losses, lengths), (training, epochs)]
     if subject == "serving":
-        return [(serving, serving.cases(sizes), {})]
-    module = {"losses": losses, "training": training, "evaluation": evaluation}[subject]
-    whole = training.whole_runs(sizes) if (subject, cfg.device) == ("training", "cuda") else []
-    return [
-        (module, [[case] for case in module.cases(sizes)], {}),
-        (training, [[case] for case in whole], {"time_limit": A_DAY}),
-    ]
+        return [(serving, serving.cases(sizes))]
+    module, cases = {
+        "losses": (losses, lambda: losses.cases(sizes)),
+        "reader": (reader, lambda: reader.cases(sizes, cache_dir, cfg.data)),
+        "training": (training, lambda: training.cases(sizes, cfg.device)),
+        "evaluation": (evaluation, lambda: evaluation.cases(sizes)),
+        "bits": (bits, lambda: bits.cases(sizes)),
+        "runs": (runs, lambda: runs.cases(sizes, float(cfg.time_limit))),
+    }[subject]
+    return [(module, [[case] for case in cases()])]
 
 
 def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) -> str:
@@ -150,7 +180,7 @@ def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) 
     if subject != "growth" or not rows:
         return ""
     with style():
-        paths = save_figure(_growth(rows), folder, "growth", dpi=120)
+        paths = save_figure(growth(rows), folder, "growth", dpi=120)
     if cfg.write is None:
         return paths[0].name
     place = Path(cfg.write).parent
@@ -159,44 +189,6 @@ def _pictured(subject: str, rows: Sequence[Row], cfg: DictConfig, folder: Path) 
     for path, name in zip(paths, names, strict=True):
         shutil.copyfile(path, place / name)
     return names[0]
-
-
-def _growth(rows: Sequence[Row]) -> Figure:
-    """Time and memory against size, a line for each loss and side: of a pass, then of an epoch."""
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    times, memory, epochs = figure.subplots(1, 3)
-    lines: dict[tuple[bool, str, str], list[tuple[float, float, float]]] = {}
-    for row in rows:
-        if row.median is not None and row.bytes is not None:
-            name, size, is_loss = _size(row.case)
-            point = size, row.median, max(row.bytes / 1e6, 0.01)
-            lines.setdefault((is_loss, name, row.side), []).append(point)
-    names = sorted({name for _, name, _ in lines})
-    for (is_loss, name, side), points in lines.items():
-        sizes, took, megabytes = zip(*sorted(points), strict=True)
-        look: Any = {"markersize": 4, "label": f"{name}, {side}"}
-        look["color"] = COLOURS[names.index(name) % len(COLOURS)]
-        look["marker"], look["linestyle"] = ("o", "-") if side == OURS else ("x", "--")
-        (times if is_loss else epochs).plot(sizes, took, **look)
-        if is_loss:
-            memory.plot(sizes, megabytes, **look)
-    items, seconds = "items of the list", "seconds"
-    times.set(title="Loss, forward and backward", xlabel=items, ylabel=seconds)
-    memory.set(title="Loss, peak memory", xlabel=items, ylabel="MB")
-    epochs.set(title="One epoch of training", xlabel="lists", ylabel=seconds)
-    for axes in (times, memory, epochs):
-        axes.set(xscale="log", yscale="log")
-        if axes.has_data():
-            axes.legend(fontsize=6.5)
-    return figure
-
-
-def _size(case: str) -> tuple[str, float, bool]:
-    """``("listnet", 60, True)`` of the loss ``listnet [1, 60]``; False of ``x, 64 lists``."""
-    name, of_loss, size = case.partition(" [1, ")
-    if not of_loss:
-        name, _, size = case.partition(", ")
-    return name, float(size.removesuffix(" lists").replace(",", "").rstrip("]")), bool(of_loss)
 
 
 def _command(subject: str, cfg: DictConfig) -> str:
@@ -209,19 +201,38 @@ def _command(subject: str, cfg: DictConfig) -> str:
 
 
 def _about(cfg: DictConfig, *, on_gpu: bool) -> dict[str, Any]:
-    """The machine, the time and the versions; threads and command depend on the subject."""
+    """The code, the machine, the time and the versions; the subject adds to it."""
     used = {**versions(), **peers.versions()}
     return {
         "command": "",
         "commit": (commit() or "unknown").replace("+changes", " with changes"),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "code": code_digest()[:12],
+        "date": now(),
         "device": torch.cuda.get_device_name() if on_gpu else _processor(),
         "cores": os.cpu_count(),
         "load before": f"{os.getloadavg()[0]:.1f}",
         "threads": None,
         "versions": "; ".join(f"{name} {version}" for name, version in used.items()),
-        "settings": OmegaConf.to_container(cfg.quick_sizes if cfg.quick else cfg.sizes),
+        "settings": OmegaConf.to_container(_sizes(cfg)),
     }
+
+
+def _told(
+    about: Mapping[str, Any], subject: str, rows: Sequence[Row], cfg: DictConfig
+) -> dict[str, Any]:
+    """``about`` with the command, the threads and the dates of a subject."""
+    threads = sorted({str(row.threads) for row in rows if row.threads is not None})
+    dates = sorted({row.date for row in rows if row.date})
+    date = " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else now()
+    more = {"date": date, "threads": " or ".join(threads), "command": _command(subject, cfg)}
+    return {**about, **more}
+
+
+def _common(cfg: DictConfig, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What every measurement depends on, beside its case."""
+    common = {key: cfg[key] for key in ("threads", "memory_limit", "time_limit")}
+    own = {"device": about["device"], "torch": torch.__version__, "code": code_of_benchmark()}
+    return common | own
 
 
 def _processor() -> str:

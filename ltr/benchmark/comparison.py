@@ -1,26 +1,22 @@
 """Compare the sides of a case: first their answers, then time and memory, taking turns."""
 
-import contextlib
-import json
-import os
-import select
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from ltr.benchmark import peers
+from ltr.benchmark.kept import Kept
+from ltr.benchmark.side import DIED, Side
 from ltr.benchmark.worker import OURS, Case, disagreement
 
 MEASURED, ABSENT, FAILED, DIFFERS = "measured", "not installed", "failed", "differs"
 NOT_TRIED = "not tried"
+STARTING = 600.0  # seconds that importing may take beside the time limit
 AT_LEAST = 0.02  # seconds of a sample: several quicker calls in a row make one
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -45,7 +41,9 @@ class Row:
     bytes_needed: int | None = None
     flops: float | None = None
     threads: int | None = None
+    part: float = 1
     cold: bool = False
+    date: str = ""
     profile: str | None = None
     verdicts: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -53,6 +51,11 @@ class Row:
     def median(self) -> float | None:
         """The median of the samples; None if there are none."""
         return spread(self.seconds)[1] if self.seconds else None
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds of the work that the case names: extrapolated where a call did ``part`` of it."""
+        return None if self.median is None else self.median / self.part
 
     def __str__(self) -> str:
         """The line of the log."""
@@ -71,116 +74,75 @@ class Plan:
     seconds: float
     long: float
     profile: bool = False  # also profile one call of ours
+    once: bool = False  # the first call is the only sample; making the work has warmed up
     each: int = 0  # calls in a row that are a sample each, of latencies; 0: a sample is their mean
-
-
-class Side:
-    """The process of one side; it is started again after it died.
-
-    Each side has a process of its own, so that their memory is apart; only one of them works at a
-    time, so that they do not compete for the cores.
-    """
-
-    def __init__(self, subject: str, name: str, options: Mapping[str, Any]) -> None:
-        """Arguments as of ``Worker``; ``options`` also has time_limit, seconds for a request."""
-        self.subject, self.name, self.options = subject, name, options
-        self._process: subprocess.Popen[str] | None = None
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in close)
-
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """The reply; ``{"failed": why}`` where the process takes too long or dies."""
-        process = self.start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps({"do": do, **request}) + "\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            return self._died()
-        limit = float(self.options["time_limit"])
-        if not select.select([process.stdout], [], [], limit)[0]:
-            process.kill()
-            self._end()
-            return {"failed": f"takes over {limit:,.0f} s"}
-        line = process.stdout.readline()
-        return json.loads(line) if line else self._died()
-
-    def close(self) -> None:
-        """End the process for good."""
-        self._end()
-        self._log.close()
-
-    def start(self) -> subprocess.Popen[str]:
-        """The process, which waits for requests; start it if it does not run."""
-        if self._process is not None:
-            return self._process
-        places = filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])
-        more = {"PYTHONPATH": os.pathsep.join(places)}
-        if self.options["device"] == "cpu":
-            more["CUDA_VISIBLE_DEVICES"] = ""  # allRank takes any GPU it sees
-        if self.options["threads"] is not None:
-            names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-            more |= dict.fromkeys(names, str(self.options["threads"]))
-        code = "from ltr.benchmark.worker import serve; serve()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", code, self.subject, self.name, json.dumps(dict(self.options))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env=os.environ | more,
-        )  # fmt: skip
-        return self._process
-
-    def _end(self) -> int:
-        """Close the pipes and wait; return the status of the process."""
-        process, self._process = self._process, None
-        if process is None:
-            return 0
-        with contextlib.suppress(BrokenPipeError), process:
-            pass  # leaving closes the pipes and waits
-        return int(process.returncode)
-
-    def _died(self) -> dict[str, Any]:
-        status = self._end()
-        self._log.seek(0)
-        said = [line for line in self._log.read().splitlines() if line.strip()][-1:]
-        if status in (-9, 137) or "bad_alloc" in "".join(said):
-            return {"failed": "does not fit into memory"}
-        return {"failed": f"its process ended with status {status}: {' '.join(said)[:160]}"}
 
 
 class Comparison:
     """Runs the cases of one subject; the processes are kept from case to case."""
 
     def __init__(
-        self, module: str, options: Mapping[str, Any], plan: Plan, say: Callable[[str], object]
+        self,
+        module: str,
+        options: Mapping[str, Any],
+        plan: Plan,
+        say: Callable[[str], object],
+        kept: Kept | None = None,
     ) -> None:
-        """``module`` and ``options`` as for ``Side``; ``say`` gets the line of each row."""
+        """Arguments as of ``Side``, and how much to measure.
+
+        ``say`` gets the line of each row, once that of a peer which is not installed; ``kept`` has
+        the cases that are measured.
+        """
         self.module, self.options, self.plan, self.say = module, options, plan, say
+        self.kept = kept
         self._sides: dict[str, Side] = {}
+        self._spent: dict[str, float] = {}  # seconds of each side in this case
+        self._absent: set[str] = set()
 
     def close(self) -> None:
         """End the processes."""
         while self._sides:
             self._sides.popitem()[1].close()
 
-    def grow(self, cases: Sequence[Case]) -> list[Row]:
-        """Run cases from small to large; a side that fails at one skips the larger ones."""
-        rows: list[Row] = []
+    def grow(self, cases: Sequence[Case]) -> Iterator[list[Row]]:
+        """The rows of each case, from small to large; a side that fails skips the larger ones."""
         out: dict[str, Row] = {}
         for case in cases:
             sides = tuple(side for side in case.sides if side not in out)
             done = self.run(replace(case, sides=sides)) if sides else []
             why: Any = {"case": case.name, "status": NOT_TRIED}
-            rows += done
-            rows += [replace(r, **why, text=f"as {r.case}: {r.text}") for r in out.values()]
-            out |= {row.side: row for row in done if row.status != MEASURED}
-        return rows
+            yield done + [replace(r, **why, text=f"as {r.case}: {r.text}") for r in out.values()]
+            out |= {row.side: row for row in done if row.status not in (MEASURED, ABSENT)}
 
     def run(self, case: Case) -> list[Row]:
-        """The rows of a case, one for each side."""
+        """The rows of a case, one for each side: those that are kept, or measured now."""
         subject = self.module.rpartition(".")[2]
+        name, depends_on = f"{subject} {case.name}", self._depends_on(case)
+        found = self.kept.get(name, depends_on) if self.kept else None
+        rows = [Row(**each) for each in found or ()] or self._measured(case, subject)
+        if self.kept and not any(row.text.startswith(DIED) for row in rows):
+            self.kept.put(name, depends_on, [asdict(row) for row in rows])
+        for row in rows:
+            if row.side not in self._absent:
+                self.say(f"{row}{f' (kept, {row.date})' if found else ''}")
+            self._absent |= {row.side} if row.status == ABSENT else set()
+        return rows
+
+    def _depends_on(self, case: Case) -> Any:
+        theirs = {side: peers.installed(side) for side in case.sides if side in peers.NEEDS}
+        found = {side: version for side, version in peers.versions().items() if side in theirs}
+        place = {key: self.options[key] for key in ("device", "threads")}
+        return [self.module, asdict(case), asdict(self.plan), place, theirs, found]
+
+    def _measured(self, case: Case, subject: str) -> list[Row]:
         rows = {side: Row(subject, case.name, side) for side in case.sides}
+        self._spent = dict.fromkeys(case.sides, -STARTING)
         for row in rows.values():
             self._start(row)  # all import at the same time
+        for row in _alive(rows):
+            self._ask(row, "start")
+        self._spent.clear()  # the time limit is of the work
         for row in _alive(rows):
             for key, value in self._ask(row, "prepare", settings=dict(case.settings)).items():
                 setattr(row, key, value)
@@ -190,12 +152,14 @@ class Comparison:
         if self.plan.profile and OURS in rows and rows[OURS].status == MEASURED:
             rows[OURS].profile = self._ask(rows[OURS], "profile").get("profile")
         for row in rows.values():
-            self.say(str(row))
+            row.date = now()
         return list(rows.values())
 
     def _ask(self, row: Row, do: str, **request: Any) -> dict[str, Any]:
         """The reply of a side; empty after a failure, which goes into its row."""
-        reply = self._sides[row.side].ask(do, **request)
+        began, spent = time.monotonic(), self._spent.get(row.side, 0.0)
+        reply = self._sides[row.side].ask(do, spent=spent, **request)
+        self._spent[row.side] = spent + time.monotonic() - began
         if "failed" not in reply:
             return reply
         row.status, row.text = FAILED, str(reply["failed"])
@@ -203,7 +167,7 @@ class Comparison:
 
     def _start(self, row: Row) -> None:
         if row.side in peers.NEEDS and not peers.installed(row.side):
-            row.status, row.text = ABSENT, "not installed: make bench"
+            row.status, row.text = ABSENT, peers.ABSENT
             return
         if row.side not in self._sides:
             self._sides[row.side] = Side(self.module, row.side, self.options)
@@ -223,14 +187,18 @@ class Comparison:
     def _first_calls(self, rows: Sequence[Row]) -> dict[str, int]:
         """Warm up; measure the peak memory, of a second call where the first was short.
 
+        On a GPU a call before these compiles its kernels, which may take longer than all calls.
+
         Returns:
             How many calls in a row make a sample, for each side to be timed further.
         """
         times: dict[str, int] = {}
         for row in rows:
-            reply = self._ask(row, "peak")
-            row.cold = reply.get("seconds", 0) > self.plan.long
-            if row.cold:
+            if self.options["device"] == "cuda" and not self.plan.once:
+                self._ask(row, "time", times=1)
+            reply = self._ask(row, "peak") if row.status == MEASURED else {}
+            row.cold = reply.get("seconds", 0) > self.plan.long and not self.plan.once
+            if row.cold or (self.plan.once and row.status == MEASURED):
                 row.seconds = [reply["seconds"]]
             elif row.status == MEASURED:
                 reply = self._ask(row, "peak")
@@ -270,3 +238,8 @@ def spread(samples: list[float]) -> tuple[float, float, float]:
     """
     low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75)).tolist()
     return low, middle, high
+
+
+def now() -> str:
+    """Date and time, to the minute."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+if TYPE_CHECKING:  # what=needs has no package, and the side that reads files no torch
+    from omegaconf import DictConfig
 
-if TYPE_CHECKING:  # the side that reads files is measured without torch
     from ltr.data.lists import Lists
     from ltr.data.transforms import FeatureTransform
 
@@ -26,6 +26,7 @@ NEEDS = {
     "xgboost": ("xgboost",),
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
+ABSENT = "python scripts/benchmark.py what=needs says how to bring it along"
 _NATURAL = {"reduction_log": "natural"}
 # Our loss -> allRank's function, its knobs, and how our values of the lists make its one number.
 ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -85,7 +86,7 @@ def allrank_loss(name: str) -> Callable[..., Any]:
     return lambda scores, labels: loss(scores, labels, **knobs)
 
 
-def allrank_model(cfg: DictConfig, width: int) -> Any:
+def allrank_model(cfg: "DictConfig", width: int) -> Any:
     """allRank's model with the sizes of ours: layers, heads and hidden units."""
     ours, config = cfg.model, need("allrank.config")
     dense = {"sizes": list(ours.fc_sizes), "input_norm": ours.input_norm, "activation": None}

@@ -1,11 +1,10 @@
-"""Train with ours and with allRank, and compare how well both rank: ``what=quality``.
+"""Train on two sides, and compare how well both rank: ``what=quality``, ``what=precision``.
 
-Both sides have the same lists, model, sizes, optimiser, schedule and epochs, and the weights of the
-last epoch are tested, by our evaluation. A run that ended is kept: what was stopped goes on.
+Beside ours stand allRank, and ours in bfloat16 and compiled. Both sides have the same lists, model,
+sizes, optimiser, schedule and epochs, and the weights of the last epoch are tested, by our
+evaluation. A run that ended is kept: what was stopped goes on.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,8 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ltr.benchmark import comparison, peers, training
-from ltr.benchmark.comparison import ABSENT, FAILED, MEASURED, Row
-from ltr.benchmark.training import LOSSES, config_of, trainee
+from ltr.benchmark.comparison import ABSENT, FAILED, MEASURED, Row, now
+from ltr.benchmark.kept import Kept
+from ltr.benchmark.training import LOSSES, VARIANTS, config_of, trainee
 from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.console.keys import Kind, without
 from ltr.data.batches import ItemTensors
@@ -28,25 +28,43 @@ from ltr.experiment.identity import code_digest, code_hash
 from ltr.metrics.spec import parse_metric
 from ltr.statistics import SystemValues, compare_systems, rule
 from ltr.training.evaluation import metrics_of_scores, predict
-from ltr.whole import write_whole
 
 METRICS = ("ndcg@5", "ndcg@10")
 ALPHA = 0.05
 
 
 def cases(sizes: DictConfig) -> list[Case]:
-    """A case for each loss; a run of it has a seed beside these settings."""
+    """A case for each loss, beside allRank; a run of it has a seed beside these settings."""
+    common = _common(sizes, "quality")
+    return [
+        Case(f"{loss}, {_told(common)}", {"loss": loss, **common}, (OURS, "allrank"))
+        for loss in LOSSES
+    ]
+
+
+def of_precision(sizes: DictConfig) -> list[Case]:
+    """NeuralNDCG beside each variant; all are compared with the same runs in float32."""
+    settings = {"loss": "neuralndcg", **_common(sizes, "precision")}
+    return [Case(f"{each}, {_told(settings)}", settings, (OURS, each)) for each in VARIANTS]
+
+
+CASES = {"quality": cases, "precision": of_precision}
+
+
+def _common(sizes: DictConfig, subject: str) -> dict[str, int]:
     names = "lists", "test_lists", "epochs", "list_size", "batch_size"
-    common = {name: int(sizes[f"quality_{name}"]) for name in names}
+    common = {name: int(sizes[f"{subject}_{name}"]) for name in names}
     common["queries"] = common.pop("lists")
-    told = f"{common['queries']:,} lists, {common['epochs']} epochs"
-    sides = (OURS, "allrank")
-    return [Case(f"{loss}, {told}", {"loss": loss, **common}, sides) for loss in LOSSES]
+    return common
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    return f"{settings['queries']:,} lists, {settings['epochs']} epochs"
 
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
     """A whole training of one side, and its metrics of every test list."""
-    cfg = config_of(settings, device, cache_dir)
+    cfg = config_of(settings, device, cache_dir, side)
     experiment = build(cfg)
     lists = experiment.dataset.split("train")
     transform = experiment.fit_transform(lists)
@@ -54,12 +72,13 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (allRank subsamples long lists with it)
     trained = trainee(side, settings, cfg, experiment, lists, transform)
-    scorer = trained.model if side == OURS else _Scorer(trained.model)
+    scorer = _Scorer(trained.model) if side == "allrank" else trained.model
 
     def answer() -> Answer:
         test = _test_lists(settings, cache_dir)
         data = ItemTensors(test, transform, experiment.device)
-        scores, convention = predict(scorer, data), experiment.convention
+        precision, convention = experiment.settings.precision, experiment.convention
+        scores = predict(scorer, data, precision=precision)
         metrics = [parse_metric(name) for name in METRICS]
         found = metrics_of_scores(data, scores, metrics, convention)
         return {name: values.tolist() for name, values in found.items()}
@@ -87,31 +106,31 @@ class _Scorer(nn.Module):
 
 
 def measured(
+    subject: str,
     cases: Sequence[Case],
     options: Mapping[str, Any],
     sizes: DictConfig,
-    kept: Path,
+    kept: Kept,
     say: Callable[[str], object],
 ) -> list[Row]:
     """Train every case with every seed on each side, as far as ``kept`` does not have it.
 
     Args:
-        cases: as ``cases`` gives them.
+        subject: of ``CASES``, which give the cases.
         options: of ``Side``.
         sizes: of ``configs/benchmark.yaml``, for the number of seeds and the margin.
-        kept: a folder, a file for each run.
+        kept: has a piece for each run.
         say: gets a line for each run.
 
     Returns:
         A row for each case and side; its samples are the seconds of the runs.
     """
-    kept.mkdir(parents=True, exist_ok=True)
-    rows = [(case, Row("quality", case.name, side)) for case in cases for side in case.sides]
+    rows = [(case, Row(subject, case.name, side)) for case in cases for side in case.sides]
     runs: dict[str, dict[str, list[dict[str, Any]]]] = {
         case.name: {side: [] for side in case.sides} for case in cases
     }
     with closing(_Sides(options, kept)) as sides:
-        for seed in range(1, int(sizes.quality_seeds) + 1):
+        for seed in range(1, int(sizes[f"{subject}_seeds"]) + 1):
             for case, row in rows:  # a seed of all cases: what is stopped is balanced
                 if row.status == MEASURED and (run := sides.run(row, case, seed)):
                     runs[case.name][row.side].append(run)
@@ -128,7 +147,7 @@ def measured(
 class _Sides:
     """The processes that train, and the files of the runs that have ended."""
 
-    def __init__(self, options: Mapping[str, Any], kept: Path) -> None:
+    def __init__(self, options: Mapping[str, Any], kept: Kept) -> None:
         self.options, self.kept = options, kept
         self._sides: dict[str, comparison.Side] = {}
 
@@ -140,20 +159,22 @@ class _Sides:
     def run(self, row: Row, case: Case, seed: int) -> dict[str, Any] | None:
         """What a run of ``row``'s side gave, or None; ``row`` then says why."""
         settings = {**case.settings, "seed": seed}
-        name = f"{settings['loss']}-{row.side}-seed{seed}-{self._digest(row.side, settings)}.json"
-        path = self.kept / name
-        if path.is_file():
-            found: dict[str, Any] = json.loads(path.read_text())
+        name = f"{settings['loss']} {row.side} seed{seed}"
+        depends_on = self._depends_on(row.side, settings)
+        found: dict[str, Any] | None = self.kept.get(name, depends_on)
+        if found is not None:
+            pass
         elif row.side in peers.NEEDS and not peers.installed(row.side):
-            row.status, row.text = ABSENT, "not installed: make bench"
+            row.status, row.text = ABSENT, peers.ABSENT
             return None
         else:
             found = self._trained(row.side, settings)
             if "failed" in found:
                 row.status, row.text = FAILED, str(found["failed"])
                 return None
-            write_whole(path, json.dumps(found))
-        for key in ("amount", "unit", "note", "threads"):
+            found["date"] = now()
+            self.kept.put(name, depends_on, found)
+        for key in ("amount", "unit", "note", "threads", "date"):
             setattr(row, key, found[key])
         return found
 
@@ -172,19 +193,17 @@ class _Sides:
             found |= reply.get("answer", reply)
         return found
 
-    def _digest(self, side: str, settings: Mapping[str, Any]) -> str:
-        """A hash of what a run depends on; a peer's code is known by its version."""
-        code = code_digest(rounds=False) if side == OURS else peers.versions()[side]
+    def _depends_on(self, side: str, settings: Mapping[str, Any]) -> Any:
+        """What a run depends on; a peer's code is known by its version."""
+        code = peers.versions()[side] if side in peers.NEEDS else code_digest(rounds=False)
         own = code_hash(Path(file).read_text() for file in (__file__, training.__file__))
+        device, cache_dir = self.options["device"], self.options["cache_dir"]
         config: Any = OmegaConf.to_container(
-            config_of(settings, self.options["device"], self.options["cache_dir"]), resolve=True
+            config_of(settings, device, cache_dir, side), resolve=True
         )
         place = {key: self.options[key] for key in ("device", "threads")}
-        whole = json.dumps(
-            [dict(settings), place, code, own, without(config, Kind.PLACE), torch.__version__],
-            sort_keys=True,
-        )
-        return hashlib.sha256(whole.encode()).hexdigest()[:12]
+        plain = without(config, Kind.PLACE)
+        return [dict(settings), place, code, own, plain, torch.__version__]
 
 
 def verdicts(

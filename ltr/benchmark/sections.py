@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from tabulate import tabulate
 
-from ltr.benchmark.comparison import Row, spread
+from ltr.benchmark.comparison import ABSENT, Row, spread
+from ltr.benchmark.estimates import ESTIMATES
 from ltr.benchmark.worker import OURS
 from ltr.errors import ConfigError
 from ltr.whole import write_whole
@@ -18,16 +19,20 @@ TITLES = {
     "reader": "Reading LETOR text",
     "training": "Training",
     "evaluation": "Evaluation",
+    "bits": "The same run twice, bit for bit",
+    "precision": "float32 beside bfloat16 and compiled",
     "growth": "How cost grows",
     "serving": "Serving: one list, one thread",
     "quality": "Ranking quality beside allRank",
+    "runs": "Whole runs: the neural rows of Table 3",
 }
 HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
 SERVING_HEAD = ("case", "side", "p50", "p95", "p99", "n", "rate", "peak memory", "to ours")
 VERDICT_HEAD = (
-    "case", "metric", "ours", "allrank", "seeds", "difference", "interval", "ours is",
+    "case", "metric", "ours", "the other", "seeds", "difference", "interval", "ours is",
 )  # fmt: skip
 GOAL_HEAD = ("goal", "bound", "reached", "")
+ESTIMATE_HEAD = ("estimated, not measured", "", "from", "commit")
 ABOUT = """# Benchmarks
 
 Written by `make bench`; each section is of one run, on the machine it names, and is replaced by the
@@ -36,23 +41,27 @@ smaller. Times are medians of samples that the sides take in turns, each side in
 peak memory is what one call holds at its peak beyond what was held before it. Before anything is
 timed, the results are compared; what differs is not timed.
 """
-TIME, MEMORY, NEEDED = "median", "bytes", "bytes_needed"  # of a row
+TIME, MEMORY, NEEDED = "whole", "bytes", "bytes_needed"  # of a row
 _ELSEWHERE = ("command", "settings")  # the command is above, the settings follow from it
 
 
 class Figure(NamedTuple):
-    """The figure ``what`` of the row of ``side``, in the case that begins with ``case``."""
+    """The figure ``what`` of ``side`` in the first case that begins with ``case``.
+
+    ``cases``: its sum over so many of them.
+    """
 
     case: str
     side: str = OURS
     what: str = TIME
+    cases: int = 1
 
     def of(self, rows: Sequence[Row]) -> float | None:
         """The figure; None if it was not measured."""
-        for row in rows:
-            if row.case.startswith(self.case) and row.side == self.side:
-                return None if row.median is None else getattr(row, self.what)
-        return None
+        of_side = [row for row in rows if row.case.startswith(self.case) and row.side == self.side]
+        found = [row for row in of_side[: self.cases] if row.median is not None]
+        values = [getattr(row, self.what) for row in found]
+        return None if len(found) < self.cases or None in values else sum(values)
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,9 @@ class Goal:
             return bound, "-", "not measured"
         found = top / bottom
         met = found <= self.bound if at_most else found >= self.bound
-        return bound, f"{found:.3g}{unit}", "met" if met else "not met"
+        cut = any(row.part < 1 for row in rows if row.case.startswith(self.top.case))
+        word = f"{'met' if met else 'not met'}{', extrapolated' if cut else ''}"
+        return bound, f"{found:.3g}{unit}", word
 
 
 def _beats(text: str, case: str, bound: float, *devices: str, **more: str) -> Goal:
@@ -114,12 +125,12 @@ GOALS = [
     _beats("training with LambdaRank", "lambdarank", 2, "cpu", subject="training"),
     _beats("training with ListNet", "listnet", 2, "cpu", subject="training"),
     Goal(
-        "the paper's 100-epoch Web30K run, synthetic lists", "training", 60,
-        Figure("100 epochs"), None, _GPU,
+        "the paper's 100-epoch Web30K run, synthetic lists", "runs", 60,
+        Figure("NeuralNDCG@max"), None, _GPU,
     ),
     Goal(
-        "the 16 neural rows of Table 3, synthetic lists", "training", 900,
-        Figure("16 neural rows"), None, _GPU,
+        "the 16 neural rows of Table 3, synthetic lists", "runs", 900,
+        Figure("", cases=16), None, _GPU,
     ),
     _beats("evaluation of full lists", "", 3, subject="evaluation"),
 ]  # fmt: skip
@@ -136,6 +147,7 @@ def section(
     picture: str = "",
     footnote: str = "",
     markdown: bool = True,
+    ended: bool = True,
 ) -> str:
     """One subject on one device, as Markdown or for the terminal.
 
@@ -147,6 +159,7 @@ def section(
         picture: path of a plot, relative to the file.
         footnote: the rule of the verdicts.
         markdown: False: for the terminal, without the command, ``about`` and the picture.
+        ended: False: cases are still missing.
     """
     title, form = TITLES[subject], "github" if markdown else "simple"
     told = (f"{key} {value}" for key, value in about.items() if key not in _ELSEWHERE)
@@ -154,6 +167,7 @@ def section(
     if why_not:
         parts.append(f"Not measured yet: {why_not}")
     else:
+        parts.append("" if ended else "Unfinished: the same command goes on.")
         parts.append(f"{', '.join(told)}." if markdown else "")
         head, cells = (
             (SERVING_HEAD, rows_table(rows, latencies=True))
@@ -161,13 +175,17 @@ def section(
             else (HEAD, rows_table(rows))
         )
         parts.append(tabulate(cells, head, tablefmt=form, disable_numparse=True))
-        notes = dict.fromkeys(f"{row.side}: {row.note}" for row in rows if row.note)
+        absent = {row.side: f"{ABSENT}: {row.text}" for row in rows if row.status == ABSENT}
+        said = ((row.side, absent.get(row.side, row.note)) for row in rows)
+        notes = dict.fromkeys(f"{side}: {note}" for side, note in said if note)
         parts.append("\n".join(f"- {note}" if markdown else note for note in notes))
     verdicts = [cells for row in rows for cells in row.verdicts]
     if verdicts:
         parts += [tabulate(verdicts, VERDICT_HEAD, form, disable_numparse=True), footnote]
     goals = goals_table(subject, device, rows) if with_goals else []
     parts.append(tabulate(goals, GOAL_HEAD, form, disable_numparse=True) if goals else "")
+    guessed = ESTIMATES.get(subject, []) if device == "cuda" and with_goals else []
+    parts.append(tabulate(guessed, ESTIMATE_HEAD, form, disable_numparse=True) if guessed else "")
     parts.append(f"![{title}]({picture})" if picture and markdown else "")
     for row in rows:
         if row.profile:
@@ -184,12 +202,17 @@ def rows_table(rows: Sequence[Row], *, latencies: bool = False) -> list[tuple[st
     ours = {row.case: row for row in rows if row.side == OURS}
     cells, last = [], ""
     for row in rows:
+        if row.status == ABSENT:  # a note says so once
+            continue
         case, last = ("" if row.case == last else row.case), row.case
         if row.median is None:
             cells.append((case, row.side, row.text or row.status, *[""] * (6 if latencies else 5)))
             continue
         low, _, high = spread(row.seconds)
-        times: tuple[str, ...] = duration(row.median), f"{duration(low)} to {duration(high)}"
+        between = f"{duration(low)} to {duration(high)}"
+        if row.part < 1:
+            between = f"extrapolated: {duration(row.median / row.part)}"
+        times: tuple[str, ...] = duration(row.median), between
         if latencies:
             points = np.quantile(row.seconds, (0.5, 0.95, 0.99)).tolist()
             times = tuple(map(duration, points))

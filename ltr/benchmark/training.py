@@ -1,4 +1,4 @@
-"""Time training of the paper's Web30K model: epochs, ours and the peers'; whole runs on a GPU."""
+"""Time training of the paper's Web30K model, an epoch at a time: ours and the peers'."""
 
 import shutil
 import tempfile
@@ -10,31 +10,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ltr.benchmark import peers
 from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.console.compose import composed
-from ltr.console.configs import CONFIGS
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import parameters_of
-from ltr.experiment.run import run
 from ltr.training.record import Record
 from ltr.training.trainer import Trainer
 
 LOSSES = ("neuralndcg", "lambdarank", "listnet")
 LIGHTGBM = "lightgbm"
+VARIANTS = {"bfloat16": ["precision=bfloat16"], "compiled": ["compile=true"]}  # ours, as sides
 VALI = 4  # lists that ours evaluates after every epoch, as the loop always does
 
 
-def cases(sizes: DictConfig) -> list[Case]:
-    """One epoch with each of three losses, batches of 64 lists of at most 240 items."""
-    return [case(loss, sizes, int(sizes.train_lists)) for loss in LOSSES]
+def cases(sizes: DictConfig, device: str) -> list[Case]:
+    """One epoch with each of three losses, batches of 64 lists of at most 240 items.
+
+    On a GPU it has more lists, and sides in bfloat16 and compiled.
+    """
+    if device == "cpu":
+        return [case(loss, sizes, int(sizes.train_lists)) for loss in LOSSES]
+    found = [case(loss, sizes, int(sizes.train_lists_cuda)) for loss in LOSSES]
+    return [replace(each, sides=(OURS, *VARIANTS, *each.sides[1:])) for each in found]
 
 
 def case(loss: str, sizes: DictConfig, lists: int) -> Case:
@@ -45,34 +50,9 @@ def case(loss: str, sizes: DictConfig, lists: int) -> Case:
     return Case(f"{loss}, {lists:,} lists", settings, sides)
 
 
-def whole_runs(sizes: DictConfig) -> list[Case]:
-    """The paper's run of 100 epochs, and one such run for each of the 16 neural rows of Table 3."""
-    rows = table3_rows()
-    size = f"{sizes.run_queries:,} lists"
-    common = {"queries": int(sizes.run_queries), "epochs": int(sizes.run_epochs)}
-    paper = common | {"rows": [rows["NeuralNDCG@max"]]}
-    every = common | {"rows": list(rows.values())}
-    return [
-        Case(f"{sizes.run_epochs} epochs of NeuralNDCG, {size}", paper, (OURS,)),
-        Case(f"{len(rows)} neural rows, {sizes.run_epochs} epochs each, {size}", every, (OURS,)),
-    ]
-
-
-def table3_rows() -> dict[str, list[str]]:
-    """The overrides of the neural rows of the paper's Table 3, by label."""
-    table: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "tables/neuralndcg_table3.yaml"))
-    return {
-        label: overrides
-        for label, overrides in table["rows"].items()
-        if not any(override.startswith("model=") for override in overrides)
-    }
-
-
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """An epoch or whole runs for one side; all have the same lists, sizes, optimiser and rate."""
-    if "rows" in settings:
-        return _whole_runs(settings, device, cache_dir)
-    cfg = config_of(settings, device, cache_dir)
+    """An epoch for one side; all have the same lists, sizes, optimiser and rate."""
+    cfg = config_of(settings, device, cache_dir, side)
     experiment = build(cfg)
     lists = experiment.dataset.split("train")
     transform = experiment.fit_transform(lists)
@@ -81,8 +61,8 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
         return _lightgbm(lists)
     trained, flops = trainee(side, settings, cfg, experiment, lists, transform), None
     answer: Answer = {"parameters": parameters_of(trained.model)}
-    if side == OURS:
-        flops = len(lists) * _flops_of_a_list(experiment, lists, transform)
+    if side == OURS or side in VARIANTS:
+        flops = len(lists) * flops_of_a_list(experiment, lists, transform)
         answer = {**answer, "items": lists.items}
     more: dict[str, Any] = {"note": trained.note, "flops": flops, "close": trained.close}
     return Work(lambda: trained.train(1), lambda: answer, len(lists), "lists", **more)
@@ -106,17 +86,20 @@ def trainee(
     lists: Lists,
     transform: FeatureTransform,
 ) -> Trainee:
-    """The untrained model of ``ours`` or of allRank; torch's generator draws its weights."""
-    if side == OURS:
+    """The untrained model of ours or of allRank; torch's generator draws its weights."""
+    if side != "allrank":
         return _ours(experiment, lists, transform)
     return _allranks(cfg, experiment, lists, transform, str(settings["loss"]))
 
 
-def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictConfig:
+def config_of(
+    settings: Mapping[str, Any], device: str, cache_dir: str, side: str = OURS
+) -> DictConfig:
     """The config of ``train.py`` for these settings: the paper's model on synthetic lists."""
     return composed(
         "train",
-        *_on_synthetic(settings, device, cache_dir),
+        *on_synthetic(settings, device, cache_dir),
+        *VARIANTS.get(side, ()),
         f"loss={settings['loss']}",
         f"batch_size={settings['batch_size']}",
         f"list_size={settings['list_size']}",
@@ -126,7 +109,8 @@ def config_of(settings: Mapping[str, Any], device: str, cache_dir: str) -> DictC
     )
 
 
-def _on_synthetic(settings: Mapping[str, Any], device: str, cache_dir: str) -> list[str]:
+def on_synthetic(settings: Mapping[str, Any], device: str, cache_dir: str) -> list[str]:
+    """The overrides of ``train.py`` for ``settings["queries"]`` synthetic train lists."""
     queries = f"dataset.queries={settings['queries']}"
     return ["dataset=synthetic", queries, f"device={device}", f"cache_dir='{cache_dir}'"]
 
@@ -138,7 +122,7 @@ def first_lists(lists: Lists, count: int) -> Lists:
     return Lists(*parts, f"{lists.digest}-first-{count}")
 
 
-def _flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> float:
+def flops_of_a_list(experiment: Experiment, lists: Lists, transform: FeatureTransform) -> float:
     """Operations of the matrix products, forward and backward: the mean of the first batch."""
     settings = experiment.settings
     some = first_lists(lists, min(len(lists), settings.batch_size))
@@ -206,20 +190,3 @@ def _lightgbm(lists: Lists) -> Work:
     answer: Answer = {"items": data.num_data()}  # another model: no more can be compared
     note = "one tree of 31 leaves over all items: another model"
     return Work(booster.update, lambda: answer, len(lists), "lists", note)
-
-
-def _whole_runs(settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
-    """All runs, one after the other, with reading and testing."""
-    common = [*_on_synthetic(settings, device, cache_dir), f"epochs={settings['epochs']}"]
-    configs = [composed("train", *common, *row) for row in settings["rows"]]
-
-    def runs() -> None:
-        for cfg in configs:
-            with tempfile.TemporaryDirectory() as folder:
-                run(cfg, Path(folder), {"loss": str(cfg.loss["_target_"])})
-
-    lists = int(settings["queries"]) * int(settings["epochs"]) * len(configs)
-    experiment = build(configs[0])
-    train = experiment.dataset.split("train")
-    flops = lists * _flops_of_a_list(experiment, train, experiment.fit_transform(train))
-    return Work(runs, lambda: {}, lists, "lists", "one run after the other", flops=flops)

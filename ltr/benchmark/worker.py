@@ -57,6 +57,7 @@ class Work:
     note: str = ""  # shown below the rows
     bytes_needed: int | None = None  # of the result itself, where memory is compared with it
     flops: float | None = None  # operations of the model in one call, where they are known
+    part: float = 1  # the share that one call does of the work that the case names
     close: Callable[[], object] = lambda: None  # called when the case is done
 
 
@@ -90,11 +91,13 @@ class Worker:
             return {"failed": f"{type(error).__name__}: {text[:160]}"}
 
     def _obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["do"] == "start":
+            return {}
         if request["do"] == "prepare":
             self.finish()  # free the last case's memory first
             place = str(self.options["cache_dir"])
             self.work = self.make(self.side, request["settings"], self.device, place)
-            told = ("amount", "unit", "note", "bytes_needed", "flops")
+            told = ("amount", "unit", "note", "bytes_needed", "flops", "part")
             torch, threads = sys.modules.get("torch"), self.options["threads"]
             used = torch.get_num_threads() if torch else int(threads or os.cpu_count() or 1)
             return {key: getattr(self.work, key) for key in told} | {"threads": used}

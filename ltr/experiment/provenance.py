@@ -3,6 +3,7 @@
 Device and threads change the last digits of a run, not its identity.
 """
 
+import os
 import platform
 import subprocess
 from collections import Counter
@@ -33,9 +34,10 @@ def versions() -> dict[str, str]:
 def commit(package: Path = _PACKAGE) -> str | None:
     """The commit of the clone that holds ``package``, ``+changes`` where tracked files differ.
 
-    None outside a clone of this project: also where the package is installed in a folder of another
-    repository.
+    Outside a clone of this project, also where the package is installed in a folder of another
+    repository, it is what ``LTR_COMMIT`` says, else None.
     """
+    said = os.environ.get("LTR_COMMIT") or None
 
     def git(*args: str) -> str:
         done = subprocess.run(
@@ -45,11 +47,11 @@ def commit(package: Path = _PACKAGE) -> str | None:
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
-            return None
+            return said
         head = git("rev-parse", "HEAD")
         return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return said
 
 
 def short_commit(commit: str) -> str:
