@@ -29,7 +29,6 @@ def lists_for(kept: KeptModel, node: Any, split: str) -> tuple[Dataset, Lists]:
     dataset = make_dataset(node)
     if kept.columns is not None and isinstance(dataset, KnowsColumns):
         dataset = dataset.with_columns(kept.columns)
-    dataset.check()
     lists = dataset.split(split)
     check_columns(lists, kept.columns)
     return dataset, lists
