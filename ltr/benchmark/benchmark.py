@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.benchmark import evaluation, losses, peers, quality, reader, serving, training
+from ltr.benchmark import evaluation, losses, peers, quality, reader, serving, step, training
 from ltr.benchmark.comparison import Comparison, Plan, Row
 from ltr.benchmark.sections import TITLES, put_section, section
 from ltr.benchmark.worker import OURS, Case
@@ -41,6 +41,9 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     Raises:
         ConfigError: ``what`` or ``device`` is no choice, or ``only`` leaves nothing to measure.
     """
+    if cfg.what == "step":
+        print(step.counted_steps(cfg))
+        return {}
     subjects = _chosen(cfg)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = Path(cfg.output_dir, "benchmarks", f"{stamp}_{cfg.what}-{cfg.device}-{os.getpid()}")
@@ -80,7 +83,7 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
 
 def _chosen(cfg: DictConfig) -> tuple[str, ...]:
     if cfg.what not in (*SUBJECTS, "all"):
-        raise ConfigError(f"what={cfg.what}: choose one of {', '.join((*SUBJECTS, 'all'))}")
+        raise ConfigError(f"what={cfg.what}: choose one of {', '.join((*SUBJECTS, 'step', 'all'))}")
     if cfg.device not in ("cpu", "cuda"):
         raise ConfigError(f"device={cfg.device}: choose one of cpu, cuda")
     if cfg.what in ("reader", "serving") and cfg.device == "cuda":
