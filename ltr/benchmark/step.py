@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -158,14 +159,11 @@ def as_on_a_gpu(counting: Counting) -> Iterator[None]:
             return drop(values, rate, inplace=True)
         return torch.native_dropout(values, rate, True)[0]
 
-    def attention(query: Tensor, key: Tensor, value: Tensor, **knobs: Any) -> Tensor:
-        bias = knobs["attn_mask"]
-        bias = torch.zeros_like(bias, dtype=query.dtype).masked_fill_(~bias, -torch.inf)
-        return counting.as_one(
-            "scaled_dot_product_attention",
-            lambda *given: plain(*given, attn_mask=bias, dropout_p=knobs["dropout_p"]),
-            query, key, value,
-        )  # fmt: skip
+    def attention(*given: Tensor, attn_mask: Tensor, dropout_p: float) -> Tensor:
+        bias = torch.zeros_like(attn_mask, dtype=given[0].dtype)
+        bias = bias.masked_fill_(~attn_mask, -torch.inf)
+        name = "scaled_dot_product_attention"
+        return counting.as_one(name, partial(plain, attn_mask=bias, dropout_p=dropout_p), *given)
 
     def backward(tensor: Tensor, *rest: Any, **knobs: Any) -> None:
         counting.begin("backward")
