@@ -142,11 +142,14 @@ for name in sys.argv[1:]:
     found, expected = value_and_gradient(compiled, *data), value_and_gradient(loss, *data)
     torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-9)
     print(name)
+from compiled_step import graphs
+for found in graphs():
+    print(*found)
 """
 
 
 @pytest.mark.slow
-def test_the_plain_path_compiles_into_one_graph() -> None:
+def test_the_plain_path_and_a_whole_step_compile_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     alike = {"neural_mrr_loss", "neural_err_loss", "neural_precision_loss", "p_listmle_loss"}
     compiled = [name for name in CASES if name not in alike]  # each takes seconds
@@ -155,7 +158,8 @@ def test_the_plain_path_compiles_into_one_graph() -> None:
         capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )  # fmt: skip
-    assert done.stdout.split() == compiled, done.stderr
+    steps = [f"{name} 1 0" for name in ("listnet_loss", "lambdarank_loss", "neural_ndcg_loss")]
+    assert done.stdout.splitlines() == [*compiled, *steps], done.stderr
 
 
 def test_kernels_take_what_is_on_the_cpu() -> None:

@@ -41,14 +41,18 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     comes last. A score of -inf counts as the lowest finite number, so that its item stays in front
     of the padding; the place of an item scored NaN is not defined.
     """
+    # An identity asked for in a compiled graph would compile it again for every tensor.
     kept = None if torch.compiler.is_compiling() else _kept.get()
+    if kept is None:
+        return _order(scores, mask)
     key = id(scores), id(mask)
-    if kept is not None and key in kept:
-        return kept[key][-1]
-    order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
-    if kept is not None:
-        kept[key] = scores, mask, order  # the tensors too: while they live no other has their id
-    return order
+    if key not in kept:  # the tensors are kept too: while they live no other has their identity
+        kept[key] = scores, mask, _order(scores, mask)
+    return kept[key][-1]
+
+
+def _order(scores: Scores, mask: Mask) -> Ranks:
+    return _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:

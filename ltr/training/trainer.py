@@ -54,9 +54,15 @@ class Stepper:
         self._lists: list[NDArray[np.int64]] = []
         self._bad = torch.zeros((), dtype=torch.bool, device=device)
         self._scorer: Callable[..., Tensor] = getattr(model, "member_scores", model)
+        self._mean, self._sums = self._mean_of, self._sums_of
         if settings.compile:
-            # CUDA graphs launch a small model's many kernels at once; on a CPU this changes nothing
-            self._scorer = torch.compile(self._scorer, mode="reduce-overhead", dynamic=False)
+            torch.compiler.reset()  # a process compiles the code of a step only so many times
+        if settings.compile and _compiles_losses(device):
+            # CUDA graphs launch the many small kernels of a step at once
+            knobs: Any = {"mode": "reduce-overhead", "dynamic": False}
+            self._mean, self._sums = (torch.compile(f, **knobs) for f in (self._mean, self._sums))
+        elif settings.compile:
+            self._scorer = torch.compile(self._scorer, dynamic=False)
 
     @property
     def full(self) -> bool:
@@ -68,36 +74,35 @@ class Stepper:
 
         Where the model has ``member_scores``, the loss is the mean of its members' losses.
         """
+        if self.settings.compile and self._bad.is_cuda:
+            torch.compiler.cudagraph_mark_step_begin()
         if isinstance(batch, Slices):
             objective, counted = set_gradients(self._parameters, batch, self._sums)
             if isinstance(penalty := self._penalty(), Tensor):
                 penalty.backward()
         else:
-            empty = self.settings.empty_lists
-            values, labels, mask, weights = self._values(batch)
-            objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
+            objective, penalised, counted = self._mean(batch)
             self.optimizer.zero_grad(set_to_none=True)
-            (objective + self._penalty()).backward()
-            counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
+            penalised.backward()
         norm = nn.utils.get_total_norm(
             [p.grad for p in self.model.parameters() if p.grad is not None]
         )
         if self.settings.clip is not None:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
         self._lists.append(batch.lists)
-        self._figures.append(torch.stack([objective.detach(), counted, norm]).double())
+        figures = torch.stack([objective.detach(), counted, norm]).double()
+        self._figures.append(figures)
         if self.window > 1:
-            self._bad = self._bad | ~(objective.detach().isfinite() & norm.isfinite())
+            total = figures.sum()
+            self._bad = self._bad | (total - total != 0)  # not 0 but NaN where one is not finite
             self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
             self.optimizer.grad_scale = None  # type: ignore[attr-defined]
             self.optimizer.step()
-        elif bool(self._figures[-1].isfinite().all()):
+        elif bool(figures.isfinite().all()):
             self.optimizer.step()
 
     def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The loss of every list, with the labels, the mask and the weight of each."""
-        if self.settings.compile and batch.features.is_cuda:
-            torch.compiler.cudagraph_mark_step_begin()
         scores = score(self._scorer, batch, self.settings.precision)
         labels, mask, weights = batch.labels, batch.mask, batch.weights
         given = {} if batch.teacher is None else {"teacher": batch.teacher}
@@ -108,7 +113,15 @@ class Stepper:
             given = {name: one.repeat(members, 1) for name, one in given.items()}
         return self.loss(scores, labels, mask, **given), labels, mask, weights
 
-    def _sums(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def _mean_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean loss, the same with the penalty, and the number of counted lists."""
+        empty = self.settings.empty_lists
+        values, labels, mask, weights = self._values(batch)
+        objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
+        counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
+        return objective, objective + self._penalty(), counted
+
+    def _sums_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What ``set_gradients`` asks of a slice."""
         empty = self.settings.empty_lists
         values, labels, mask, weights = self._values(batch)
@@ -150,6 +163,11 @@ class Stepper:
         l1, l2 = self.settings.l1, self.settings.l2
         absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
         return absolute + (l2 / 2 * sum(w.square().sum() for w in self._weights) if l2 else 0.0)
+
+
+def _compiles_losses(device: torch.device) -> bool:
+    """Whether the loss is compiled too; the kernels that losses have on the CPU are faster."""
+    return device.type != "cpu"
 
 
 def can_skip(optimizer: torch.optim.Optimizer) -> bool:
