@@ -142,7 +142,7 @@ for name in sys.argv[1:]:
     found, expected = value_and_gradient(compiled, *data), value_and_gradient(loss, *data)
     torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-9)
     print(name)
-from compiled_step import graphs
+from some_steps import graphs
 for found in graphs():
     print(*found)
 """

@@ -20,7 +20,7 @@ from ltr.benchmark import training
 from ltr.data.batches import Batch, ItemTensors, train_batches
 from ltr.experiment.build import build
 from ltr.losses.fused_permutation import neural_dcg
-from ltr.training.trainer import DEFERRED, Stepper
+from ltr.training.stepper import DEFERRED, Stepper
 
 HEAD = ("loss", "part", "operators", "launches", "MB", "waits")
 PARTS = ("batch", "model", "loss", "backward", "update")

@@ -1,6 +1,8 @@
 """Pick the device of a model, check that its memory suffices, describe it."""
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -51,6 +53,20 @@ def check_memory(model: Any, items: int, device: torch.device, *, training: bool
         f"{'to train on' if training else 'to score'}, {free / 1e9:.1f} GB are free: {remedy}, "
         "use a machine with more, or train a model that scores each item alone (model=mlp)"
     )
+
+
+@contextmanager
+def matrix_products(precision: str) -> Iterator[None]:
+    """Inside, a GPU rounds the factors of float32 products to 10 bits if ``precision`` is tf32."""
+    if precision != "tf32":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def describe_device(device: torch.device) -> str:

@@ -83,5 +83,5 @@ _OPTIONAL = {"patience", "threads", "clip", "shards"}
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "select": ("best", "last"),
     "empty_lists": ("keep", "skip"),
-    "precision": ("float32", "bfloat16"),
+    "precision": ("float32", "tf32", "bfloat16"),
 }

@@ -1,4 +1,4 @@
-"""Two epochs of compiled steps, for a process in which shapes are not checked."""
+"""Two epochs of steps of small models, plain or compiled."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,14 +9,13 @@ from unittest import mock
 import torch
 from conftest import make_lists
 from torch import Tensor, nn
-from torch._dynamo.utils import counters
 
 from ltr import losses
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.models import MLP, ContextAwareTransformer
 from ltr.training.settings import Settings
-from ltr.training.trainer import Stepper
+from ltr.training.stepper import Stepper
 
 LISTS = make_lists([3, 9, 1, 12, 4, 7, 5])
 SETTINGS = Settings(
@@ -28,7 +27,12 @@ SETTINGS = Settings(
 
 
 def graphs() -> Iterator[tuple[str, int, int]]:
-    """For each loss the number of its graphs and graph breaks; compiling again is an error."""
+    """For each loss the number of its graphs and graph breaks; compiling again is an error.
+
+    For a process in which shapes are not checked: the checks do not compile.
+    """
+    from torch._dynamo.utils import counters  # takes seconds
+
     transformer = partial(
         ContextAwareTransformer, LISTS.width, fc_sizes=(4,), blocks=1, feed_forward=4, dropout=0
     )
@@ -45,7 +49,7 @@ def graphs() -> Iterator[tuple[str, int, int]]:
         counters.clear()
         with (
             mock.patch("torch.compile", lambda function, **_: compiler(function, **knobs)),
-            mock.patch("ltr.training.trainer._compiles_losses", return_value=True),  # as on a GPU
+            mock.patch("ltr.training.stepper._compiles_losses", return_value=True),  # as on a GPU
         ):
             found = figures(make, loss, replace(SETTINGS, compile=True))
         torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
