@@ -118,6 +118,28 @@ def sum_of_group(values: Tensor, groups: Ranks) -> Tensor:
     return torch.zeros_like(values).scatter_add(-1, groups, values).gather(-1, groups)
 
 
+def running_sums(values: Tensor) -> Tensor:
+    """The sums of the first 1, 2, ... numbers along the last dimension, ``[..., n]``.
+
+    PyTorch has no deterministic ``cumsum`` of floats on a GPU: where it must be, sums of 1, 2, 4,
+    ... neighbours are added.
+
+    >>> running_sums(torch.tensor([[1.0, 2.0, 4.0]]))
+    tensor([[1., 3., 7.]])
+    """
+    if values.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
+        return values.cumsum(-1)
+    return _sums_by_doubling(values)
+
+
+def _sums_by_doubling(values: Tensor) -> Tensor:
+    reach = 1
+    while reach < values.shape[-1]:
+        values = values + torch.nn.functional.pad(values, (reach, 0))[..., :-reach]
+        reach *= 2
+    return values
+
+
 def _keys(scores: Scores, mask: Mask) -> Scores:
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

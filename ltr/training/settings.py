@@ -36,6 +36,7 @@ class Settings:
     compile: bool
     evaluation_items: int
     checkpoint_minutes: float
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         """Check every field, and report all that is wrong at once."""
@@ -47,8 +48,9 @@ class Settings:
             kind, word = (int, "whole number") if isinstance(least, int) else (_NUMBER, "number")
             if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
                 wrong.append(f"{name}={value}: give a {word} >= {least:g}")
-        if not isinstance(self.compile, bool):
-            wrong.append(f"compile={self.compile}: write true or false")
+        for name in ("compile", "deterministic"):
+            if not isinstance(value := getattr(self, name), bool):
+                wrong.append(f"{name}={value}: write true or false")
         if not wrong and (self.shards or 1) > self.batch_size:
             wrong.append(f"shards={self.shards}: give at most batch_size={self.batch_size}")
         if self.clip == 0:
