@@ -27,8 +27,10 @@ PARTS = ("batch", "model", "loss", "backward", "update")
 ABOUT = """A training step on a GPU, counted on the CPU: {batch} lists of {size} places, {width}
 features, {parameters:,} parameters. A launch is an operator that is neither a view nor an
 allocation; sorts and some gradients launch several kernels. MB: what these read and write, before
-any cache. Nothing is timed.
+any cache. With compile=true model, loss and backward are two CUDA graphs into which features,
+labels and mask are copied. Nothing is timed.
 """
+_GRAPHS = 2 + 1  # forward and backward; the gradient that backward begins with
 # They only make a tensor, or see one otherwise.
 _FREE = {"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "detach",
          "_unsafe_view", "lift_fresh", "_reshape_alias", "alias"}  # fmt: skip
@@ -200,7 +202,13 @@ def counted_steps(cfg: DictConfig) -> str:
             parameters=sum(p.numel() for p in stepper.model.parameters()),
         )  # fmt: skip
         counts = [counting.counts.get(part, Count()) for part in PARTS]
-        parts = [*zip(PARTS, counts, strict=True), ("step", sum(counts, Count()))]
+        copies = _copied(batch.features, batch.labels, batch.mask)
+        left = sum((counts[0], counts[-1], copies), Count(_GRAPHS, _GRAPHS))
+        parts = [
+            *zip(PARTS, counts, strict=True),
+            ("step", sum(counts, Count())),
+            ("step, compile=true, outside the graphs", left),
+        ]
         rows += [
             (
                 loss if part == PARTS[0] else "",
@@ -213,6 +221,10 @@ def counted_steps(cfg: DictConfig) -> str:
             for part, c in parts
         ]
     return about + "\n" + tabulate(rows, HEAD, floatfmt=",.1f")
+
+
+def _copied(*tensors: Tensor) -> Count:
+    return Count(len(tensors), len(tensors), 2 * sum(map(_bytes, tensors)))
 
 
 def count_step(loss: str, sizes: DictConfig, cache_dir: str) -> tuple[Counting, Stepper, Batch]:
