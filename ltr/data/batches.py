@@ -153,11 +153,12 @@ class ItemTensors:
         """
         places = torch.arange(ranks.shape[1], device=self.device)
         mask = places < lengths[:, None]
-        rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
-        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(~mask, 0.0)
+        outside = ~mask
+        rows = (starts[:, None] + ranks).masked_fill_(outside, 0)
+        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(outside, 0.0)
         return Batch(
-            features=self._features_at(rows, mask),
-            labels=self.labels[rows].masked_fill_(~mask, 0.0),
+            features=self._features_at(rows, outside),
+            labels=self.labels[rows].masked_fill_(outside, 0.0),
             mask=mask,
             ranks=ranks + self._one,
             rows=rows,
@@ -165,11 +166,11 @@ class ItemTensors:
             teacher=taught,
         )
 
-    def _features_at(self, rows: Tensor, mask: Tensor) -> Features:
-        """The features of the items ``rows``, ``[batch, list]``, 0 where padded."""
+    def _features_at(self, rows: Tensor, outside: Tensor) -> Features:
+        """The features of the items ``rows``, ``[batch, list]``, 0 ``outside`` the lists."""
         if isinstance(self._items, Tensor):
-            return self._items[rows].masked_fill_(~mask[..., None], 0.0)
-        there = mask.cpu()
+            return self._items[rows].masked_fill_(outside[..., None], 0.0)
+        there = ~outside.cpu()
         out = torch.zeros(*rows.shape, self._transform.outputs)
         out[there] = torch.from_numpy(self._transform(self._items[rows.cpu()[there].numpy()]))
         return out.to(self.device)

@@ -93,8 +93,8 @@ class Stepper:
             if isinstance(penalty := self._penalty(), Tensor):
                 penalty.backward()
             return objective, counted
+        self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph takes their memory
         objective, penalised, counted = self._mean(batch)
-        self.optimizer.zero_grad(set_to_none=True)
         penalised.backward()
         return objective, counted
 
