@@ -300,7 +300,7 @@ def test_your_own_file_is_read(tmp_path) -> None:
 def test_the_command(tmp_path) -> None:
     wrong = processes.run("scripts/benchmark.py", "what=speed", f"output_dir={tmp_path}")
     assert wrong.returncode == 2
-    subjects = "losses, reader, training, evaluation, growth, serving, quality, all"
+    subjects = "losses, reader, training, evaluation, growth, serving, quality, step, all"
     assert wrong.stderr == f"error: what=speed: choose one of {subjects}\n"
     assert not list(tmp_path.iterdir())
     shown = processes.run("scripts/benchmark.py", "--help")
