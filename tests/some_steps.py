@@ -22,7 +22,7 @@ SETTINGS = Settings(
     seed=0, epochs=2, batch_size=3, shards=None, list_size=8, select_on="ndcg@5", select="best",
     patience=None, monitor=(), empty_lists="keep", warmup=0.0, clip=None, l1=0.0, l2=0.01,
     augment={"noise": 0.0}, threads=1, precision="float32", compile=False, evaluation_items=100,
-    checkpoint_minutes=10.0,
+    checkpoint_minutes=10.0, deterministic=False,
 )  # fmt: skip
 
 

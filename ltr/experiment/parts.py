@@ -42,7 +42,6 @@ def make_settings(cfg: DictConfig) -> Settings:
     values: dict[str, Any] = {
         name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
         for name in Settings.names()
-        if name in cfg or name != "deterministic"  # an older run has none
     }
     values["monitor"] = tuple(as_list(values["monitor"]))
     return Settings(**values)

@@ -64,7 +64,7 @@ def run(
         TrainingError, Interrupted: see ``Trainer.fit``.
     """
     tracker = make_tracker(cfg.get("tracking")) if first() else None
-    wanted = cfg.get("deterministic") is True and cfg.device != "cpu"  # an older run has none
+    wanted = cfg.deterministic is True and cfg.device != "cpu"
     with tracked(tracker, folder) as tracking, deterministic(wanted):
         return _run(cfg, folder, choices, dataset, after_epoch, tracking, printed=printed)
 

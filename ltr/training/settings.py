@@ -35,8 +35,8 @@ class Settings:
     precision: str
     compile: bool
     evaluation_items: int
+    deterministic: bool
     checkpoint_minutes: float
-    deterministic: bool = False
 
     def __post_init__(self) -> None:
         """Check every field, and report all that is wrong at once."""
