@@ -149,7 +149,7 @@ for found in graphs():
 
 
 @pytest.mark.slow
-def test_the_plain_path_and_a_whole_step_compile_into_one_graph() -> None:
+def test_the_plain_path_compiles_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     alike = {"neural_mrr_loss", "neural_err_loss", "neural_precision_loss", "p_listmle_loss"}
     compiled = [name for name in CASES if name not in alike]  # each takes seconds
