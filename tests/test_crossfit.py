@@ -115,7 +115,7 @@ def test_a_checkpoint_without_halves_has_no_crossfit_and_one_of_others_is_refuse
 
 def test_a_config_of_an_earlier_version_is_read_as_it_was_trained(tmp_path) -> None:
     config = config_to_keep(compose(), tmp_path)
-    new = ("init_from", "shards", "augment")
+    new = ("init_from", "shards", "augment", "deterministic")
     older = {key: value for key, value in config.items() if key not in new}
     assert kept_config({"config": older}, tmp_path) == kept_config({"config": config}, tmp_path)
 

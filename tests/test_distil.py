@@ -30,7 +30,7 @@ from ltr.tables.table import make_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.interruption import Interrupted
 from ltr.training.settings import Settings
-from ltr.training.trainer import Stepper
+from ltr.training.stepper import Stepper
 from ltr.trees.objective import LossObjective
 
 

@@ -222,3 +222,22 @@ def test_bad_pair_weight_ends_with_the_remedy(cost: str) -> None:
         ConfigError, match=r"^pair_weight=ndcg is not known: choose one of null, ndcg_beta$"
     ):
         COSTS[cost][0](*ragged(), pair_weight="ndcg")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        partial(ranknet_loss, sigma=0.7),
+        partial(ranknet_loss, k=2, pairs="both"),
+        partial(lambdarank_loss, sigma=2.0),
+        partial(lambdarank_loss, k=2),
+        lambda_loss,
+        partial(lambda_loss, variant="ndcg1", k=3),
+    ],
+)
+def test_value_and_slope_in_one_pass_are_those_of_the_kernels(loss, monkeypatch) -> None:
+    data = ragged()
+    expected = value_and_gradient(loss, *data)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # off the CPU
+    for found, wanted in zip(value_and_gradient(loss, *data), expected, strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-10)

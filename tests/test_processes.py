@@ -22,7 +22,7 @@ from ltr.experiment.identity import identity_without_data
 from ltr.experiment.job import _sliced
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.slices import set_gradients
-from ltr.training.trainer import Stepper
+from ltr.training.stepper import Stepper
 
 Launch = Callable[..., list[processes.Process]]
 # Dropout, noise, a loss that draws, slices of unequal counts: 24 lists, five in a batch, 1 + 2 + 2.

@@ -11,7 +11,7 @@ from torch import nn
 
 import ltr.experiment.build
 from ltr.errors import ConfigError, TrainingError
-from ltr.training.trainer import Stepper, can_skip
+from ltr.training.stepper import Stepper, can_skip
 
 
 @pytest.fixture

@@ -18,7 +18,18 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.benchmark import bits, evaluation, losses, peers, quality, reader, runs, serving, training
+from ltr.benchmark import (
+    bits,
+    evaluation,
+    losses,
+    peers,
+    quality,
+    reader,
+    runs,
+    serving,
+    step,
+    training,
+)
 from ltr.benchmark.comparison import Comparison, Plan, Row, now
 from ltr.benchmark.growth import growth
 from ltr.benchmark.kept import Kept, code_of_benchmark
@@ -47,6 +58,9 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     Raises:
         ConfigError: ``what`` or ``device`` is no choice, or ``only`` leaves nothing to measure.
     """
+    if cfg.what == "step":
+        print(step.counted_steps(cfg))
+        return {}
     subjects = _chosen(cfg)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     folder = Path(cfg.output_dir, "benchmarks", f"{stamp}_{cfg.what}-{cfg.device}-{os.getpid()}")
@@ -101,7 +115,7 @@ def _write(
 
 def _chosen(cfg: DictConfig) -> tuple[str, ...]:
     if cfg.what not in (*SUBJECTS, "all"):
-        choices = ", ".join((*SUBJECTS, "all", "needs"))
+        choices = ", ".join((*SUBJECTS, "step", "all", "needs"))
         raise ConfigError(f"what={cfg.what}: choose one of {choices}")
     if cfg.device not in ("cpu", "cuda"):
         raise ConfigError(f"device={cfg.device}: choose one of cpu, cuda")

@@ -50,6 +50,7 @@ KEYS = {
     "threads": (Kind.PLACE, Resumed.TYPED),
     "precision": (Kind.METHOD, Resumed.KEPT),
     "compile": (Kind.METHOD, Resumed.KEPT),
+    "deterministic": (Kind.PLACE, Resumed.TYPED),
     "evaluation_items": (Kind.PLACE, Resumed.TYPED),
     "checkpoint_minutes": (Kind.PLACE, Resumed.TYPED),
     "data_dir": (Kind.PLACE, Resumed.TYPED),

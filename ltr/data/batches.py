@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.data.lists import Flags, Ints, Lists
+from ltr.data.lists import Ints, Lists
 from ltr.data.machine import available_memory
+from ltr.data.order import Chosen, Drawing, Shape
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
@@ -48,7 +50,6 @@ class Batch:
         return len(self.lists)
 
 
-_AHEAD = 512  # batches whose indices are made at once: an epoch of millions of lists has many
 _SHARE = 0.5  # of the free memory, which the features of a set may take
 
 
@@ -106,6 +107,8 @@ class ItemTensors:
         self.relevant = np.asarray(lists.labels) > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.labels.device
+        self._one = torch.ones(1, dtype=torch.long, device=device)  # makes int64 of int32
+        self.drawing = Drawing(self.offsets, self.relevant)
 
     @property
     def features(self) -> Tensor:
@@ -122,7 +125,8 @@ class ItemTensors:
         """All items of ``lists``, padded to the longest."""
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
-        return self._gather(lists, *(self._sent(a) for a in (ranks, lengths, self.offsets[lists])))
+        parts = np.array(ranks), lengths, self.offsets[lists]
+        return self._gather(lists, *map(self.sent, parts))
 
     def with_noise(self, batch: Batch, noise: float, draw: tuple[int, ...]) -> Features:
         """The features of ``batch`` with normal noise, of its numbers alone; 0 where padded.
@@ -135,9 +139,9 @@ class ItemTensors:
         drawn[..., self.categories] = 0.0
         return (batch.features + noise * drawn).masked_fill_(~batch.mask[..., None], 0.0)
 
-    def _sent(self, array: Ints) -> Tensor:
+    def sent(self, array: NDArray[np.integer]) -> Tensor:
         """``array`` on the device; a GPU receives it in the background."""
-        tensor = torch.from_numpy(np.array(array, np.int64))
+        tensor = torch.from_numpy(array)
         if self.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
@@ -149,23 +153,24 @@ class ItemTensors:
         """
         places = torch.arange(ranks.shape[1], device=self.device)
         mask = places < lengths[:, None]
-        rows = (starts[:, None] + ranks).masked_fill_(~mask, 0)
-        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(~mask, 0.0)
+        outside = ~mask
+        rows = (starts[:, None] + ranks).masked_fill_(outside, 0)
+        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(outside, 0.0)
         return Batch(
-            features=self._features_at(rows, mask),
-            labels=self.labels[rows].masked_fill_(~mask, 0.0),
+            features=self._features_at(rows, outside),
+            labels=self.labels[rows].masked_fill_(outside, 0.0),
             mask=mask,
-            ranks=ranks + 1,
+            ranks=ranks + self._one,
             rows=rows,
             lists=lists,
             teacher=taught,
         )
 
-    def _features_at(self, rows: Tensor, mask: Tensor) -> Features:
-        """The features of the items ``rows``, ``[batch, list]``, 0 where padded."""
+    def _features_at(self, rows: Tensor, outside: Tensor) -> Features:
+        """The features of the items ``rows``, ``[batch, list]``, 0 ``outside`` the lists."""
         if isinstance(self._items, Tensor):
-            return self._items[rows].masked_fill_(~mask[..., None], 0.0)
-        there = mask.cpu()
+            return self._items[rows].masked_fill_(outside[..., None], 0.0)
+        there = ~outside.cpu()
         out = torch.zeros(*rows.shape, self._transform.outputs)
         out[there] = torch.from_numpy(self._transform(self._items[rows.cpu()[there].numpy()]))
         return out.to(self.device)
@@ -192,7 +197,8 @@ def train_batches(
 
     Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
     ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
-    The indices of ``_AHEAD`` batches go to the device at once.
+    The indices of many batches go to the device at once; a thread draws them while earlier ones are
+    computed.
 
     With ``noise`` normal noise of that standard deviation is added to the features of every item,
     categories apart (the data augmentation of Qin et al., 2021, DASALC).
@@ -200,7 +206,8 @@ def train_batches(
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
-    for step, first, ahead in _steps(data, batch_size, list_size, seed, epoch, start, fixed):
+    shape = Shape(batch_size, list_size, fixed)
+    for step, first, ahead in _steps(data, shape, seed, epoch, start):
         yield ahead.batch(slice(first, first + batch_size), noise, (seed, epoch, step))
 
 
@@ -223,8 +230,8 @@ def train_slices(
     with noise of its own (of ``seed``, ``epoch``, the step and its number). In the last batch of an
     epoch the last slices may have no list.
     """
-    mine = tuple(mine)
-    for step, first, ahead in _steps(data, batch_size, list_size, seed, epoch, start, fixed):
+    mine, shape = tuple(mine), Shape(batch_size, list_size, fixed)
+    for step, first, ahead in _steps(data, shape, seed, epoch, start):
         draw, parts = (seed, epoch, step), {}
         for number in mine:
             begin, end = (first + batch_size * n // shards for n in (number, number + 1))
@@ -235,47 +242,28 @@ def train_slices(
 
 
 def _steps(
-    data: ItemTensors, batch_size: int, list_size: int, seed: int, epoch: int, start: int,
-    fixed: bool,
-) -> Iterator[tuple[int, int, "_Ahead"]]:  # fmt: skip
+    data: ItemTensors, shape: Shape, seed: int, epoch: int, start: int
+) -> Iterator[tuple[int, int, "_Ahead"]]:
     """The number of each step, the lists at hand with its own, and where its own begin."""
-    order = np.random.default_rng([seed, epoch]).permutation(len(data))[start * batch_size :]
-    for first in range(0, len(order), _AHEAD * batch_size):
-        some = order[first : first + _AHEAD * batch_size]
-        filling = -len(some) % batch_size if fixed else 0
-        ahead = _Ahead(data, some, list_size, (seed, epoch), filling if fixed else None)
-        for begin in range(0, len(some), batch_size):
-            yield start + (first + begin) // batch_size, begin, ahead
+    for chosen in data.drawing.epoch(shape, seed, epoch, start):
+        ahead = _Ahead(data, chosen, shape)
+        for begin in range(0, len(chosen.order), shape.batch_size):
+            yield start, begin, ahead
+            start += 1
 
 
 class _Ahead:
-    """The lists ``order`` of an epoch, each with the items that are chosen of it by ``draw``.
+    """The items of some lists on the device of ``data``, for batch after batch."""
 
-    ``filling``: how many rows without items end them; None: batches are not of one shape.
-    """
-
-    def __init__(
-        self, data: ItemTensors, order: Ints, list_size: int, draw: tuple[int, int],
-        filling: int | None,
-    ) -> None:  # fmt: skip
-        lengths = np.minimum(data.lengths[order], list_size)
-        ranks = np.tile(np.arange(list_size), (len(order), 1))
-        for row in np.flatnonzero(data.lengths[order] > list_size):
-            i = order[row]
-            relevant = data.relevant[data.offsets[i] : data.offsets[i + 1]]
-            ranks[row] = subsample(relevant, list_size, np.random.default_rng([*draw, int(i)]))
-        parts = (ranks, lengths, data.offsets[order])
-        self._sent = [
-            data._sent(np.concatenate([part, np.zeros_like(part[: filling or 0])]))
-            for part in parts
-        ]
+    def __init__(self, data: ItemTensors, chosen: Chosen, shape: Shape) -> None:
+        self._data, self._lengths, self.order = data, chosen.lengths, chosen.order
+        self._width = shape.list_size if shape.fixed else None
+        self._sent = [data.sent(part) for part in chosen[1:]]
         self._weights = None
         if data.weights is not None:
-            filled = np.concatenate([data.weights[order], np.zeros(filling or 0, np.float32)])
+            filled = np.zeros(len(chosen.lengths), np.float32)
+            filled[: len(self.order)] = data.weights[self.order]
             self._weights = torch.from_numpy(filled).to(data.device)
-        self._data, self._lengths = data, lengths
-        self._width = None if filling is None else list_size
-        self.order = order
 
     def batch(self, rows: slice, noise: float, draw: tuple[int, ...]) -> Batch:
         """The batch of the lists ``rows`` of the order, with noise drawn by ``draw``."""
@@ -292,24 +280,6 @@ class _Ahead:
 def steps_in_epoch(lists: int, batch_size: int) -> int:
     """Number of batches that ``train_batches`` yields for ``lists`` lists from step 0."""
     return -(-lists // batch_size)
-
-
-def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
-    """Choose ``list_size`` of the items at random without replacement, ascending places.
-
-    Where an item is ``relevant`` (``[n]``), at least one relevant item is kept: the sample has the
-    distribution of drawing again until that holds, as published for Web30K. The number of relevant
-    items is drawn first (hypergeometric, 0 left out), then the items.
-    """
-    good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
-    if len(good) == 0:
-        return np.sort(rng.choice(len(relevant), list_size, replace=False))
-    kept = 0
-    while kept == 0:
-        kept = int(rng.hypergeometric(len(good), len(bad), list_size))
-    chosen = rng.choice(good, kept, replace=False)
-    others = rng.choice(bad, list_size - kept, replace=False)
-    return np.sort(np.concatenate([chosen, others]))
 
 
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:

@@ -55,6 +55,7 @@ _READ: dict[str, Any] = {
 # What the config of an older run lacks, as it was trained.
 _OLDER: dict[str, Any] = {
     "init_from": None, "shards": None, "augment": {"noise": 0.0}, "teacher": None,
+    "deterministic": False,
 }  # fmt: skip
 RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen from the run folder
 

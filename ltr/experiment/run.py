@@ -26,7 +26,7 @@ from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.statistics.crossfit import Crossfit
 from ltr.tracking import Tracking, flat, tracked
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.device import describe_device
+from ltr.training.device import describe_device, deterministic
 from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.training.processes import agreed, first, size
 from ltr.training.record import AfterEpoch, Row
@@ -64,7 +64,8 @@ def run(
         TrainingError, Interrupted: see ``Trainer.fit``.
     """
     tracker = make_tracker(cfg.get("tracking")) if first() else None
-    with tracked(tracker, folder) as tracking:
+    wanted = cfg.deterministic is True and cfg.device != "cpu"
+    with tracked(tracker, folder) as tracking, deterministic(wanted):
         return _run(cfg, folder, choices, dataset, after_epoch, tracking, printed=printed)
 
 

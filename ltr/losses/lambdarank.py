@@ -50,9 +50,11 @@ def lambdarank_loss(
             scores, labels, mask, cost="logistic", sigma=sigma, gain=gain, discount=discount,
             factors=(0.0, 1.0, 0.0), ranks=rank_of_item(scores, mask), k=k, pairs=pairs,
         )  # fmt: skip
-    weights = differences(gain).abs()
-    weights *= differences(discount).abs()
-    weights *= pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
+    counted = pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
+    weights = differences(discount).abs_()
+    weights *= differences(gain)  # >= 0 where y_i > y_j
+    if k is not None:
+        weights *= counted
     return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
 
 

@@ -4,7 +4,7 @@ from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
-from ltr.metrics.ordering import ranks_like
+from ltr.metrics.ordering import ranks_like, running_sums
 from ltr.metrics.relevance import threshold
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -48,6 +48,6 @@ def neural_map_loss(
         scores, is_relevant.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
-    precisions = (1 + chances.cumsum(-1) - chances) / ranks_like(chances)
+    precisions = (1 + running_sums(chances) - chances) / ranks_like(chances)
     found = cut(chances * precisions, k).sum(-1)
     return minus_where(is_relevant, found / is_relevant.sum(-1).clamp(min=1))

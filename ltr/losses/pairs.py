@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 from ltr.losses.batch import without_padding
@@ -35,8 +36,32 @@ def pairwise_logistic(
     check_positive("sigma", sigma)
     scores, labels = without_padding(scores, labels, mask)
     pairs = ordered_pairs(labels, mask) if pairs is None else pairs
+    if scores.device.type != "cpu" or torch.compiler.is_compiling():
+        return _ValueAndSlope.apply(scores, torch.where(pairs, weights, 0), float(sigma))
     costs = -logsigmoid(sigma * differences(scores))
     return (weights.masked_fill(~pairs, 0) * costs).sum((-2, -1))
+
+
+class _ValueAndSlope(torch.autograd.Function):
+    """``pairwise_logistic`` and its slope in one pass: no matrix over the pairs outlives it.
+
+    The slope by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)), z =
+    sigma (s_i - s_j). Compiled, no matrix is written at all. First derivatives only.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, weights: Tensor, sigma: float) -> Tensor:
+        logs = logsigmoid(differences(sigma * scores))
+        value = -(weights * logs).sum((-2, -1))
+        slopes = logs.expm1_().mul_(weights)
+        ctx.save_for_backward(sigma * (slopes.sum(-1) - slopes.sum(-2)))
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return grad.unsqueeze(-1) * slope, None, None
 
 
 def differences(values: Tensor) -> Tensor:
@@ -46,8 +71,8 @@ def differences(values: Tensor) -> Tensor:
 
 def ordered_pairs(labels: Labels, mask: Mask) -> Pairs:
     """True where item i is more relevant than item j and both are real, ``[batch, i, j]``."""
-    pairs = labels.unsqueeze(-1) > labels.unsqueeze(-2)
-    return pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    above, below = (labels.masked_fill(~mask, x) for x in (-torch.inf, torch.inf))
+    return above.unsqueeze(-1) > below.unsqueeze(-2)
 
 
 def all_pairs(mask: Mask) -> Pairs:

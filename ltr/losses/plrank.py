@@ -8,6 +8,7 @@ from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_over
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.ordering import running_sums
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -108,4 +109,4 @@ def _estimated(
 
 
 def _from_the_end(values: Tensor) -> Tensor:
-    return values.flip(-1).cumsum(-1).flip(-1)
+    return running_sums(values.flip(-1)).flip(-1)

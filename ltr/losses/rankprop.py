@@ -6,7 +6,7 @@ import torch
 from ltr.losses.batch import without_padding
 from ltr.losses.ideal import at_items, ideal_order
 from ltr.metrics.checks import check_choice
-from ltr.metrics.ordering import real_ranks
+from ltr.metrics.ordering import real_ranks, running_sums
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -65,7 +65,7 @@ def _closest_falling(values: Scores, real: Mask) -> Scores:
             if n and np.isfinite(given[b, :n]).all():  # else the value says that it is not
                 found[b, :n] = isotonic_regression(given[b, :n], increasing=False).x
         return torch.from_numpy(found).to(values.dtype)
-    sums = torch.nn.functional.pad(values.double().masked_fill(~real, 0).cumsum(-1), (1, 0))
+    sums = torch.nn.functional.pad(running_sums(values.double().masked_fill(~real, 0)), (1, 0))
     places = torch.arange(values.shape[-1], device=values.device)
     lengths = (places + 1 - places.unsqueeze(-1)).clamp(min=1)  # [p, q]
     means = (sums[:, None, 1:] - sums[:, :-1, None]) / lengths

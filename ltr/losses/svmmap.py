@@ -5,7 +5,7 @@ import torch
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import hinge_map, kernels_apply
 from ltr.metrics.checks import check_positive
-from ltr.metrics.ordering import order_by_score
+from ltr.metrics.ordering import order_by_score, running_sums
 from ltr.metrics.relevance import threshold
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -56,7 +56,7 @@ def svm_map_loss(
     lost = i / (n * (i + j) * (i + j - 1).clamp(min=1)).to(scores.dtype)
     gained = lost - 2 * (ranked.unsqueeze(-1) - ranked.unsqueeze(-2)) / (n * m)
     gained = gained.masked_fill(~(good.unsqueeze(-1) & other.unsqueeze(-2)), 0)
-    from_here = gained.flip(-2).cumsum(-2).flip(-2)  # [batch, p, other item]
+    from_here = running_sums(gained.flip(-2).mT).mT.flip(-2)  # [batch, p, other item]
     none = from_here.new_zeros(len(mask), 1, mask.shape[-1])
     best, _ = torch.cat([from_here, none], -2).max(-2)
     return best.sum(-1)

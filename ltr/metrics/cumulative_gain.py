@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_gain, check_k
-from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks
+from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks, running_sums
 from ltr.metrics.per_list import float_type, settle
 from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -182,8 +182,8 @@ def mean_ndcg(
     check_k(k)
     of_item = gains(labels.to(float_type(scores, labels)), mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, discount=discount)
-    found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).cumsum(-1)
-    ideal = (at_ranks(of_item, labels, mask) * discount_of).cumsum(-1)
+    found = running_sums(at_ranks(of_item, scores, mask, ties=ties) * discount_of)
+    ideal = running_sums(at_ranks(of_item, labels, mask) * discount_of)
     at_each = (found / ideal).masked_fill(ideal <= 0, 0).masked_fill(~real_ranks(mask), 0)
     items = mask.sum(-1)
     value = cut(at_each, k).sum(-1) / (items if k is None else items.clamp(max=k))

@@ -41,14 +41,18 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     comes last. A score of -inf counts as the lowest finite number, so that its item stays in front
     of the padding; the place of an item scored NaN is not defined.
     """
+    # An identity asked for in a compiled graph would compile it again for every tensor.
     kept = None if torch.compiler.is_compiling() else _kept.get()
+    if kept is None:
+        return _order(scores, mask)
     key = id(scores), id(mask)
-    if kept is not None and key in kept:
-        return kept[key][-1]
-    order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
-    if kept is not None:
-        kept[key] = scores, mask, order  # the tensors too: while they live no other has their id
-    return order
+    if key not in kept:  # the tensors are kept too: while they live no other has their identity
+        kept[key] = scores, mask, _order(scores, mask)
+    return kept[key][-1]
+
+
+def _order(scores: Scores, mask: Mask) -> Ranks:
+    return _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
@@ -112,6 +116,28 @@ def tie_groups(scores: Scores, mask: Mask) -> Ranks:
 def sum_of_group(values: Tensor, groups: Ranks) -> Tensor:
     """At each rank the sum of ``values`` over the ranks of its group, ``[batch, rank]``."""
     return torch.zeros_like(values).scatter_add(-1, groups, values).gather(-1, groups)
+
+
+def running_sums(values: Tensor) -> Tensor:
+    """The sums of the first 1, 2, ... numbers along the last dimension, ``[..., n]``.
+
+    PyTorch has no deterministic ``cumsum`` of floats on a GPU: where it must be, sums of 1, 2, 4,
+    ... neighbours are added.
+
+    >>> running_sums(torch.tensor([[1.0, 2.0, 4.0]]))
+    tensor([[1., 3., 7.]])
+    """
+    if values.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
+        return values.cumsum(-1)
+    return _sums_by_doubling(values)
+
+
+def _sums_by_doubling(values: Tensor) -> Tensor:
+    reach = 1
+    while reach < values.shape[-1]:
+        values = values + torch.nn.functional.pad(values, (reach, 0))[..., :-reach]
+        reach *= 2
+    return values
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:

@@ -7,7 +7,7 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_k, check_levels, check_positive
 from ltr.metrics.cumulative_gain import cut
-from ltr.metrics.ordering import at_ranks, ranks_like, sum_of_group, tie_groups
+from ltr.metrics.ordering import at_ranks, ranks_like, running_sums, sum_of_group, tie_groups
 from ltr.metrics.per_list import float_type, settle
 from ltr.metrics.spec import MAP_OVER
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
@@ -122,7 +122,7 @@ def map(
     hits = at_ranks(of_item, scores, mask)
     ranks = ranks_like(hits)
     if ties == "file":
-        precisions = hits * hits.cumsum(-1) / ranks
+        precisions = hits * running_sums(hits) / ranks
     else:
         chance = at_ranks(of_item, scores, mask, ties=ties)  # m / n, and refuses another rule
         size, inside, ahead, place = _tied(hits, tie_groups(scores, mask))
@@ -157,7 +157,7 @@ def mrr(
     """
     of_item = relevance(scores, labels, mask, relevant)
     hits = at_ranks(of_item, scores, mask)
-    first = hits * (hits.cumsum(-1) == 1)
+    first = hits * (running_sums(hits) == 1)
     if ties != "file":
         at_ranks(hits, scores, mask, ties=ties)  # refuses another rule
         size, inside, ahead, place = _tied(hits.double(), tie_groups(scores, mask))
@@ -178,9 +178,9 @@ def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     size, inside = sum_of_group(ones, groups), sum_of_group(hits, groups)
     # the relevant items of each group in order, summed up to but without itself
     of_group = torch.zeros_like(hits).scatter_add(-1, groups, hits)
-    ahead = (of_group.cumsum(-1) - of_group).gather(-1, groups)
+    ahead = (running_sums(of_group) - of_group).gather(-1, groups)
     items = torch.zeros_like(hits).scatter_add(-1, groups, ones)
-    place = ranks_like(hits) - (items.cumsum(-1) - items).gather(-1, groups)
+    place = ranks_like(hits) - (running_sums(items) - items).gather(-1, groups)
     return size, inside, ahead, place
 
 

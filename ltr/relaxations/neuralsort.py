@@ -4,7 +4,7 @@ import torch
 
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_positive
-from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks
+from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks, running_sums
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Mask, Matrices, Matrix, SampledScores, Scores
 
@@ -59,7 +59,7 @@ def sum_of_distances(scores: Scores, mask: Mask) -> Scores:
     below = torch.searchsorted(ascending, scores.contiguous())
     not_above = torch.searchsorted(ascending, scores.contiguous(), right=True)
     prefix = torch.nn.functional.pad(
-        ascending.masked_fill(ascending == torch.inf, 0).cumsum(-1), (1, 0)
+        running_sums(ascending.masked_fill(ascending == torch.inf, 0)), (1, 0)
     )
     sum_below = prefix.gather(-1, below)
     sum_above = prefix[:, -1:] - prefix.gather(-1, not_above)

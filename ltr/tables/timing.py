@@ -20,7 +20,7 @@ from ltr.rounds import RoundModel
 from ltr.rounds.model import Order
 from ltr.tables.runs import Run
 from ltr.training.evaluation import metrics_of_scores, predict
-from ltr.training.trainer import Stepper
+from ltr.training.stepper import Stepper
 
 
 @dataclass(frozen=True)

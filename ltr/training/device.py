@@ -1,12 +1,17 @@
 """Pick the device of a model, check that its memory suffices, describe it."""
 
+import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from ltr.data import machine
 from ltr.errors import ConfigError, DataError
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it starts
 
 
 def pick_device(name: str) -> torch.device:
@@ -51,6 +56,49 @@ def check_memory(model: Any, items: int, device: torch.device, *, training: bool
         f"{'to train on' if training else 'to score'}, {free / 1e9:.1f} GB are free: {remedy}, "
         "use a machine with more, or train a model that scores each item alone (model=mlp)"
     )
+
+
+@contextmanager
+def matrix_products(precision: str) -> Iterator[None]:
+    """Inside, a GPU rounds the factors of float32 products to 10 bits if ``precision`` is tf32."""
+    if precision != "tf32":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Inside, if ``wanted``, a GPU takes algorithms that give the same bits every time.
+
+    On a CPU, and without a GPU, nothing is set: the results there are the same bits as it is.
+
+    Raises:
+        ConfigError: cuBLAS may have started already, without the workspace that this needs.
+    """
+    if not wanted or not torch.cuda.is_available():
+        yield
+        return
+    if torch.cuda.is_initialized() and _WORKSPACE not in os.environ:
+        raise ConfigError(
+            "deterministic=true: this process has used the GPU before: begin a new one, or set "
+            f"{_WORKSPACE}=:4096:8 in its environment"
+        )
+    os.environ.setdefault(_WORKSPACE, ":4096:8")
+    cudnn = torch.backends.cudnn
+    before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        cudnn.deterministic, cudnn.benchmark = before[1:]
 
 
 def describe_device(device: torch.device) -> str:

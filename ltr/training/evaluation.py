@@ -14,7 +14,7 @@ from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
 from ltr.training.bars import bar as progress_bar
-from ltr.training.device import check_memory
+from ltr.training.device import check_memory, matrix_products
 from ltr.training.processes import merged, own
 from ltr.typing import Labels, Mask, Scores
 
@@ -24,7 +24,10 @@ _NAMED = 10  # query ids in an error
 
 
 def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32") -> Scores:
-    """Scores ``[batch, list]`` in float32, the model run in ``precision``."""
+    """Scores ``[batch, list]`` in float32, the model run in ``precision``.
+
+    Of tf32 the caller says how far it reaches, by ``matrix_products``: backward comes later.
+    """
     device = batch.features.device.type
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
         scores = model(batch.features, batch.mask, batch.ranks)
@@ -48,7 +51,10 @@ def predict(
     count = len(data.labels)
     out = torch.zeros(count + 1, device=data.device)  # padding is written to the last place
     model.eval()
-    with progress_bar(total=len(data), desc="predict", unit="list") as bar:
+    with (
+        matrix_products(precision),
+        progress_bar(total=len(data), desc="predict", unit="list") as bar,
+    ):
         for lists in own(batches_by_length(data.lengths, items=items)):
             batch = data.batch(lists)
             out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)

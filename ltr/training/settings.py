@@ -35,6 +35,7 @@ class Settings:
     precision: str
     compile: bool
     evaluation_items: int
+    deterministic: bool
     checkpoint_minutes: float
 
     def __post_init__(self) -> None:
@@ -47,8 +48,9 @@ class Settings:
             kind, word = (int, "whole number") if isinstance(least, int) else (_NUMBER, "number")
             if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
                 wrong.append(f"{name}={value}: give a {word} >= {least:g}")
-        if not isinstance(self.compile, bool):
-            wrong.append(f"compile={self.compile}: write true or false")
+        for name in ("compile", "deterministic"):
+            if not isinstance(value := getattr(self, name), bool):
+                wrong.append(f"{name}={value}: write true or false")
         if not wrong and (self.shards or 1) > self.batch_size:
             wrong.append(f"shards={self.shards}: give at most batch_size={self.batch_size}")
         if self.clip == 0:
@@ -83,5 +85,5 @@ _OPTIONAL = {"patience", "threads", "clip", "shards"}
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "select": ("best", "last"),
     "empty_lists": ("keep", "skip"),
-    "precision": ("float32", "bfloat16"),
+    "precision": ("float32", "tf32", "bfloat16"),
 }

@@ -1,163 +1,25 @@
 """The training loop: plain PyTorch, resumable at any step to the same weights bit for bit."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
-from ltr.errors import TrainingError
-from ltr.losses.batch import counted_lists, mean_over_batch, sum_over_batch
 from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
-from ltr.training.evaluation import predict, score
+from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.processes import agreed, check_alike, own
 from ltr.training.record import Progress, Record, sentence
 from ltr.training.schedules import warm_up
-from ltr.training.settings import Settings
-from ltr.training.slices import set_gradients
+from ltr.training.stepper import Stepper
 from ltr.typing import Loss
 
 Schedule = Callable[[float, int], float]
-
-DEFERRED = 50  # steps whose figures wait on a GPU to be read together
-
-
-class Stepper:
-    """Takes training steps; a loss or gradient that is not finite never updates the weights.
-
-    Reading a number from a GPU waits for all its work. So there the figures of the steps stay on
-    the device until ``settle``. From the first bad step on, an optimiser that can skip an update
-    (a fused one) skips all updates, until ``settle`` reads of the bad step and raises. Otherwise
-    ``window`` is 1: every step is read before its update.
-
-    Attributes:
-        window: how many steps may wait for ``settle``.
-    """
-
-    def __init__(
-        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, settings: Settings
-    ) -> None:
-        self.model, self.loss, self.optimizer, self.settings = model, loss, optimizer, settings
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._weights = [p for p in self._parameters if p.dim() > 1]
-        device = next(model.parameters()).device
-        self.window = DEFERRED if device.type == "cuda" and can_skip(optimizer) else 1
-        self._figures: list[Tensor] = []
-        self._lists: list[NDArray[np.int64]] = []
-        self._bad = torch.zeros((), dtype=torch.bool, device=device)
-        self._scorer: Callable[..., Tensor] = getattr(model, "member_scores", model)
-        if settings.compile:
-            # CUDA graphs launch a small model's many kernels at once; on a CPU this changes nothing
-            self._scorer = torch.compile(self._scorer, mode="reduce-overhead", dynamic=False)
-
-    @property
-    def full(self) -> bool:
-        """Whether ``settle`` is due before the next step."""
-        return len(self._figures) >= self.window
-
-    def take(self, batch: Batch | Slices) -> None:
-        """Update the weights from ``batch`` once, unless its loss or gradient is not finite.
-
-        Where the model has ``member_scores``, the loss is the mean of its members' losses.
-        """
-        if isinstance(batch, Slices):
-            objective, counted = set_gradients(self._parameters, batch, self._sums)
-            if isinstance(penalty := self._penalty(), Tensor):
-                penalty.backward()
-        else:
-            empty = self.settings.empty_lists
-            values, labels, mask, weights = self._values(batch)
-            objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
-            self.optimizer.zero_grad(set_to_none=True)
-            (objective + self._penalty()).backward()
-            counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
-        norm = nn.utils.get_total_norm(
-            [p.grad for p in self.model.parameters() if p.grad is not None]
-        )
-        if self.settings.clip is not None:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
-        self._lists.append(batch.lists)
-        self._figures.append(torch.stack([objective.detach(), counted, norm]).double())
-        if self.window > 1:
-            self._bad = self._bad | ~(objective.detach().isfinite() & norm.isfinite())
-            self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
-            self.optimizer.grad_scale = None  # type: ignore[attr-defined]
-            self.optimizer.step()
-        elif bool(self._figures[-1].isfinite().all()):
-            self.optimizer.step()
-
-    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The loss of every list, with the labels, the mask and the weight of each."""
-        if self.settings.compile and batch.features.is_cuda:
-            torch.compiler.cudagraph_mark_step_begin()
-        scores = score(self._scorer, batch, self.settings.precision)
-        labels, mask, weights = batch.labels, batch.mask, batch.weights
-        given = {} if batch.teacher is None else {"teacher": batch.teacher}
-        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
-            members, scores = len(scores), scores.flatten(0, 1)
-            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
-            weights = None if weights is None else weights.repeat(members)
-            given = {name: one.repeat(members, 1) for name, one in given.items()}
-        return self.loss(scores, labels, mask, **given), labels, mask, weights
-
-    def _sums(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """What ``set_gradients`` asks of a slice."""
-        empty = self.settings.empty_lists
-        values, labels, mask, weights = self._values(batch)
-        total, weight = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
-        return total, weight, counted_lists(batch.labels, batch.mask, empty=empty).sum()
-
-    def settle(
-        self, epoch: int, step: int, qids: NDArray[np.str_]
-    ) -> list[tuple[float, int, float]]:
-        """Read the figures of the steps since the last call, at least one.
-
-        Args:
-            epoch: from 1.
-            step: from 1, of the last step taken.
-            qids: the query id of every list of the data.
-
-        Returns:
-            Of each step: the loss, the number of lists that it is the mean of, the gradient norm.
-
-        Raises:
-            TrainingError: a loss or gradient was not finite; the weights are those before it.
-        """
-        rows, lists = torch.stack(self._figures).tolist(), self._lists
-        self._figures, self._lists = [], []
-        first = step - len(rows) + 1
-        for number, ((loss, _, norm), which) in enumerate(zip(rows, lists, strict=True), first):
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                what = "loss" if not math.isfinite(loss) else "gradient"
-                raise TrainingError(
-                    f"epoch {epoch}, step {number}: the {what} is not finite (loss {loss}, "
-                    f"gradient norm {norm}); the weights are those before this step; lists with "
-                    f"query id {', '.join(qids[which])}: lower optimizer.lr, set clip=1, or look "
-                    "at these lists"
-                )
-        return [(loss, int(counted), norm) for loss, counted, norm in rows]
-
-    def _penalty(self) -> Tensor | float:
-        """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
-        l1, l2 = self.settings.l1, self.settings.l2
-        absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
-        return absolute + (l2 / 2 * sum(w.square().sum() for w in self._weights) if l2 else 0.0)
-
-
-def can_skip(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether ``optimizer`` keeps the weights where its ``found_inf`` is set, on its device.
-
-    PyTorch's fused optimisers do; its GradScaler knows them by the same attribute.
-    """
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 class Trainer:
