@@ -1,7 +1,11 @@
-"""Train the same run in two processes, and compare the weights bit for bit: ``what=bits``."""
+"""Train the same run in two processes, and compare the weights bit for bit: ``what=bits``.
+
+On a GPU with ``deterministic=true``.
+"""
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -11,6 +15,7 @@ from ltr.benchmark.training import LOSSES, config_of, trainee
 from ltr.benchmark.worker import OURS, Answer, Case, Work
 from ltr.experiment.build import build
 from ltr.training.checkpoint import add_tensors
+from ltr.training.device import deterministic
 
 AGAIN = "again"
 
@@ -28,6 +33,8 @@ def cases(sizes: DictConfig) -> list[Case]:
 
 def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) -> Work:
     """The training; ``answer`` is a hash of the weights that a first one leaves."""
+    left = ExitStack()
+    left.enter_context(deterministic(device == "cuda"))  # before anything uses the GPU
     cfg = config_of(settings, device, cache_dir)
     experiment = build(cfg)
     lists = experiment.dataset.split("train")
@@ -35,6 +42,7 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
     seed, epochs = int(cfg.seed), int(settings["epochs"])
     torch.manual_seed(seed)
     trained = trainee(OURS, settings, cfg, experiment, lists, transform)
+    left.callback(trained.close)
 
     def answer() -> Answer:
         torch.manual_seed(seed)  # of dropout
@@ -45,5 +53,5 @@ def make(side: str, settings: Mapping[str, Any], device: str, cache_dir: str) ->
         return {"weights": digest.hexdigest()[:12]}
 
     note = "" if side == OURS else "another process, timed where it trains the same bits"
-    more: Any = {"note": note, "close": trained.close}
+    more: Any = {"note": note, "close": left.close}
     return Work(lambda: trained.train(epochs), answer, len(lists) * epochs, "lists", **more)

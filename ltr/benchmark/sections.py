@@ -20,7 +20,7 @@ TITLES = {
     "training": "Training",
     "evaluation": "Evaluation",
     "bits": "The same run twice, bit for bit",
-    "precision": "float32 beside bfloat16 and compiled",
+    "precision": "float32 beside TF32, bfloat16 and compiled",
     "growth": "How cost grows",
     "serving": "Serving: one list, one thread",
     "quality": "Ranking quality beside allRank",

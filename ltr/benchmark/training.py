@@ -27,14 +27,18 @@ from ltr.training.trainer import Trainer
 
 LOSSES = ("neuralndcg", "lambdarank", "listnet")
 LIGHTGBM = "lightgbm"
-VARIANTS = {"bfloat16": ["precision=bfloat16"], "compiled": ["compile=true"]}  # ours, as sides
+VARIANTS = {  # ours, as sides
+    "tf32": ["precision=tf32"],
+    "bfloat16": ["precision=bfloat16"],
+    "compiled": ["compile=true"],
+}
 VALI = 4  # lists that ours evaluates after every epoch, as the loop always does
 
 
 def cases(sizes: DictConfig, device: str) -> list[Case]:
     """One epoch with each of three losses, batches of 64 lists of at most 240 items.
 
-    On a GPU it has more lists, and sides in bfloat16 and compiled.
+    On a GPU it has more lists, and sides in TF32, bfloat16 and compiled.
     """
     if device == "cpu":
         return [case(loss, sizes, int(sizes.train_lists)) for loss in LOSSES]
