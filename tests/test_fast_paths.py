@@ -151,6 +151,9 @@ for name in sys.argv[1:]:
     by_operator = name in ("neural_ndcg_loss", "ot_ndcg_loss")
     assert ("ltr.neural_dcg.default" in called) == by_operator, called
     print(name)
+knobs = 3, 0.5, True, 4, 1e-6
+given = data[0].requires_grad_(), *data[1:], *knobs
+torch.library.opcheck(torch.ops.ltr.neural_dcg.default, given)
 """
 
 
@@ -165,6 +168,7 @@ def test_every_loss_compiles_into_one_graph() -> None:
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )  # fmt: skip
     assert done.stdout.split() == compiled, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_kernels_take_what_is_on_the_cpu() -> None:

@@ -1,5 +1,6 @@
 """NeuralNDCG's kernel for the GPU: its machine code, its steps without a GPU, and on one."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,8 @@ import pytest
 import torch
 from ragged import random_lists, value_and_gradient
 
-from ltr.benchmark.gpu_kernel import code_of
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.fused_permutation import neural_dcg
-from ltr.losses.neuralndcg_gpu import neural_dcg_operator, worthwhile
+from ltr.losses.neuralndcg_gpu import worthwhile
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
@@ -23,12 +22,12 @@ import torch
 from ragged import random_lists
 from ltr.losses import neuralndcg_gpu
 from ltr.losses.fused_permutation import neural_dcg, neural_dcg_and_slope
-from ltr.losses.neuralndcg_gpu import _value_and_slope, right_on
+from ltr.losses.neuralndcg_gpu import right_on, value_and_slope_on_gpu
 torch.set_num_threads(1)
 
 def check(lists, near, *knobs):
     scores, labels, mask = lists
-    value, slope = _value_and_slope(*lists, *knobs)
+    value, slope = value_and_slope_on_gpu(*lists, *knobs)
     expected, slopes = neural_dcg_and_slope(scores.double(), labels.double(), mask, *knobs)
     assert ((value - expected).abs() <= near * expected).all(), knobs
     largest = slopes.abs().amax(-1, keepdim=True)  # of which the CPU's kernel is right to 1e-6
@@ -73,29 +72,41 @@ def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
     assert "NeuralNDCG's kernel is wrong on cpu: not used" in done.stderr
 
 
+COMPILED = """
+import json, sys, torch
+from ltr.benchmark.gpu_kernel import code_of
+for size, dtype, transposed, capability in json.loads(sys.argv[1]):
+    code = code_of(size, getattr(torch, dtype), transposed=transposed, capability=capability)
+    sweeps = [[x.found.total(), x.found["SHFL"], x.found["BAR"]] for x in code.sweeps]
+    least = code.milliseconds()
+    print(json.dumps([code.registers <= 255, code.stack, code.shared <= 8192, sweeps, least]))
+"""
+
+
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "dtype", "transposed", "capability", "instructions", "shuffles", "barriers"),
-    [
-        (240, torch.float32, False, 90, 175, 4, 0),
-        (2048, torch.float32, True, 80, 185, 7, 2),
-        (16, torch.float64, True, 90, 460, 6, 0),
-    ],
-)
-def test_compiled_for_a_gpu_a_tile_takes_few_instructions_and_no_memory(
-    size: int, dtype: torch.dtype, transposed: bool, capability: int, instructions: int,
-    shuffles: int, barriers: int,
-) -> None:  # fmt: skip
-    code = code_of(size, dtype, transposed=transposed, capability=capability)
-    assert (code.registers <= 255, code.stack, code.shared <= 8192) == (True, 0, True)
-    assert len(code.sweeps) == 2
-    for sweep in code.sweeps:
-        assert sweep.found.total() <= instructions
-        assert sweep.found["SHFL"] <= shuffles
-        assert sweep.found["BAR"] <= barriers
-    if size == 240:  # 0.94 ms for a kernel that normalises the rows of P in each pass
-        assert code.milliseconds() < 0.25
+def test_compiled_for_a_gpu_a_tile_takes_few_instructions_and_spills_nothing() -> None:
+    limits = [  # of instructions, shuffles and barriers of a tile
+        ((240, "float32", False, 90), (175, 4, 0)),
+        ((2048, "float32", True, 80), (185, 7, 2)),
+        ((16, "float64", True, 90), (460, 6, 0)),
+    ]
+    # in a process of its own: Triton reports at the end of a process what pytest still holds
+    variants = json.dumps([variant for variant, _ in limits])
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, variants],
+        capture_output=True, text=True, timeout=600, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(limits)
+    for (registers_fit, stack, shared_fits, sweeps, _), (_, most) in zip(
+        found, limits, strict=True
+    ):
+        assert (registers_fit, stack, shared_fits) == (True, 0, True)
+        assert len(sweeps) == 2
+        assert all(a <= b for sweep in sweeps for a, b in zip(sweep, most, strict=True))
+    assert found[0][-1] < 0.25  # 0.94 ms for a kernel that normalises the rows of P in each pass
 
 
 def test_few_long_lists_take_the_plain_path() -> None:
@@ -106,18 +117,6 @@ def test_few_long_lists_take_the_plain_path() -> None:
     assert worthwhile(1, 2048, processors=1) is False
     assert on(132, 2000)
     assert not worthwhile(8, 2048, processors=1)  # one after the other
-
-
-@pytest.mark.slow
-def test_the_operator_is_one_for_autograd_and_for_tracing_and_agrees_with_eager() -> None:
-    scores, labels, mask = random_lists(0, torch.float32)
-    data = scores.requires_grad_(), labels, mask
-    torch.library.opcheck(torch.ops.ltr.neural_dcg.default, (*data, 3, 0.5, True, 4, 1e-6))
-    knobs = {"k": 3, "temperature": 0.5, "transposed": True, "max_iter": 4, "tol": 1e-6}
-    found, expected = (f(*data, **knobs) for f in (neural_dcg_operator, neural_dcg))
-    assert torch.equal(found, expected)
-    slopes = [torch.autograd.grad(x.sum(), scores)[0] for x in (found, expected)]
-    assert torch.equal(*slopes)
 
 
 @pytest.mark.skipif(

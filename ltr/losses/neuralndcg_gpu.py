@@ -1,4 +1,4 @@
-"""NeuralNDCG's sum on a GPU by a Triton kernel, and as an operator for torch.compile."""
+"""NeuralNDCG's sum on a GPU by a Triton kernel, and when it is taken."""
 
 import functools
 import math
@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ltr.losses.fused import numba_works
-from ltr.losses.fused_permutation import neural_dcg_and_slope
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
 from ltr.relaxations import neural_sort, sinkhorn
@@ -66,22 +64,11 @@ def worthwhile(lists: int, size: int, processors: int) -> bool:
 
 def applies(scores: Scores) -> bool:
     """Whether the kernel takes these scores: on a GPU where it is right, and worthwhile."""
-    processors = _processors(scores.device) if scores.device.type == "cuda" else 0
+    processors = processors_of(scores.device) if scores.device.type == "cuda" else 0
     return processors > 0 and worthwhile(len(scores), scores.shape[-1], processors)
 
 
-def traced_applies(scores: Scores) -> bool:
-    """Whether the operator takes these scores, which torch.compile is tracing."""
-    return _on_cpu() if scores.device.type == "cpu" else applies(scores)
-
-
-@torch.compiler.assume_constant_result
-def _on_cpu() -> bool:
-    return numba_works()
-
-
-@torch.compiler.assume_constant_result
-def _processors(device: torch.device) -> int:
+def processors_of(device: torch.device) -> int:
     """How many multiprocessors the GPU has; 0 where the kernel cannot be used."""
     if find_spec("triton") is None or not right_on(device):
         return 0
@@ -127,13 +114,13 @@ def neural_dcg_on_gpu(
     ``[batch, 5, max_iter + 1, list]``. First derivatives only.
     """
     knobs = k, temperature, transposed, max_iter, tol
-    return _OnGPU.apply(_promoted(scores), labels, mask, knobs)
+    return _OnGPU.apply(promoted(scores), labels, mask, knobs)
 
 
 class _OnGPU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, labels: Tensor, mask: Tensor, knobs: tuple) -> Tensor:
-        value, slope = _value_and_slope(scores, labels, mask, *knobs)
+        value, slope = value_and_slope_on_gpu(scores, labels, mask, *knobs)
         ctx.save_for_backward(slope)
         return value
 
@@ -144,7 +131,7 @@ class _OnGPU(torch.autograd.Function):
         return grad.unsqueeze(-1) * slope, None, None, None
 
 
-def _value_and_slope(
+def value_and_slope_on_gpu(
     scores: Scores,
     labels: Labels,
     mask: Mask,
@@ -154,6 +141,7 @@ def _value_and_slope(
     max_iter: int,
     tol: float,
 ) -> tuple[PerList, Scores]:
+    """The values, and the slope of each by the scores of its list; not for autograd."""
     from ltr.kernels.neuralndcg_triton import neural_ndcg_list
 
     lists, size = scores.shape
@@ -174,57 +162,6 @@ def _value_and_slope(
     return value, slope / temperature
 
 
-@torch.library.custom_op("ltr::neural_dcg", mutates_args=(), device_types="cpu")
-def _operator(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-) -> tuple[Tensor, Tensor]:
-    return neural_dcg_and_slope(scores, labels, mask, k, temperature, transposed, max_iter, tol)
-
-
-_operator.register_kernel("cuda")(_value_and_slope)
-
-
-@_operator.register_fake
-def _shapes(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(scores.shape[0]), torch.empty_like(scores)
-
-
-def _keep_slope(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(output[1])
-
-
-def _product(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
-    (slope,) = ctx.saved_tensors
-    return grad.unsqueeze(-1) * slope, *[None] * 7
-
-
-_operator.register_autograd(_product, setup_context=_keep_slope)
-
-
-def neural_dcg_operator(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    *,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-) -> PerList:
-    """``neural_dcg`` as the operator ``ltr::neural_dcg``: one node of a traced graph."""
-    knobs = k, temperature, transposed, max_iter, tol
-    return _operator(_promoted(scores), labels, mask, *knobs)[0]
-
-
-def _promoted(scores: Scores) -> Scores:
+def promoted(scores: Scores) -> Scores:
+    """The scores in float32 or float64."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))

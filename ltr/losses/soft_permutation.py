@@ -44,10 +44,12 @@ def fast_neural_dcg(scores: Tensor) -> Callable[..., Tensor] | None:
     """``neural_dcg`` by a kernel, the CPU's or Triton's; None: the plain path."""
     if kernels_apply(scores):
         return neural_dcg
-    from ltr.losses import neuralndcg_gpu as gpu  # a quarter of a second
-
     if torch.compiler.is_compiling():
-        return gpu.neural_dcg_operator if gpu.traced_applies(scores) else None
+        from ltr.losses import neuralndcg_operator as operator
+
+        return operator.neural_dcg_operator if operator.applies(scores) else None
+    from ltr.losses import neuralndcg_gpu as gpu
+
     return gpu.neural_dcg_on_gpu if gpu.applies(scores) else None
 
 
