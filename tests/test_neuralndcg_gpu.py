@@ -47,7 +47,7 @@ near = torch.randn(40, generator=generator).sort().values
 near[:30] /= 1e4  # gaps that temperatures of 1e-6 tell apart
 scores, labels = torch.stack([apart, near]), torch.randint(0, 5, (2, 40), generator=generator)
 lists = scores, labels.float(), scores == scores
-for i, power in enumerate((-6, -5, -4, -3, -1, 1, 4)):
+for i, power in enumerate((-6, -4, -3, 0, 4)):
     check(lists, 3e-5, None, 10.0**power, i % 2 == 1, 2, 0.0)
 
 neuralndcg_gpu.neural_dcg_on_gpu = neural_dcg
@@ -67,7 +67,7 @@ def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
         capture_output=True, text=True, timeout=600, check=False,
         env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
-    assert done.stdout.split() == ["agrees"] * 9, done.stderr
+    assert done.stdout.split() == ["agrees"] * 7, done.stderr
     assert done.returncode == 0, done.stderr
     assert "NeuralNDCG's kernel is wrong on cpu: not used" in done.stderr
 
