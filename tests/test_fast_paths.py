@@ -136,12 +136,24 @@ import sys, torch
 from ragged import random_lists, value_and_gradient
 from ltr import losses
 data = random_lists(1, torch.float64, size=12)
+called = set()
+
+def backend(graph, _):
+    called.update(str(node.target) for node in graph.graph.nodes)
+    return graph.forward
+
 for name in sys.argv[1:]:
+    called.clear()
     loss = getattr(losses, name)
-    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    compiled = torch.compile(loss, backend=backend, fullgraph=True)
     found, expected = value_and_gradient(compiled, *data), value_and_gradient(loss, *data)
     torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-9)
+    by_operator = name in ("neural_ndcg_loss", "ot_ndcg_loss")
+    assert ("ltr.neural_dcg.default" in called) == by_operator, called
     print(name)
+knobs = 3, 0.5, True, 4, 1e-6
+given = data[0].requires_grad_(), *data[1:], *knobs
+torch.library.opcheck(torch.ops.ltr.neural_dcg.default, given)
 from some_steps import graphs
 for found in graphs():
     print(*found)
@@ -149,7 +161,7 @@ for found in graphs():
 
 
 @pytest.mark.slow
-def test_the_plain_path_compiles_into_one_graph() -> None:
+def test_every_loss_compiles_into_one_graph() -> None:
     # in a process of its own, where shapes are not checked: the checks themselves do not compile
     alike = {"neural_mrr_loss", "neural_err_loss", "neural_precision_loss", "p_listmle_loss"}
     compiled = [name for name in CASES if name not in alike]  # each takes seconds
@@ -157,6 +169,7 @@ def test_the_plain_path_compiles_into_one_graph() -> None:
     done = processes.run(COMPILED, *compiled, env={"PYTHONPATH": paths})
     steps = [f"{name} 1 0" for name in ("listnet_loss", "lambdarank_loss", "neural_ndcg_loss")]
     assert done.stdout.splitlines() == [*compiled, *steps], done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_kernels_take_what_is_on_the_cpu() -> None:

@@ -1,7 +1,7 @@
 """Train on two sides, and compare how well both rank: ``what=quality``, ``what=precision``.
 
-Beside ours stand allRank, and ours in TF32, bfloat16 and compiled. Both sides have the same lists, model,
-sizes, optimiser, schedule and epochs, and the weights of the last epoch are tested, by our
+Beside ours stand allRank, and ours in TF32, bfloat16 and compiled. Both sides have the same lists,
+model, sizes, optimiser, schedule and epochs, and the weights of the last epoch are tested, by our
 evaluation. A run that ended is kept: what was stopped goes on.
 """
 

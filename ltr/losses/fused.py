@@ -26,11 +26,12 @@ WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pai
 
 def kernels_apply(scores: Scores) -> bool:
     """Whether the compiled loops take these scores: on the CPU, not traced, Numba installed."""
-    return scores.device.type == "cpu" and not torch.compiler.is_compiling() and _numba()
+    return scores.device.type == "cpu" and not torch.compiler.is_compiling() and numba_works()
 
 
 @functools.cache
-def _numba() -> bool:
+def numba_works() -> bool:
+    """Whether Numba can be imported; else warn."""
     try:
         import numba  # noqa: F401  (half a second)
     except ImportError as error:  # Numba often lags behind a new NumPy
@@ -142,28 +143,39 @@ def summed(
     knobs: Sequence[Any],
     costs: NDArray[np.int64],
 ) -> PerList:
-    given = [*map(as_array, (scores, *arrays)), *knobs]
-    return _Summed.apply(scores, lambda lists, *rest: kernel(lists, *given, *rest), costs)
+    return _Summed.apply(scores, kernel, arrays, knobs, costs)
+
+
+def value_and_slope(
+    kernel: Callable[..., None],
+    scores: Scores,
+    arrays: Sequence[Tensor],
+    knobs: Sequence[Any],
+    costs: NDArray[np.int64],
+    *,
+    wanted: bool = True,
+) -> tuple[PerList, Scores]:
+    """What ``kernel(lists, scores, *arrays, *knobs, wanted, value, slope)`` writes of each list."""
+    value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
+    given = [*map(as_array, (scores, *arrays)), *knobs, wanted, value, slope]
+    over_lists(lambda lists: kernel(lists, *given), costs)
+    return torch.from_numpy(value).to(scores.dtype), torch.from_numpy(slope).to(scores.dtype)
 
 
 class _Summed(torch.autograd.Function):
-    """The values and slopes that ``kernel(lists, wanted, value, slope)`` writes."""
+    """The values of ``value_and_slope``."""
 
     @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, kernel: Callable[..., None], costs: NDArray[np.int64]
-    ) -> Tensor:
-        value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
-        wanted = ctx.needs_input_grad[0]
-        over_lists(lambda lists: kernel(lists, wanted, value, slope), costs)
-        ctx.save_for_backward(torch.from_numpy(slope).to(scores.dtype))
-        return torch.from_numpy(value).to(scores.dtype)
+    def forward(ctx: Any, scores: Tensor, kernel: Callable[..., None], *rest: Any) -> Tensor:
+        value, slope = value_and_slope(kernel, scores, *rest, wanted=ctx.needs_input_grad[0])
+        ctx.save_for_backward(slope)
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
-        return grad.unsqueeze(-1) * slope, None, None
+        return grad.unsqueeze(-1) * slope, None, None, None, None
 
 
 def approximate_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:

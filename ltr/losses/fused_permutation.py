@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ltr.losses.fused import as_array, list_sizes, over_lists, summed
+from ltr.losses.fused import as_array, list_sizes, over_lists, summed, value_and_slope
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -31,17 +31,44 @@ def neural_dcg(
     The stopping rule and the floor are those of ``sinkhorn``. A list of n items costs n^2 time and
     at most ``kept`` numbers of its matrix, however much padding it has. Knobs are not checked.
     """
+    knobs = (k, temperature, transposed, max_iter, tol, kept)
+    return summed(*_of_neural_dcg(scores, labels, mask, *knobs))
+
+
+def neural_dcg_and_slope(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+) -> tuple[PerList, Scores]:
+    """``neural_dcg`` and the slope of each value by the scores of its list, beside autograd."""
+    knobs = (k, temperature, transposed, max_iter, tol, KEPT)
+    return value_and_slope(*_of_neural_dcg(scores, labels, mask, *knobs))
+
+
+def _of_neural_dcg(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+    kept: int,
+) -> tuple[Any, ...]:
+    """What ``summed`` needs."""
     from ltr.kernels.neuralndcg import neural_ndcg_lists
 
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64)
-    return summed(
-        neural_ndcg_lists,
-        scores,
-        [mask, gains(labels, mask), of_rank, ranked],
-        [temperature, transposed, max_iter, tol, torch.finfo(scores.dtype).tiny, kept],
-        _costs(mask),
-    )
+    arrays = [mask, gains(labels, mask), of_rank, ranked]
+    knobs = [temperature, transposed, max_iter, tol, torch.finfo(scores.dtype).tiny, kept]
+    return neural_ndcg_lists, scores, arrays, knobs, _costs(mask)
 
 
 def neurally_sorted(

@@ -1,7 +1,6 @@
 """Metrics of a softly sorted list: of the permutation, and of labels in the soft order."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -42,15 +41,16 @@ def minus_over(found: PerList, ideal: PerList) -> PerList:
 
 
 def fast_neural_dcg(scores: Tensor) -> Callable[..., Tensor] | None:
-    """``neural_dcg`` by a kernel: the CPU's, or Triton's for lists that fit; None elsewhere."""
+    """``neural_dcg`` by a kernel, the CPU's or Triton's; None: the plain path."""
     if kernels_apply(scores):
         return neural_dcg
-    if scores.device.type != "cuda" or torch.compiler.is_compiling() or not find_spec("triton"):
-        return None
-    from ltr.losses import neuralndcg_triton as kernel
+    if torch.compiler.is_compiling():
+        from ltr.losses import neuralndcg_operator as operator
 
-    fits = scores.shape[-1] <= kernel.LONGEST
-    return kernel.neural_dcg_on_gpu if fits and kernel.right_on(scores.device) else None
+        return operator.neural_dcg_operator if operator.applies(scores) else None
+    from ltr.losses import neuralndcg_gpu as gpu
+
+    return gpu.neural_dcg_on_gpu if gpu.applies(scores) else None
 
 
 def softly_sorted(

@@ -1,0 +1,143 @@
+"""NeuralNDCG's kernel for the GPU: its machine code, its steps without a GPU, and on one."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from ragged import random_lists, value_and_gradient
+
+from ltr.losses import neural_ndcg_loss
+from ltr.losses.neuralndcg_gpu import worthwhile
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+INTERPRETED = """
+import torch
+from ragged import random_lists
+from ltr.losses import neuralndcg_gpu
+from ltr.losses.fused_permutation import neural_dcg, neural_dcg_and_slope
+from ltr.losses.neuralndcg_gpu import right_on, value_and_slope_on_gpu
+torch.set_num_threads(1)
+
+def check(lists, near, *knobs):
+    scores, labels, mask = lists
+    value, slope = value_and_slope_on_gpu(*lists, *knobs)
+    expected, slopes = neural_dcg_and_slope(scores.double(), labels.double(), mask, *knobs)
+    assert ((value - expected).abs() <= near * expected).all(), knobs
+    largest = slopes.abs().amax(-1, keepdim=True)  # of which the CPU's kernel is right to 1e-6
+    assert ((slope - slopes).abs() <= near * largest + 1e-6).all(), knobs
+    print("agrees")
+
+scores, labels, mask = random_lists(0, torch.float64)
+mask[2, 1:], mask[2, 0] = False, True
+labels[2, 0] = 1
+lists = scores.masked_fill(~mask, 0), labels.masked_fill(~mask, 0), mask
+check(lists, 1e-12, None, 0.3, False, 3, 0.1)
+check(lists, 1e-12, 3, 1e-3, True, 2, 1e-6)
+
+generator = torch.Generator().manual_seed(0)
+apart = (0.05 + 0.05 * torch.rand(40, generator=generator)).cumsum(0)  # at 1e-3: no slope
+near = torch.randn(40, generator=generator).sort().values
+near[:30] /= 1e4  # gaps that temperatures of 1e-6 tell apart
+scores, labels = torch.stack([apart, near]), torch.randint(0, 5, (2, 40), generator=generator)
+lists = scores, labels.float(), scores == scores
+for i, power in enumerate((-6, -4, -3, 0, 4)):
+    check(lists, 3e-5, None, 10.0**power, i % 2 == 1, 2, 0.0)
+
+neuralndcg_gpu.neural_dcg_on_gpu = neural_dcg
+assert right_on(torch.device("cpu"))
+right_on.cache_clear()
+neuralndcg_gpu.neural_dcg_on_gpu = lambda *data, **knobs: 1.01 * neural_dcg(*data, **knobs)
+assert not right_on(torch.device("cpu"))
+"""
+
+
+@needs_triton
+@pytest.mark.slow
+def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
+    paths = [str(Path(__file__).parent), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED],
+        capture_output=True, text=True, timeout=600, check=False,
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    assert done.stdout.split() == ["agrees"] * 7, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "NeuralNDCG's kernel is wrong on cpu: not used" in done.stderr
+
+
+COMPILED = """
+import json, sys, torch
+from ltr.benchmark.gpu_kernel import code_of
+for size, dtype, transposed, capability in json.loads(sys.argv[1]):
+    code = code_of(size, getattr(torch, dtype), transposed=transposed, capability=capability)
+    sweeps = [[x.found.total(), x.found["SHFL"], x.found["BAR"]] for x in code.sweeps]
+    least = code.milliseconds()
+    print(json.dumps([code.registers <= 255, code.stack, code.shared <= 8192, sweeps, least]))
+"""
+
+
+@needs_triton
+@pytest.mark.slow
+def test_compiled_for_a_gpu_a_tile_takes_few_instructions_and_spills_nothing() -> None:
+    limits = [  # of instructions, shuffles and barriers of a tile
+        ((240, "float32", False, 90), (175, 4, 0)),
+        ((2048, "float32", True, 80), (185, 7, 2)),
+        ((16, "float64", True, 90), (460, 6, 0)),
+    ]
+    # in a process of its own: Triton reports at the end of a process what pytest still holds
+    variants = json.dumps([variant for variant, _ in limits])
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED, variants],
+        capture_output=True, text=True, timeout=600, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(limits)
+    for (registers_fit, stack, shared_fits, sweeps, _), (_, most) in zip(
+        found, limits, strict=True
+    ):
+        assert (registers_fit, stack, shared_fits) == (True, 0, True)
+        assert len(sweeps) == 2
+        assert all(a <= b for sweep in sweeps for a, b in zip(sweep, most, strict=True))
+    assert found[0][-1] < 0.25  # 0.94 ms for a kernel that normalises the rows of P in each pass
+
+
+def test_few_long_lists_take_the_plain_path() -> None:
+    on = partial(worthwhile, processors=132)
+    assert all(on(64, size) for size in (1, 16, 240, 2048))
+    assert not on(64, 2049)
+    assert [on(1, size) for size in (600, 2048)] == [True, False]
+    assert worthwhile(1, 2048, processors=1) is False
+    assert on(132, 2000)
+    assert not worthwhile(8, 2048, processors=1)  # one after the other
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or find_spec("triton") is None, reason="no GPU with Triton"
+)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("size", [1, 16, 240, 1000])
+def test_the_gpu_agrees_with_the_cpu(size: int, dtype: torch.dtype, transposed: bool) -> None:
+    from ltr.losses.neuralndcg_gpu import right_on
+
+    assert right_on(torch.device("cuda", 0))
+    data = random_lists(0, dtype, size=size)
+    loss = partial(neural_ndcg_loss, k=10, transposed=transposed)
+    expected = value_and_gradient(loss, *data)
+    near = 1e-9 if dtype == torch.float64 else 1e-4
+    for taken in (loss, loss, loss, torch.compile(loss, fullgraph=True)):
+        scores, labels, mask = (x.cuda() for x in data)
+        scores.requires_grad_()
+        values = taken(scores, labels, mask)
+        weights = torch.arange(1, 8, dtype=dtype, device="cuda")
+        (slope,) = torch.autograd.grad((values * weights).sum(), scores)
+        torch.testing.assert_close(values.cpu(), expected[0], atol=near, rtol=0)
+        torch.testing.assert_close(slope.cpu(), expected[1], atol=near, rtol=near)
