@@ -286,7 +286,7 @@ def test_the_command(tmp_path) -> None:
     wrong = processes.run("scripts/benchmark.py", "what=speed", f"output_dir={tmp_path}")
     assert wrong.returncode == 2
     subjects = "losses, reader, training, evaluation, bits, precision, growth, serving, quality, "
-    subjects += "runs, step, all, needs"
+    subjects += "runs, step, kernel, all, needs"
     assert wrong.stderr == f"error: what=speed: choose one of {subjects}\n"
     assert not list(tmp_path.iterdir())
     shown = processes.run("scripts/benchmark.py", "--help")

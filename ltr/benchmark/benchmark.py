@@ -27,13 +27,14 @@ from ltr.benchmark import (
     reader,
     runs,
     serving,
-    step,
     training,
 )
 from ltr.benchmark.comparison import Comparison, Plan, Row, now
+from ltr.benchmark.gpu_kernel import counted_kernel
 from ltr.benchmark.growth import growth
 from ltr.benchmark.kept import Kept, code_of_benchmark
 from ltr.benchmark.sections import TITLES, put_section, section
+from ltr.benchmark.step import counted_steps
 from ltr.benchmark.worker import Case
 from ltr.errors import ConfigError
 from ltr.experiment.identity import code_digest
@@ -45,6 +46,7 @@ from ltr.whole import write_csv, write_whole
 log = logging.getLogger(__name__)
 
 SUBJECTS = tuple(TITLES)
+COUNTED = {"step": counted_steps, "kernel": counted_kernel}  # nothing is measured
 _HOURS = {"cpu": {"quality", "precision", "runs"}, "cuda": {"quality"}}  # all leaves these out
 _NO_GPU = {"reader", "serving"}
 
@@ -58,8 +60,8 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
     Raises:
         ConfigError: ``what`` or ``device`` is no choice, or ``only`` leaves nothing to measure.
     """
-    if cfg.what == "step":
-        print(step.counted_steps(cfg))
+    if cfg.what in COUNTED:
+        print(COUNTED[cfg.what](cfg))
         return {}
     subjects = _chosen(cfg)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -115,7 +117,7 @@ def _write(
 
 def _chosen(cfg: DictConfig) -> tuple[str, ...]:
     if cfg.what not in (*SUBJECTS, "all"):
-        choices = ", ".join((*SUBJECTS, "step", "all", "needs"))
+        choices = ", ".join((*SUBJECTS, *COUNTED, "all", "needs"))
         raise ConfigError(f"what={cfg.what}: choose one of {choices}")
     if cfg.device not in ("cpu", "cuda"):
         raise ConfigError(f"device={cfg.device}: choose one of cpu, cuda")

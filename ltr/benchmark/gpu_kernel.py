@@ -1,7 +1,7 @@
 """NeuralNDCG's GPU kernel, counted from its machine code, and the time that it implies.
 
-No GPU is needed: Triton compiles ahead of time. ``python -m ltr.benchmark.gpu_kernel`` prints the
-table of all variants.
+No GPU is needed: Triton compiles ahead of time. ``make bench ARGS=what=kernel`` prints the table of
+all variants.
 """
 
 import os
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.errors import ConfigError
@@ -174,7 +175,8 @@ def table(
     return tabulate(rows, HEAD, tablefmt="github", disable_numparse=True)
 
 
-if __name__ == "__main__":
+def counted_kernel(cfg: DictConfig) -> str:
+    """The table of what ``make bench ARGS=what=kernel`` counts, for the terminal."""
     with tempfile.TemporaryDirectory() as empty:
         os.environ["TRITON_CACHE_DIR"] = empty  # what is kept would take no time to compile
-        print(table())
+        return table((240,)) if cfg.quick else table()
