@@ -64,7 +64,7 @@ def benchmark(cfg: DictConfig) -> dict[str, list[Row]]:
         print(COUNTED[cfg.what](cfg))
         return {}
     subjects = _chosen(cfg)
-    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
     folder = Path(cfg.output_dir, "benchmarks", f"{stamp}_{cfg.what}-{cfg.device}-{os.getpid()}")
     folder.mkdir(parents=True)
     cache_dir = Path(cfg.cache_dir).absolute()
