@@ -3,6 +3,7 @@
 Drawn examples are the same at every run; ``pytest --hypothesis-profile=explore`` draws new ones.
 """
 
+import atexit
 import gc
 import inspect
 import logging
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if options.markexpr != QUICK and not options.collectonly:
             processes.begin()
         return
+    atexit.register(_end_quietly)
     gc.disable()  # until all is imported, of which nothing is garbage
     import torch  # the hook below makes Python compile what it imports anew
     from hypothesis import settings
@@ -51,6 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("explore")
     settings.register_profile("same", derandomize=True)
     settings.load_profile("same")
+
+
+def _end_quietly() -> None:
+    """Triton, once torch.compile has imported it, reports types that it leaks as the process ends."""
+    if "triton" in sys.modules:
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def pytest_collection_finish() -> None:

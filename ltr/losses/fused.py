@@ -133,7 +133,7 @@ def listmle_cost(
     keys = as_array((-labels).masked_fill(~mask, torch.inf))
     by_label = np.argsort(np.take_along_axis(keys, draws, -1), -1, kind="stable")
     order = torch.from_numpy(np.take_along_axis(draws, by_label, -1))
-    return summed(listmle_lists, scores, [mask, order, of_rank], [], list_sizes(mask) * 64)
+    return summed(listmle_lists, scores, [mask, order, of_rank], [], list_sizes(mask) * 8)
 
 
 def summed(

@@ -34,6 +34,8 @@ def uniform_noise(
     limits = torch.finfo(like.dtype)
     drawn = drawn.to(like.device).clamp(limits.tiny, 1 - limits.eps)
     # the i-th number of each sample for the i-th real item of the batch
+    if counted:  # by indices, PyTorch's threads would wait for each other longer than they work
+        given = drawn.new_zeros(samples, *mask.shape)
+        return given.masked_scatter_(mask.expand_as(given), drawn)
     number = (mask.flatten().cumsum(0) - 1).clamp(min=0)
-    given = drawn[:, number] if numbers else drawn.new_zeros(samples, mask.numel())
-    return given.view(samples, *mask.shape).masked_fill(~mask, 0)
+    return drawn[:, number].view(samples, *mask.shape).masked_fill(~mask, 0)
