@@ -197,6 +197,7 @@ def test_what_a_machine_needs(monkeypatch, capsys) -> None:
     assert "pip" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_a_machine_needs_is_listed_by_python_alone() -> None:
     """Without site-packages nothing but Python's own modules can be imported."""
     code = (
@@ -210,6 +211,7 @@ def test_what_a_machine_needs_is_listed_by_python_alone() -> None:
     assert "lacks torch" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_commit_is_known_without_git(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     assert commit(tmp_path / "ltr") is None
