@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _end_quietly() -> None:
-    """Triton, once torch.compile has imported it, reports types that it leaks as the process ends."""
+    """Triton, which torch.compile imports, reports types that it leaks as the process ends."""
     if "triton" in sys.modules:
         sys.stderr.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
