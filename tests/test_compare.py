@@ -111,6 +111,42 @@ def test_folds_are_joined(tmp_path) -> None:
     assert findings.pairs[0].spread.covers == "folds"
 
 
+def test_cuts_of_vali_alone_are_no_further_queries(tmp_path) -> None:
+    for loss, better in (("rmse", 0.0), ("listnet", 0.1)):
+        for cut in (1, 2, 3):
+            cut_here = {"dataset": {"name": "mine", "seed": cut}}
+            keep(tmp_path / f"{loss}-{cut}", loss=loss, better=better, config=cut_here)
+    findings = found(tmp_path)
+    assert findings.title == "ndcg@5 on mine, test: 40 queries, dataset.seed 1"
+    assert findings.pairs[0].queries == 40
+    assert [of.seeds for of in findings.systems.values()] == [3, 3]
+    assert findings.pairs[0].spread.covers == "seeds"
+
+
+def test_new_test_lists_of_each_data_seed_are_folds(tmp_path) -> None:
+    for draw in (1, 2, 3):
+        config = {"dataset": {"name": "mine", "seed": draw}}
+        for loss in ("rmse", "bce"):
+            keep(tmp_path / f"{loss}-{draw}", loss=loss, digest=str(draw), config=config)
+    assert found(tmp_path).pairs[0].queries == 120
+
+
+def test_test_lists_cut_from_one_table_are_not_counted_together(tmp_path) -> None:
+    for cut in (1, 2):
+        config = {"dataset": {"name": "mine", "seed": cut, "path": "all.csv"}}
+        keep(tmp_path / f"a{cut}", digest=str(cut), config=config)
+    with pytest.raises(ConfigError, match=r"dataset\.seed 1, dataset\.seed 2"):
+        found(tmp_path)
+
+
+def test_a_teacher_counts_by_its_method(tmp_path) -> None:
+    for seed in (1, 2):
+        teacher = keep(tmp_path / "teachers" / f"t{seed}", loss="bce", seed=seed)
+        keep(tmp_path / "runs" / f"s{seed}", seed=seed, config={"teacher": str(teacher)})
+    (only,) = found(tmp_path / "runs").systems.values()
+    assert only.seeds == 2
+
+
 def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
     a = keep(tmp_path / "a", seed=1)
     b = keep(tmp_path / "b", seed=2, better=0.2)  # far apart, and yet

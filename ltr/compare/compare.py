@@ -9,7 +9,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from ltr.compare.findings import Findings, frame, latex, report, write_plot
-from ltr.compare.systems import System, group, named_queries, values_of
+from ltr.compare.systems import System, folds_of, group, named_queries, values_of
 from ltr.console.values import number, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.experiment.finished import find_runs
@@ -133,8 +133,8 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     else:
         baseline = None if order.baseline is None else _baseline(order.baseline, list(values))
         pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
-    repeats = sorted({run.repeat for run in runs if run.repeat})
-    where = f" of {len(repeats)} folds" if len(repeats) > 1 else "".join(f", {r}" for r in repeats)
+    folds = [fold for fold in systems[0].folds if fold is not None]
+    where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
     aligned = align(values)
     dataset = runs[0].results["dataset"]
     return Findings(
@@ -196,7 +196,8 @@ def _measured(
             f"the runs were selected on {metric}, a function of someone's own: to measure scores "
             f"by it, which imports its module, give metric={metric}"
         )
-    of_fold = {run.repeat: run for run in reversed(runs)}
+    fold_of = folds_of(runs)
+    of_fold = {fold_of[run.repeat]: run for run in reversed(runs)}
     folds = sorted(of_fold, key=str)
     for key, given in (("scores", files), ("data", order.data)):
         if given and len(given) != len(folds):

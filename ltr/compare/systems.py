@@ -1,9 +1,11 @@
-"""Find finished runs and group them into systems: the same config but for seed and fold."""
+"""Group finished runs into systems: the same config but for seed and fold."""
 
 import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,31 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.statistics import SystemValues
 
+Training = int | str  # the seed; "1, dataset.seed 2" where that tells trainings on a fold apart
+
 
 @dataclass(frozen=True)
 class System:
-    """The runs of one config."""
+    """The runs of one config: one for each training on each fold."""
 
     name: str
-    runs: tuple[RunFolder, ...]
+    cells: Mapping[tuple[Training, str | None], RunFolder]
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        return list(self.cells.values())
+
+    @property
+    def trainings(self) -> list[Training]:
+        return sorted({training for training, _ in self.cells}, key=_in_order)
+
+    @property
+    def folds(self) -> list[str | None]:
+        return sorted({fold for _, fold in self.cells}, key=_in_order)
+
+
+def _in_order(value: Any) -> tuple[bool, Any]:
+    return value is not None, value
 
 
 def group(runs: Sequence[RunFolder]) -> list[System]:
@@ -34,59 +54,105 @@ def group(runs: Sequence[RunFolder]) -> list[System]:
     for run in runs:
         groups.setdefault(json.dumps(method(run), sort_keys=True), []).append(run)
     names = name_systems([(members, json.loads(key)) for key, members in groups.items()])
+    fold_of = folds_of(runs)
     systems = [
-        System(name, tuple(members)) for name, members in zip(names, groups.values(), strict=True)
+        System(name, _cells(members, fold_of))
+        for name, members in zip(names, groups.values(), strict=True)
     ]
     for system in systems:
         _check_complete(system)
     first, *others = systems
     for other in others:
-        mine, theirs = ({run.repeat for run in system.runs} for system in (first, other))
-        if mine != theirs:
-            missing = sorted(str(repeat) for repeat in mine ^ theirs)
+        if apart := set(first.folds) ^ set(other.folds):
+            missing = min(map(str, apart))
             raise ConfigError(
-                f"{first.name} and {other.name} are not on the same folds ({missing[0]} is in one "
+                f"{first.name} and {other.name} are not on the same folds ({missing} is in one "
                 "only): run what is missing, or leave those runs out"
             )
     return systems
 
 
+def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str | None]:
+    """Of each ``repeat`` the fold that it is: repeats on the same test lists are one fold.
+
+    Such are cuts of vali alone, by another ``dataset.seed``: further trainings, no further queries.
+
+    Raises:
+        ConfigError: test lists cut from one table by several seeds, which share queries.
+    """
+    by_digest: dict[str, str | None] = {}
+    found = {}
+    for run in sorted(runs, key=lambda run: _in_order(run.repeat)):
+        found[run.repeat] = by_digest.setdefault(run.digest, run.repeat)
+    if len(by_digest) > 1 and any(run.cut_test for run in runs):
+        raise ConfigError(
+            f"test was cut from one table by several seeds ({', '.join(map(str, found))}), so that "
+            "queries stand in several of them and would count as often: compare the runs of one "
+            "dataset.seed, with several seed="
+        )
+    return found
+
+
+def _cells(
+    runs: Sequence[RunFolder], fold_of: Mapping[str | None, str | None]
+) -> dict[tuple[Training, str | None], RunFolder]:
+    """The runs by training and fold.
+
+    Raises:
+        ConfigError: two are the same.
+    """
+    shared = len(set(fold_of.values())) < len(fold_of)
+    cells: dict[tuple[Training, str | None], RunFolder] = {}
+    for run in runs:
+        training = f"{run.seed}, {run.repeat}" if shared else run.seed
+        other = cells.setdefault((training, fold_of[run.repeat]), run)
+        if other is not run:
+            raise ConfigError(
+                f"{other.folder} and {run.folder} are the same run (same config, seed {run.seed}"
+                f"{f', {run.repeat}' if run.repeat else ''}): give one of them"
+            )
+    return cells
+
+
 def method(run: RunFolder) -> dict[str, Any]:
-    """The config of a run without the keys that may differ between two runs of one system."""
+    """The config of a run without the keys that may differ between two runs of one system.
+
+    A run that it learned from or began with counts by its own method: each seed may have another.
+    """
     config = {"dataset": {}, **run.results["protocol"]}
-    return without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
+    plain = without(config, Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
+    for key in ("teacher", "init_from"):
+        if plain.get(key) is not None:
+            with suppress(DataError):  # it is gone: its path tells it apart
+                plain[key] = method(RunFolder(Path(plain[key])))
+    return plain
 
 
 def values_of(system: System, metric: str) -> SystemValues:
-    """``metric`` of the system, ``[seeds, queries]``, the queries of all folds side by side.
+    """``metric`` of the system, ``[trainings, queries]``, the queries of all folds side by side.
 
     Raises:
         ConfigError: a run did not measure it.
         DataError: a file is damaged.
     """
-    seeds = sorted({run.seed for run in system.runs})
-    by_place = {(run.seed, run.repeat): run for run in system.runs}
+    trainings = system.trainings
     blocks, queries = [], list[tuple[Hashable, str]]()
-    for repeat in _repeats(system):
-        read = [by_place[seed, repeat].values(metric) for seed in seeds]
+    for fold in system.folds:
+        read = [system.cells[training, fold].values(metric) for training in trainings]
         qids = read[0][0]
         if any(ids != qids for ids, _ in read):
             raise DataError(
-                f"{by_place[seeds[0], repeat].folder} and other seeds of it hold other queries in "
-                "queries.csv: run them again"
+                f"{system.cells[trainings[0], fold].folder} and other seeds of it hold other "
+                "queries in queries.csv: run them again"
             )
-        queries += named_queries(repeat, qids)
+        queries += named_queries(fold, qids)
         blocks.append(np.stack([values for _, values in read]))
-    return SystemValues(np.concatenate(blocks, axis=1), queries, seeds)
+    return SystemValues(np.concatenate(blocks, axis=1), queries, trainings)
 
 
-def named_queries(repeat: str | None, qids: Sequence[str]) -> list[tuple[Hashable, str]]:
+def named_queries(fold: str | None, qids: Sequence[str]) -> list[tuple[Hashable, str]]:
     """The test queries of a fold; an id may stand for several lists, its place tells them apart."""
-    return [(repeat, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
-
-
-def _repeats(system: System) -> list[str | None]:
-    return sorted({run.repeat for run in system.runs}, key=str)
+    return [(fold, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
 
 
 def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
@@ -110,21 +176,12 @@ def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
 
 
 def _check_complete(system: System) -> None:
-    """Check that there is one run for every seed in every fold."""
-    taken: dict[tuple[int, str | None], RunFolder] = {}
-    for run in system.runs:
-        other = taken.setdefault((run.seed, run.repeat), run)
-        if other is not run:
+    """Check that there is one run for every training in every fold."""
+    for fold, training in product(system.folds, system.trainings):
+        if (training, fold) not in system.cells:
             raise ConfigError(
-                f"{other.folder} and {run.folder} are the same run (same config, seed {run.seed}"
-                f"{f', {run.repeat}' if run.repeat else ''}): give one of them"
-            )
-    seeds = {seed for seed, _ in taken}
-    for repeat, seed in product(_repeats(system), sorted(seeds)):
-        if (seed, repeat) not in taken:
-            raise ConfigError(
-                f"{system.name}: seed {seed} has no run of {repeat}, as other seeds have: run what "
-                "is missing, or leave that seed out"
+                f"{system.name}: seed {training} has no run of {fold}, as other seeds have: run "
+                "what is missing, or leave that seed out"
             )
 
 

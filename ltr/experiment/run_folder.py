@@ -200,6 +200,12 @@ class RunFolder:
         return ", ".join(f"{k} {value}" for k, value in given.items() if value is not None) or None
 
     @property
+    def cut_test(self) -> bool:
+        """Whether ``dataset.seed`` drew its test queries from one table."""
+        dataset = self.results["protocol"].get("dataset", {})
+        return dataset.get("path") is not None
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the test lists."""
         self._need_test()
