@@ -31,7 +31,7 @@ def keep(
     fold: int | None = None,
     better: float = 0.0,
     digest: str = "d",
-    convention: str = "empty list = 1",
+    convention: str | dict = "empty list = 1",
     select_on: str = "ndcg@5",
     typed: tuple[str, ...] = (),
     commit: str = "c" * 40,
@@ -51,7 +51,11 @@ def keep(
     ).to_csv(folder / "queries.csv", index=False)  # fmt: skip
     results = {
         "choices": {"loss": loss, "model": "mlp", "dataset": "mine", "metrics_as": "paper"},
-        "convention": {"empty": convention, "text": convention},
+        "convention": (
+            convention
+            if isinstance(convention, dict)
+            else {"empty": convention, "text": convention}
+        ),
         "select": "best",
         "select_on": select_on,
         "commit": commit,
@@ -137,6 +141,16 @@ def test_test_lists_cut_from_one_table_are_not_counted_together(tmp_path) -> Non
         keep(tmp_path / f"a{cut}", digest=str(cut), config=config)
     with pytest.raises(ConfigError, match=r"dataset\.seed 1, dataset\.seed 2"):
         found(tmp_path)
+
+
+def test_folds_with_other_grades_are_compared_by_what_does_not_read_them(tmp_path) -> None:
+    for fold in (1, 2):
+        for loss in ("rmse", "bce"):
+            convention = {"empty": 1.0, "levels": 1 + fold, "text": f"{1 + fold} grades"}
+            keep(tmp_path / f"{loss}{fold}", loss=loss, fold=fold, convention=convention)
+    assert found(tmp_path).pairs[0].queries == 80
+    with pytest.raises(ConfigError, match=r"suggested\.levels="):
+        found(tmp_path, "metric=err")
 
 
 def test_a_teacher_counts_by_its_method(tmp_path) -> None:

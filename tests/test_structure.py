@@ -142,7 +142,16 @@ MAY_IMPORT = {
         "tables",
     },
     "figures": {"errors", "whole", "metrics", "relaxations", "losses", "statistics"},
-    "compare": {"errors", "whole", "statistics", "console", "experiment", "figures", "scoring"},
+    "compare": {
+        "errors",
+        "whole",
+        "metrics",
+        "statistics",
+        "console",
+        "experiment",
+        "figures",
+        "scoring",
+    },
     "tables": {
         "ensembles",
         "search",

@@ -120,7 +120,7 @@ def _write(findings: Findings, place: Path) -> str:
 def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     """Compare ``runs`` as ``order`` asks."""
     metric = order.metric or _selected_on(runs)
-    systems = group(runs)
+    systems = group(runs, metric)
     values = {system.name: values_of(system, metric) for system in systems}
     for name, files in order.scores.items():
         if name in values:

@@ -41,7 +41,7 @@ def selection(cfg: DictConfig) -> str:
         raise ConfigError("give folders that hold runs, such as outputs/<sweep>; see --help")
     runs, unfinished = find_runs(paths)
     metric = _metric_of(runs, text(cfg, "metric"))
-    found = [_setting(system, metric) for system in group(runs)]
+    found = [_setting(system, metric) for system in group(runs, metric)]
     if len(found) < _FEWEST:
         raise ConfigError(
             f"{len(found)} settings: a correlation needs {_FEWEST}; give the runs of more, which "

@@ -13,6 +13,7 @@ import numpy as np
 from ltr.console.keys import Kind, without
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
+from ltr.metrics.spec import METRICS
 from ltr.statistics import SystemValues
 
 Training = int | str  # the seed; "1, dataset.seed 2" where that tells trainings on a fold apart
@@ -42,14 +43,14 @@ def _in_order(value: Any) -> tuple[bool, Any]:
     return value is not None, value
 
 
-def group(runs: Sequence[RunFolder]) -> list[System]:
-    """Systems in the order of their first runs.
+def group(runs: Sequence[RunFolder], metric: str) -> list[System]:
+    """Systems in the order of their first runs, to be compared by ``metric``.
 
     Raises:
         ConfigError: the runs cannot be set side by side, or two are of the same seed and fold.
         DataError: their test lists differ.
     """
-    _check_side_by_side(runs)
+    _check_side_by_side(runs, metric)
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(json.dumps(method(run), sort_keys=True), []).append(run)
@@ -155,16 +156,26 @@ def named_queries(fold: str | None, qids: Sequence[str]) -> list[tuple[Hashable,
     return [(fold, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
 
 
-def _check_side_by_side(runs: Sequence[RunFolder]) -> None:
-    """Check that all runs are under one convention, and on the same test lists in each fold."""
+def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
+    """Check that ``metric`` is under one convention, and on the same test lists in each fold."""
     first = runs[0]
+    name = metric.partition("@")[0]
+    ignored = (
+        set() if name == "err" or name not in METRICS else {"levels"}
+    )  # folds may differ in it
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
-        if run.convention_keys != first.convention_keys:
+        ours, theirs = (
+            {key: value for key, value in one.convention_keys.items() if key not in ignored}
+            for one in (first, run)
+        )
+        if ours != theirs:
+            unlike = [key for key in ours if ours[key] != theirs.get(key)]
+            remedy = "suggested.levels" if unlike == ["levels"] else "metrics_as"
             raise ConfigError(
                 f"{first.folder} and {run.folder} are under different conventions "
                 f"({first.convention} | {run.convention}): train one of them again with the "
-                "metrics_as= of the other"
+                f"{remedy}= of the other"
             )
         same = lists.setdefault(run.repeat, run)
         if run.digest != same.digest:
