@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice
 from ltr.metrics.ordering import real_ranks
+from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort
 from ltr.typing import Mask, Matrix, Scores
 
@@ -163,7 +164,7 @@ def ot_sort(
 
 def places(scores: Scores, mask: Mask) -> Scores:
     """The scores of which ``ot_sort`` takes NeuralSort: squashed, over n - 1, ``[batch, list]``."""
-    squashed = squash(scores.to(torch.promote_types(scores.dtype, torch.float32)), mask)
+    squashed = squash(promoted(scores), mask)
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
 
 
