@@ -141,5 +141,6 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
+    scores = scores if scores.is_floating_point() else scores.double()  # whole labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)
