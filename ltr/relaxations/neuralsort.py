@@ -2,8 +2,7 @@
 
 import torch
 
-from ltr.errors import ConfigError
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks, running_sums
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise
@@ -136,8 +135,7 @@ def drawn_scores(
 ) -> SampledScores:
     """The noisy log scores that ``stochastic_neural_sort`` sorts, ``[sample, batch, list]``."""
     check_positive("beta", beta)
-    if n_samples < 1:
-        raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
+    positive_int("n_samples", n_samples)
     scores = promoted(scores)
     others = scores.masked_fill(~mask, torch.inf)
     # one more column, for lists of no places

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ltr.errors import ConfigError
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.ordering import rank_of_item
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise
@@ -81,8 +80,7 @@ def sampled_rank_distribution(
     tensor([0.3390, 0.3340, 0.3270])
     """
     check_positive("sigma", sigma)
-    if n_samples < 1:
-        raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
+    positive_int("n_samples", n_samples)
     scores = promoted(scores.detach())
     counts = scores.new_zeros((*scores.shape, scores.shape[-1]))  # [batch, item, rank]
     for _ in range(n_samples):

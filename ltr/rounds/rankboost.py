@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.models.layers import positive_int
+from ltr.metrics.checks import positive_int
 from ltr.rounds.model import Importances, Order, Rounds, single
 from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
 
