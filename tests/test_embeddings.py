@@ -72,7 +72,7 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
 def test_batch_norm_behind_embeddings_is_known() -> None:
     network = model_for(make_model(compose("model=dasalc").model), fit_transform(mixed(6)))
     assert isinstance(network, WithEmbeddings)
-    with pytest.raises(ConfigError, match="shards=2: .* shards=null"):
+    with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
         check_slices(network, 2)
 
 

@@ -224,7 +224,9 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight()
 def test_rankboost_takes_the_memory_of_its_items_however_many_labels_differ() -> None:
     grades = make_lists([8] * 500)
     # each list has labels of its own, in the order of its grades
-    real = replace(grades, labels=grades.labels + np.repeat(np.arange(500, dtype=np.float32), 8) * 3)
+    real = replace(
+        grades, labels=grades.labels + np.repeat(np.arange(500, dtype=np.float32), 8) * 3
+    )
     tracemalloc.start()
     found = after(RankBoost(5, thresholds=7), real, 4).content
     peak = tracemalloc.get_traced_memory()[1]
