@@ -142,7 +142,7 @@ def _rounded(values: Any) -> Any:
     )
 
 
-def drawn_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
+def made_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
     """Scores to learn sorting from, ``[lists, n]``, ``items`` in all, n from 2 to ``longest``.
 
     As many lists of each kind on average: uniform, normal, evenly spaced in a part of the range and
