@@ -269,8 +269,20 @@ def test_convention_describes_itself() -> None:
         ("ties", "random", r"^ties=random is not known: choose one of file, averaged$"),
         ("short", "0", r"^short=0 is not known: choose one of scored, zero$"),
         ("relevant", 0, r"^relevant=0 is out of range: write a finite number above 0$"),
+        pytest.param(
+            "relevant",
+            10**400,
+            r"^relevant=10+ is out of range: write a finite number above 0$",
+            id="relevant-long",
+        ),
         ("map_over", "k", r"^map_over=k is not known: choose one of relevant, reachable$"),
         ("levels", 1, r"^levels=1 is not a number of grades: write an integer >= 2"),
+        pytest.param(
+            "levels",
+            10**400,
+            r"^levels=10+ is not a number of grades: write an integer >= 2",
+            id="levels-long",
+        ),
         ("empty", "one", r"^empty=one is not a value of an empty list: write a number from 0 to"),
     ],
 )
