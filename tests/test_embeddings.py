@@ -23,6 +23,7 @@ from ltr.models.embeddings import WithEmbeddings
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
+from ltr.training.slices import check_slices
 
 MLP = ["model=mlp", "model.hidden_sizes=[8]", "loss=listnet", "transform.missing=indicator"]
 TRANSFORMER = [
@@ -66,6 +67,13 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
     assert torch.equal(vectors[12], vectors[0]), "a brand that train lacks is as any other"
     assert torch.equal(vectors[13], vectors[0])
     assert not torch.isclose(vectors[1:12], vectors[0]).any()
+
+
+def test_batch_norm_behind_embeddings_is_known() -> None:
+    network = model_for(make_model(compose("model=dasalc").model), fit_transform(mixed(6)))
+    assert isinstance(network, WithEmbeddings)
+    with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
+        check_slices(network, 2)
 
 
 @pytest.mark.slow

@@ -34,6 +34,14 @@ def test_the_ranks_are_near_those_of_sorting(size: int) -> None:
         assert (found[0] <= max(1, size // 2)).all()
 
 
+def test_half_precision_comes_back_in_float32() -> None:
+    scores, mask = torch.tensor([[300.0, 900, 500, 100]]), torch.ones(1, 4) > 0
+    for dtype in (torch.float16, torch.bfloat16):
+        found = learned_ranks(scores.to(dtype), mask)
+        assert found.dtype == torch.float32
+        assert found.round().tolist() == [[3, 1, 2, 4]]
+
+
 def test_reading_the_network_draws_nothing() -> None:
     data = torch.ones(1, 3), torch.tensor([[1.0, 0, 2]]), torch.ones(1, 3) > 0
     before = torch.get_rng_state()

@@ -84,7 +84,7 @@ def test_bad_knobs_end_with_the_remedy() -> None:
     data = ragged()
     with pytest.raises(ConfigError, match=r"^relevant=0 is out of range: write a finite"):
         bce_loss(*data, relevant=0)
-    with pytest.raises(ConfigError, match=r"^levels=1 leaves no threshold: write the number of"):
+    with pytest.raises(ConfigError, match=r"^levels=1 is not a number of grades: write an"):
         ordinal_loss(*data, levels=1)
     with pytest.raises(ConfigError, match=r"^levels=1001 .*loss=rmse"):
         ordinal_loss(*data, levels=1001)

@@ -9,11 +9,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import processes
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from ltr.errors import ConfigError
+from ltr.losses import neural_err_loss
 from ltr.metrics import (
     Convention,
     Metric,
@@ -227,6 +229,58 @@ def test_gain_tables_look_up_the_label() -> None:
     for labels in (row(0, 3, 0), row(0.5, 0, 0), row(math.nan, 0, 0)):
         with pytest.raises(ConfigError, match=r"^gain=\[0, 2, 7\] has the grades 0 to 2, but othe"):
             ndcg(data[0], labels, data[2], gain=[0, 2, 7])
+
+
+def test_an_empty_list_is_what_the_convention_says() -> None:
+    scores, none, one = row(0.9, 0.5), row(0, 0), row(0, 1)
+    for gain, labels, empty in (([1, 2], none, False), ([0, 0, 1], one, True)):
+        convention = Convention(gain=gain, empty=0.25)
+        assert "= 0.25 (no gain > 0; err, ndcg_beta: no label > 0; map, " in convention.describe()
+        found = {
+            name: Metric(name)(scores, labels, all_items(scores), convention).item()
+            for name in ("ndcg", "mean_ndcg", "err", "ndcg_beta")
+        }
+        assert {found["ndcg"] == 0.25, found["mean_ndcg"] == 0.25} == {empty}
+        assert {found["err"] == 0.25, found["ndcg_beta"] == 0.25} == {labels is none}
+
+
+WHOLE_LABELS = """
+import torch
+from ltr.metrics import Metric
+from ltr.metrics.spec import METRICS
+scores, mask = torch.tensor([[0.9, 0.5, 0.1, 0.3]]), torch.tensor([[True, True, True, False]])
+whole = torch.tensor([[1, 0, 2, 9]])
+for name in METRICS:
+    for given in (scores, scores.double()):
+        expected = Metric(name, 2)(given, whole.to(given.dtype), mask)
+        assert torch.equal(Metric(name, 2)(given, whole, mask), expected), name
+"""
+
+
+@pytest.mark.slow
+def test_whole_labels_may_be_integers() -> None:
+    """In a process of its own, where no test tool checks types."""
+    done = processes.run(WHOLE_LABELS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_ideal_is_computed_as_the_figure_is() -> None:
+    labels = torch.rand(200, 30, generator=torch.Generator().manual_seed(0))  # float32
+    mask = torch.ones_like(labels, dtype=torch.bool)
+    for name in ("ndcg", "mean_ndcg", "ndcg_beta"):
+        assert Metric(name)(labels.double(), labels, mask).tolist() == [1.0] * 200
+
+
+def test_err_of_many_grades_is_finite() -> None:
+    scores = row(0.1, 0.3)
+    mask = all_items(scores)
+    for levels in (128, 129, 1000):
+        for dtype in (torch.float32, torch.float64):
+            labels = torch.tensor([[levels - 1, 0]], dtype=dtype)
+            found = err(scores.to(dtype), labels, mask, levels=levels)
+            assert found.item() == pytest.approx(1 / 2)  # satisfied at rank 2
+    assert 0 <= err(scores, row(4, 0), mask, levels=1100).item() < 1e-300  # 15 / 2^1099
+    assert 0 <= -neural_err_loss(scores, row(4, 0), mask, levels=1100).item() < 1e-300
 
 
 def test_err_refuses_labels_above_its_grades() -> None:

@@ -224,8 +224,9 @@ def test_misspelt_metric_says_how_to_write_it(text: str) -> None:
 def test_metric_checks_what_it_is_made_of() -> None:
     with pytest.raises(ConfigError, match="'auc' is not a metric"):
         Metric("auc")
-    with pytest.raises(ConfigError, match="k=0 is not a cutoff"):
-        Metric("ndcg", 0)
+    for k in (0, 10**18):
+        with pytest.raises(ConfigError, match=f"k={k} is not a cutoff"):
+            Metric("ndcg", k)
 
 
 def test_metric_applies_cutoff_and_convention() -> None:
@@ -268,8 +269,20 @@ def test_convention_describes_itself() -> None:
         ("ties", "random", r"^ties=random is not known: choose one of file, averaged$"),
         ("short", "0", r"^short=0 is not known: choose one of scored, zero$"),
         ("relevant", 0, r"^relevant=0 is out of range: write a finite number above 0$"),
+        pytest.param(
+            "relevant",
+            10**400,
+            r"^relevant=10+ is out of range: write a finite number above 0$",
+            id="relevant-long",
+        ),
         ("map_over", "k", r"^map_over=k is not known: choose one of relevant, reachable$"),
         ("levels", 1, r"^levels=1 is not a number of grades: write an integer >= 2"),
+        pytest.param(
+            "levels",
+            10**400,
+            r"^levels=10+ is not a number of grades: write an integer >= 2",
+            id="levels-long",
+        ),
         ("empty", "one", r"^empty=one is not a value of an empty list: write a number from 0 to"),
     ],
 )

@@ -272,7 +272,7 @@ def test_bad_knobs_end_with_the_remedy() -> None:
         with pytest.raises(ConfigError, match=r"^temperature=.* write a finite number above 0$"):
             neural_sort(scores, mask, temperature=temperature)
     for max_iter, tol in ((0, 1e-6), (30, -1.0), (30, NAN)):
-        with pytest.raises(ConfigError, match=r"out of range: write max_iter >= 1 and tol >= 0$"):
+        with pytest.raises(ConfigError, match=r"^(max_iter=0|tol=.*) is out of range: write an? "):
             sinkhorn(scores[None], mask, max_iter=max_iter, tol=tol)
     with pytest.raises(
         ConfigError, match=r"^first=both is not known: choose one of columns, rows$"

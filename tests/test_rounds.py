@@ -1,5 +1,6 @@
 """AdaRank and PRank: their formulas by hand, and runs of them from training to importances."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -218,3 +219,18 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight()
     np.testing.assert_allclose(model.content["alphas"], alphas)
     np.testing.assert_allclose(predict(model, tensors(lists)), scores, rtol=1e-6)
     assert len(after(RankBoost(5, thresholds=2), lists, 3).content["alphas"]) == 3
+
+
+def test_rankboost_takes_the_memory_of_its_items_however_many_labels_differ() -> None:
+    grades = make_lists([8] * 500)
+    # each list has labels of its own, in the order of its grades
+    real = replace(
+        grades, labels=grades.labels + np.repeat(np.arange(500, dtype=np.float32), 8) * 3
+    )
+    tracemalloc.start()
+    found = after(RankBoost(5, thresholds=7), real, 4).content
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3e6  # bytes; a table of 500 lists by 1500 labels has 6e6
+    for name, array in after(RankBoost(5, thresholds=7), grades, 4).content.items():
+        np.testing.assert_array_equal(found[name], array)

@@ -182,9 +182,9 @@ def test_bad_knobs_end_with_the_remedy() -> None:
         ot_sort(scores, mask, temperature=0.0)
     with pytest.raises(ConfigError, match=r"^sigma=-1.0 is out of range: write a finite"):
         rank_distribution(scores, mask, sigma=-1.0)
-    with pytest.raises(ConfigError, match=r"^n_samples=0 draws nothing: write an integer >= 1$"):
+    with pytest.raises(ConfigError, match=r"^n_samples=0 is out of range: write an integer >= 1$"):
         stochastic_neural_sort(scores, mask, n_samples=0)
     with pytest.raises(ConfigError, match=r"^beta=0.0 is out of range: write a finite"):
         stochastic_neural_sort(scores, mask, beta=0.0)
-    with pytest.raises(ConfigError, match=r"^n_samples=0 draws nothing: write an integer >= 1$"):
+    with pytest.raises(ConfigError, match=r"^n_samples=0 is out of range: write an integer >= 1$"):
         sampled_rank_distribution(scores, mask, n_samples=0)

@@ -458,6 +458,7 @@ def test_other_queries_are_refused() -> None:
         (lambda: SystemValues(np.zeros(3), [(0, "a")] * 3), "give [seeds, queries]"),
         (lambda: system([[0.1, np.inf]]), "give finite values"),
         (lambda: system([[0.1], [0.2]], seeds=[1]), "name each row or none"),
+        (lambda: system([[0.1], [0.2]], seeds=[7, "7"]), "seeds 7, 7 name two rows the same"),
         (lambda: align({}), "give at least one"),
         (lambda: align({"a": system([np.nan, np.nan])}), "all are skipped; choose another metric"),
     ],

@@ -152,6 +152,9 @@ def test_labels_and_lists_that_an_objective_cannot_take() -> None:
     with pytest.raises(DataError, match=r"at most 10,000 items, train has one of 10,001: boost"):
         LightGBM(5).begin(order_of(tensors(make_lists([10_001]))))
     LightGBM(5).begin(order_of(with_labels([0, 40, 32, 5]))).round()  # beyond LightGBM's own 31
+    LightGBM(5).begin(order_of(with_labels([0, 1022]))).round()
+    with pytest.raises(DataError, match=r"from 0 to 1022, train has 1023: boost with a loss"):
+        LightGBM(5).begin(order_of(with_labels([0, 1023])))
     LightGBM(5).begin(order_of(with_labels([0, 0.5]), a_loss("ranknet"))).round()
     needed("xgboost")
     with pytest.raises(DataError, match=r"rank:ndcg takes whole labels from 0 to 31, .* 32: set"):

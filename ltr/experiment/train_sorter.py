@@ -11,8 +11,8 @@ from ltr.relaxations.learned_sorter import (
     HIDDEN,
     Sorter,
     as_text,
-    drawn_scores,
     kept_sorter,
+    made_scores,
     share_above,
 )
 from ltr.relaxations.optimal_transport import standardised
@@ -59,7 +59,7 @@ def taught(*, steps: int, items: int, longest: int, lr: float, seed: int) -> Sor
         for group in optimizer.param_groups:
             group["lr"] = lr * cosine(step, steps)
         optimizer.zero_grad()
-        _errors(sorter, drawn_scores(items, longest, generator)).mean().backward()
+        _errors(sorter, made_scores(items, longest, generator)).mean().backward()
         optimizer.step()
     return sorter
 

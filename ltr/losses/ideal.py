@@ -2,7 +2,7 @@
 
 import torch
 
-from ltr.metrics.ordering import order_by_score, ranks_like
+from ltr.metrics.ordering import order_by_score
 from ltr.typing import Labels, Mask, Ranks, Scores
 
 
@@ -19,8 +19,3 @@ def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:
     order = order_by_score(scores.detach(), mask)
     keys = labels.masked_fill(~mask, -torch.inf).gather(-1, order)
     return order.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
-
-
-def at_items(order: Ranks) -> Ranks:
-    """The rank of each item in an order, 1 = first, ``[batch, item]``."""
-    return torch.empty_like(order).scatter(-1, order, ranks_like(order).expand_as(order))

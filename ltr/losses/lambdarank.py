@@ -2,11 +2,10 @@
 
 import torch
 
-from ltr.errors import ConfigError
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import differences, normalised_gains, pairs_at_cutoff, pairwise_logistic
-from ltr.metrics.checks import check_choice, check_positive
+from ltr.metrics.checks import check_choice, check_positive, positive_int
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -93,8 +92,7 @@ def lambdarank_lambdas(
     """
     check_choice("pairs", pairs, ["any", "both"])
     check_positive("sigma", sigma)
-    if block < 1:
-        raise ConfigError(f"block={block} is out of range: write an integer >= 1")
+    positive_int("block", block)
     scores, labels = without_padding(scores, labels, mask)
     gain, discount = ndcg_parts(scores, labels, mask, k=k)
     counted = mask

@@ -1,10 +1,11 @@
 """NeuralERR: the expected reciprocal rank with NeuralSort in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted
+from ltr.losses.soft_permutation import minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like
+from ltr.metrics.relevance import first_stop
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -42,7 +43,7 @@ def neural_err_loss(
     """
     check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
-    satisfied = (labels.exp2() - 1) / 2.0 ** (levels - 1)
+    satisfied = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # the largest float64
     chances = softly_sorted(
         scores, satisfied, mask, temperature=temperature, max_iter=max_iter, tol=tol
     )

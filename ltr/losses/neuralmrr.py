@@ -1,11 +1,11 @@
 """NeuralMRR: the reciprocal rank with NeuralSort in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import first_stop, minus_where, softly_sorted
+from ltr.losses.soft_permutation import minus_where, softly_sorted
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like
-from ltr.metrics.relevance import threshold
+from ltr.metrics.relevance import first_stop, threshold
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import order_by_score
+from ltr.metrics.per_list import promoted
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -160,8 +161,3 @@ def value_and_slope_on_gpu(
             size, max_iter, float(tol), **options,
         )  # fmt: skip
     return value, slope / temperature
-
-
-def promoted(scores: Scores) -> Scores:
-    """The scores in float32 or float64."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -7,12 +7,8 @@ from torch import Tensor
 
 from ltr.losses.fused import numba_works
 from ltr.losses.fused_permutation import neural_dcg_and_slope
-from ltr.losses.neuralndcg_gpu import (
-    processors_of,
-    promoted,
-    value_and_slope_on_gpu,
-    worthwhile,
-)
+from ltr.losses.neuralndcg_gpu import processors_of, value_and_slope_on_gpu, worthwhile
+from ltr.metrics.per_list import promoted
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

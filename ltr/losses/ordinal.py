@@ -5,7 +5,7 @@ from torch.nn.functional import logsigmoid
 
 from ltr.errors import ConfigError
 from ltr.losses.batch import without_padding
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_levels, check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 
 MOST_LEVELS = 1000  # a number is kept for each item and threshold
@@ -35,8 +35,7 @@ def ordinal_loss(
     tensor([1.5064])
     """
     check_positive("sigma", sigma)
-    if levels < 2:
-        raise ConfigError(f"levels={levels} leaves no threshold: write the number of grades, >= 2")
+    check_levels(levels)
     if levels > MOST_LEVELS:
         raise ConfigError(
             f"levels={levels:g} are too many for ordinal, with a threshold for each: write at most "

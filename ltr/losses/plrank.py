@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from ltr.errors import ConfigError
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_over
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import running_sums
 from ltr.relaxations.noise import uniform_noise
@@ -57,8 +56,7 @@ def plrank_loss(
     -0.82
     """
     check_positive("temperature", temperature)
-    if n_samples < 1:
-        raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
+    positive_int("n_samples", n_samples)
     scores, labels = without_padding(scores, labels, mask)
     with torch.no_grad():
         m = scores.double() / temperature

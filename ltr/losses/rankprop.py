@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from ltr.losses.batch import without_padding
-from ltr.losses.ideal import at_items, ideal_order
+from ltr.losses.ideal import ideal_order
 from ltr.metrics.checks import check_choice
-from ltr.metrics.ordering import real_ranks, running_sums
+from ltr.metrics.ordering import at_items, real_ranks, running_sums
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

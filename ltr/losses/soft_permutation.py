@@ -72,18 +72,6 @@ def softly_sorted(
     return (soft * values.unsqueeze(-2)).sum(-1)
 
 
-def first_stop(chances: Tensor) -> Tensor:
-    """Chance that a user who stops at rank r with chance c_r stops first there, ``[batch, rank]``.
-
-    c_r times the product over q < r of (1 - c_q).
-
-    >>> first_stop(torch.tensor([[0.5, 1.0, 0.5]]))
-    tensor([[0.5000, 0.5000, 0.0000]])
-    """
-    going_on = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
-    return chances * going_on
-
-
 def minus_where(relevant: Tensor, values: PerList) -> PerList:
     """``-values`` of the lists that have a relevant item, 0 without gradient for the others."""
     return (-values).masked_fill(~relevant.any(-1), 0)

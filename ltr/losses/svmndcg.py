@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from ltr.losses.batch import without_padding
-from ltr.losses.ideal import at_items, ideal_order
+from ltr.losses.ideal import ideal_order
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
-from ltr.metrics.ordering import ranks_like
+from ltr.metrics.ordering import at_items, ranks_like
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 

@@ -1,16 +1,29 @@
 """Checks of the knobs that metrics, relaxations and losses share. No torch here."""
 
 import math
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
 from ltr.errors import ConfigError
 
+_DIGITS = 18  # of a cutoff: it is compared with ranks, in int64
+
 
 def check_k(k: int | None) -> None:
     """Raise ``ConfigError`` unless ``k`` is a cutoff rank or None (the whole list)."""
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-        raise ConfigError(f"k={k} is not a cutoff: write an integer k >= 1, or null for all ranks")
+    if k is not None and not (_is_whole(k) and 1 <= k < 10**_DIGITS):
+        raise ConfigError(
+            f"k={k} is not a cutoff: write an integer k >= 1 of at most {_DIGITS} digits, or null "
+            "for all ranks"
+        )
+
+
+def positive_int(knob: str, value: int) -> int:
+    """``value`` if it is an integer >= 1, else ``ConfigError``."""
+    if not (_is_whole(value) and value >= 1):
+        raise ConfigError(f"{knob}={value} is out of range: write an integer >= 1")
+    return value
 
 
 def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
@@ -59,7 +72,7 @@ def check_share(knob: str, value: float | int) -> None:
 
 def check_levels(levels: int) -> None:
     """Raise ``ConfigError`` unless ``levels`` is a number of grades."""
-    if isinstance(levels, bool) or not isinstance(levels, int) or levels < 2:
+    if not (_is_whole(levels) and levels >= 2):
         raise ConfigError(
             f"levels={levels} is not a number of grades: write an integer >= 2, such as 5 for the "
             "labels 0 to 4"
@@ -75,5 +88,11 @@ def levels_for(largest: float | int) -> int:
     return max(2, math.ceil(largest) + 1)
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and _is_number(value)
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # math.isfinite overflows at a longer integer

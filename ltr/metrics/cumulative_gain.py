@@ -117,8 +117,10 @@ def ndcg(
     [0.5]
     """
     check_choice("short", short, list(SHORT))
-    found = dcg(scores, labels, mask, k=k, gain=gain, discount=discount, ties=ties)
-    ideal = dcg(labels, labels, mask, k=k, gain=gain, discount=discount).to(found.dtype)
+    of_item = gains(labels.to(float_type(scores, labels)), mask, gain=gain)
+    discount_of = discounts(scores.shape[-1], of_item, k=k, discount=discount)
+    found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).sum(-1)
+    ideal = (at_ranks(of_item, labels, mask) * discount_of).sum(-1)
     value = found / ideal
     if short == "zero" and k is not None:
         value = value.masked_fill(mask.sum(-1) < k, 0)

@@ -61,7 +61,11 @@ def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
     >>> rank_of_item(torch.tensor([[0.1, 0.9, 0.1]]), torch.tensor([[True, True, True]]))
     tensor([[2, 1, 3]])
     """
-    order = order_by_score(scores, mask)
+    return at_items(order_by_score(scores, mask))
+
+
+def at_items(order: Ranks) -> Ranks:
+    """The rank of each item in an order, 1 = first, ``[batch, item]``."""
     return torch.empty_like(order).scatter(-1, order, ranks_like(order).expand_as(order))
 
 
@@ -141,5 +145,6 @@ def _sums_by_doubling(values: Tensor) -> Tensor:
 
 
 def _keys(scores: Scores, mask: Mask) -> Scores:
+    scores = scores if scores.is_floating_point() else scores.double()  # whole labels
     lowest = torch.finfo(scores.dtype).min
     return scores.clamp(min=lowest).masked_fill(~mask, -torch.inf)

@@ -14,6 +14,11 @@ def float_type(scores: Scores, labels: Labels) -> torch.dtype:
     return torch.promote_types(torch.promote_types(scores.dtype, labels.dtype), torch.float32)
 
 
+def promoted(scores: Scores) -> Scores:
+    """The scores in float64 where they are float64, else in float32."""
+    return scores.to(float_type(scores, scores))
+
+
 def settle(
     values: Tensor, scores: Scores, mask: Mask, *, without: PerListMask, empty: float | int | str
 ) -> PerList:

@@ -12,6 +12,8 @@ from ltr.metrics.per_list import float_type, settle
 from ltr.metrics.spec import MAP_OVER
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
+_LARGEST = 1023  # power of two in float64
+
 
 def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
     """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding."""
@@ -189,6 +191,18 @@ def _log_choose(n: Tensor, m: Tensor) -> Tensor:
     return (n + 1).lgamma() - (m + 1).lgamma() - (n - m + 1).lgamma()
 
 
+def first_stop(chances: Tensor) -> Tensor:
+    """Chance that a user who stops at rank r with chance c_r stops first there, ``[batch, rank]``.
+
+    c_r times the product over q < r of (1 - c_q).
+
+    >>> first_stop(torch.tensor([[0.5, 1.0, 0.5]]))
+    tensor([[0.5000, 0.5000, 0.0000]])
+    """
+    going_on = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
+    return chances * going_on
+
+
 def err(
     scores: Scores,
     labels: Labels,
@@ -217,13 +231,13 @@ def err(
     if ties == "averaged":
         raise ConfigError("err has no averaged ties: leave err out, or set ties to file")
     grades = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
-    if bool((grades > levels - 1).any()):
+    if bool((grades > float(levels - 1)).any()):
         raise ConfigError(
             f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
             "levels (convention.levels) to the number of grades of the data"
         )
-    satisfied = at_ranks((grades.exp2() - 1) / 2.0 ** (levels - 1), scores, mask, ties=ties)
-    goes_on = (1 - satisfied).cumprod(-1).roll(1, -1)
-    goes_on[:, :1] = 1
-    value = cut(satisfied * goes_on / ranks_like(grades), k).sum(-1)
+    wide = grades.double() if levels > 128 else grades  # 2^128 is no float32
+    chances = ((wide.exp2() - 1) / 2.0 ** min(levels - 1, _LARGEST)).to(grades.dtype)
+    stops = first_stop(at_ranks(chances, scores, mask, ties=ties))
+    value = cut(stops / ranks_like(grades), k).sum(-1)
     return settle(value, scores, mask, without=(grades <= 0).all(-1), empty=empty)

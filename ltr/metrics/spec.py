@@ -36,7 +36,8 @@ class Convention:
     Attributes:
         empty: the value of an empty list, from 0 to 1, or ``"skip"``: NaN, which the mean leaves
             out. A list is empty for map, mrr, precision and recall without a label of at least
-            ``relevant``, for the other metrics without a label above 0.
+            ``relevant``, for err and ndcg_beta without a label above 0, for the other metrics
+            without a gain above 0 (which is the same, but for a table of gains of another kind).
         gain: ``"exp2"`` (2^y - 1, the industry's DCG), ``"linear"`` (y, the traditional DCG), or a
             table: the gains of the grades 0, 1, 2, ....
         discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (the LETOR script: 1 at ranks 1 and 2,
@@ -91,7 +92,9 @@ all relevant items, 5 grades
             gain = f"gains [{', '.join(f'{value:g}' for value in self.gain)}]"
         counts = "empty lists left out" if self.empty == "skip" else f"empty list = {self.empty:g}"
         if parts is None:
-            counts += " (no label > 0; map, mrr, precision, recall: none relevant)"
+            same = isinstance(self.gain, str) or self.gain[0] == 0 < self.gain[1]
+            counts += " (no label > 0" if same else " (no gain > 0; err, ndcg_beta: no label > 0"
+            counts += "; map, mrr, precision, recall: none relevant)"
         said = {
             "empty": counts,
             "gain": gain,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
+from ltr.metrics.checks import positive_int
 from ltr.models.encoder import Encoder
 from ltr.models.layers import (
     Dropout,
@@ -13,7 +14,6 @@ from ltr.models.layers import (
     ScoringHead,
     activation_module,
     dropout_rate,
-    positive_int,
     sizes_tuple,
     xavier_uniform,
 )

@@ -70,6 +70,7 @@ class WithEmbeddings(nn.Module):
         width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
         self.model = embedding_first(make, len(of_number))(width)
         self.pointwise = bool(getattr(self.model, "pointwise", False))
+        self.batch_statistics = bool(getattr(self.model, "batch_statistics", False))
         if hasattr(self.model, "bytes_needed"):
             self.bytes_needed = self.model.bytes_needed
         if hasattr(self.model, "member_scores"):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ltr.errors import ConfigError
+from ltr.metrics.checks import positive_int
 from ltr.typing import Mask, Scores
 
 
@@ -56,13 +57,6 @@ def is_exporting() -> bool:
     """Whether the model is being traced into a graph, for lists and batches of any size."""
     known = getattr(torch.compiler, "is_exporting", None)  # not of torch 2.6
     return bool(known and known())
-
-
-def positive_int(setting: str, value: int) -> int:
-    """``value`` if it is an integer >= 1, else ``ConfigError``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{setting}={value} is out of range: write an integer >= 1")
-    return value
 
 
 def sizes_tuple(setting: str, sizes: Iterable[int]) -> tuple[int, ...]:

@@ -6,12 +6,12 @@ from typing import Any
 from torch import nn
 
 from ltr.errors import ConfigError
+from ltr.metrics.checks import positive_int
 from ltr.models.layers import (
     Packing,
     ScoringHead,
     dense_layers,
     dropout_rate,
-    positive_int,
     sizes_tuple,
     xavier_uniform,
 )

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
+from ltr.metrics.checks import positive_int
 from ltr.models.layers import (
     Dropout,
     Packing,
     activation_module,
     dropout_rate,
     is_exporting,
-    positive_int,
     sizes_tuple,
     xavier_uniform,
 )

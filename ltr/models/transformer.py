@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
+from ltr.metrics.checks import positive_int
 from ltr.models.encoder import Encoder
 from ltr.models.layers import (
     Packing,
     ScoringHead,
     dense_layers,
     dropout_rate,
-    positive_int,
     sizes_tuple,
     xavier_uniform,
 )

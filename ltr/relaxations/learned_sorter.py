@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
+from ltr.metrics.per_list import promoted
 from ltr.relaxations.optimal_transport import standardised
 from ltr.typing import Mask, Scores
 
@@ -75,6 +76,7 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     >>> learned_ranks(scores, mask).round().tolist()
     [[4.0, 1.0, 2.0, 3.0]]
     """
+    scores = promoted(scores)  # in float16 the sums of standardised would overflow
     network = kept_sorter(SHIPPED if sorter is None else Path(sorter))
     network = _cast(network, scores.dtype, scores.device)
     shares = network(standardised(scores, mask), mask)
@@ -140,7 +142,7 @@ def _rounded(values: Any) -> Any:
     )
 
 
-def drawn_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
+def made_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
     """Scores to learn sorting from, ``[lists, n]``, ``items`` in all, n from 2 to ``longest``.
 
     As many lists of each kind on average: uniform, normal, evenly spaced in a part of the range and

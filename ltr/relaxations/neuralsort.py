@@ -2,9 +2,9 @@
 
 import torch
 
-from ltr.errors import ConfigError
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks, running_sums
+from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Mask, Matrices, Matrix, SampledScores, Scores
 
@@ -37,7 +37,7 @@ def logit_parts(scores: Scores, mask: Mask, temperature: float) -> tuple[Scores,
     x is the scores, shifted list by list, over the temperature, 0 on padding; a_j is the sum over i
     of \\|x_i - x_j\\|, undefined on padding.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    scores = promoted(scores).masked_fill(~mask, 0)
     sizes = mask.sum(-1, keepdim=True)
     # A shift of all scores changes nothing in P; around 0 the sums below lose fewest digits.
     center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
@@ -79,7 +79,7 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     tensor([0.1192, 0.8808, 0.0000])
     """
     check_positive("temperature", temperature)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    scores = promoted(scores).masked_fill(~mask, 0)
     ordered = scores.gather(-1, order_by_score(scores, mask))
     distances = (ordered.unsqueeze(-1) - scores.unsqueeze(-2)).abs() / temperature
     # padding is kept out of the softmax; a list of padding only would be NaN
@@ -135,9 +135,8 @@ def drawn_scores(
 ) -> SampledScores:
     """The noisy log scores that ``stochastic_neural_sort`` sorts, ``[sample, batch, list]``."""
     check_positive("beta", beta)
-    if n_samples < 1:
-        raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    positive_int("n_samples", n_samples)
+    scores = promoted(scores)
     others = scores.masked_fill(~mask, torch.inf)
     # one more column, for lists of no places
     lowest = torch.nn.functional.pad(others, (0, 1), value=torch.inf).amin(-1, keepdim=True)

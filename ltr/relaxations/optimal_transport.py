@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import check_choice
+from ltr.metrics.checks import check_choice, positive_int
 from ltr.metrics.ordering import real_ranks
+from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort
 from ltr.typing import Mask, Matrix, Scores
 
@@ -50,10 +51,9 @@ def sinkhorn(
 
 def check_iterations(max_iter: int, tol: float) -> None:
     """Raise ``ConfigError`` unless the scaling can stop after ``max_iter`` or at ``tol``."""
-    if max_iter < 1 or not tol >= 0:
-        raise ConfigError(
-            f"max_iter={max_iter}, tol={tol} is out of range: write max_iter >= 1 and tol >= 0"
-        )
+    positive_int("max_iter", max_iter)
+    if not tol >= 0:
+        raise ConfigError(f"tol={tol} is out of range: write a number >= 0")
 
 
 class _Scaling(torch.autograd.Function):
@@ -163,7 +163,7 @@ def ot_sort(
 
 def places(scores: Scores, mask: Mask) -> Scores:
     """The scores of which ``ot_sort`` takes NeuralSort: squashed, over n - 1, ``[batch, list]``."""
-    squashed = squash(scores.to(torch.promote_types(scores.dtype, torch.float32)), mask)
+    squashed = squash(promoted(scores), mask)
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ltr.errors import ConfigError
-from ltr.metrics.checks import check_positive
+from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.ordering import rank_of_item
+from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Mask, Matrix, Scores
 
@@ -31,7 +31,7 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
     tensor([0.2500, 0.5000, 0.2500])
     """
     check_positive("sigma", sigma)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(~mask, 0)
+    scores = promoted(scores).masked_fill(~mask, 0)
     beats = torch.special.ndtr(
         (scores.unsqueeze(-1) - scores.unsqueeze(-2)) / (sigma * math.sqrt(2))
     )
@@ -80,9 +80,8 @@ def sampled_rank_distribution(
     tensor([0.3390, 0.3340, 0.3270])
     """
     check_positive("sigma", sigma)
-    if n_samples < 1:
-        raise ConfigError(f"n_samples={n_samples} draws nothing: write an integer >= 1")
-    scores = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+    positive_int("n_samples", n_samples)
+    scores = promoted(scores.detach())
     counts = scores.new_zeros((*scores.shape, scores.shape[-1]))  # [batch, item, rank]
     for _ in range(n_samples):
         noise = torch.special.ndtri(uniform_noise(mask, 1, scores, generator)[0])

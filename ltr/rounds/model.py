@@ -14,7 +14,7 @@ from torch import nn
 from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError, TrainingError
 from ltr.metrics import Convention
-from ltr.models.layers import positive_int
+from ltr.metrics.checks import positive_int
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.metrics.checks import check_positive
-from ltr.models.layers import positive_int
+from ltr.metrics.checks import check_positive, positive_int
 from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, single
 from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
 

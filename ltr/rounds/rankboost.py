@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.models.layers import positive_int
+from ltr.metrics.checks import positive_int
 from ltr.rounds.model import Importances, Order, Rounds, single
 from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
 
@@ -72,8 +72,8 @@ class _Rounds(Rounds):
         train = order.data["train"]
         self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
         self._list = np.repeat(np.arange(len(train)), train.lengths)
-        grades, self._grade = np.unique(train.labels.cpu().numpy(), return_inverse=True)
-        self._shape = (len(train), len(grades))
+        self._grade = _places(train.labels.cpu().numpy(), self._list)
+        self._shape = (len(train), 1 + self._grade.max(initial=0))
         weights = np.ones(len(train)) if order.weights is None else order.weights
         self._own = weights.astype(np.float64)[self._list]
         self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
@@ -138,6 +138,16 @@ class _Rounds(Rounds):
             return {}
         feature, threshold, alpha = self._chosen[-1]
         return {"feature": feature + 1, "threshold": threshold, "alpha": alpha}
+
+
+def _places(labels: NDArray[np.float32], of_list: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each label among those of its list, the least 0, equal ones the same."""
+    order = np.lexsort((labels, of_list))
+    ordered = labels[order]
+    steps = np.concatenate(([0], np.cumsum(ordered[1:] != ordered[:-1])))
+    places = np.empty_like(order)
+    places[order] = steps - steps[np.searchsorted(of_list, of_list)]  # the first of each list
+    return places
 
 
 def _cuts(column: NDArray[np.float32], most: int) -> NDArray[np.float32]:

@@ -25,7 +25,7 @@ class SystemValues:
         seeds: names of the rows; empty: 0, 1, ...
 
     Raises:
-        DataError: the shapes do not fit, or a value is infinite.
+        DataError: the shapes do not fit, a value is infinite, or two rows have one name.
     """
 
     values: NDArray[np.float64]
@@ -44,6 +44,11 @@ class SystemValues:
         if self.seeds and len(self.seeds) != len(values):
             raise DataError(
                 f"{len(self.seeds)} seeds for {len(values)} rows of values: name each row or none"
+            )
+        if len(set(map(str, self.seeds))) < len(self.seeds):
+            raise DataError(
+                f"seeds {', '.join(map(str, self.seeds))} name two rows the same: give each row "
+                "a name of its own"
             )
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "seeds", tuple(self.seeds) or tuple(range(len(values))))

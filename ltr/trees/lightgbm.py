@@ -13,7 +13,7 @@ from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, sin
 from ltr.trees.model import BoostedTrees
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
-_MOST = 1023  # 2^1023 is the largest power of two in float64
+_MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not
 
 
 class LightGBM(BoostedTrees):
