@@ -193,8 +193,8 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
-        ConfigError: the command line changes what the run computes, or the checkpoint's config
-            names code that is not trusted.
+        ConfigError: the command line changes what the run computes, or asks for fewer epochs than
+            it has done, or the checkpoint's config names code that is not trusted.
     """
     folder = run_folder(cfg.resume)
     kept = load_checkpoint(folder / "last.pt")
@@ -207,6 +207,12 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
             f"(only {', '.join(may)} may differ) or start a new run"
         )
     given: Any = OmegaConf.to_container(cfg, resolve=True)
+    done = kept["progress"]["epoch"] + (kept["progress"]["step"] > 0)
+    if "epochs" in typed and isinstance(given["epochs"], int) and 0 <= given["epochs"] < done:
+        raise ConfigError(
+            f"resume={cfg.resume} epochs={given['epochs']}: epoch {done} is done or begun: give "
+            f"epochs={done} or more, or start a new run"
+        )
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
     own = kept_config(kept, folder) | {
         key: given[key] for key in (*of_user, *typed) if key in given
