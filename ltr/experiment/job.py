@@ -23,9 +23,9 @@ from ltr.console.torchrun import check_torchrun, processes, rank
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import build
 from ltr.experiment.gpus import take_gpu
-from ltr.experiment.identity import by_rounds, identity
+from ltr.experiment.identity import identity
 from ltr.experiment.kept import kept_config, trusted
-from ltr.experiment.parts import PARTS
+from ltr.experiment.parts import PARTS, by_rounds
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
@@ -111,7 +111,7 @@ def _sliced(cfg: DictConfig) -> DictConfig:
         ConfigError: its model or its slices are not for so many processes.
     """
     count = processes()
-    if by_rounds(cfg):
+    if by_rounds(cfg.model):
         name = str(cfg.model._target_).rpartition(".")[2]
         raise ConfigError(
             f"torchrun with {count} processes: one fits {name}, with all threads; start it without "
