@@ -126,6 +126,12 @@ def test_what_is_watched_counts_beyond_vali() -> None:
     assert known("monitor=[train,vali]") == known("monitor=[vali,train]") == known("monitor=train")
 
 
+@pytest.mark.parametrize("key", ["l1", "warmup", "augment.noise"])
+def test_spelling_does_not_count(key: str) -> None:
+    assert known(f"{key}=0") == known(f"{key}=0.0") != known(f"{key}=1")
+    assert known(f"{key}=1") == known(f"{key}=1.0")
+
+
 def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
     spec = only(runs_of("ranknet_report"), ["BCE"])
     rows = {"A": ("loss=bce",), "B": ("loss=bce", "l2=0.0"), "C": ("loss=bce", "l2=0.1")}

@@ -23,6 +23,7 @@ from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, by_rounds, class_of, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
+from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
 # The code that decides what a run computes; what is not listed is not counted.
@@ -73,7 +74,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
 
 def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
-    plain = without(whole, Kind.PLACE)
+    plain = Settings.spelled(without(whole, Kind.PLACE))
     del plain["monitor"], plain["init_from"], plain["shards"]  # ``_more`` has them
     plain.pop("teacher", None)  # an older run has none
     parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config.model))}
