@@ -26,6 +26,7 @@ from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkp
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
+SHOWN = 10  # characters of an identity in the name of a folder
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",

@@ -23,7 +23,7 @@ from ltr.console.torchrun import check_torchrun, processes, rank
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import build
 from ltr.experiment.gpus import take_gpu
-from ltr.experiment.identity import identity
+from ltr.experiment.identity import SHOWN, identity
 from ltr.experiment.kept import kept_config, trusted
 from ltr.experiment.parts import PARTS, by_rounds
 from ltr.experiment.provenance import asked_place, elsewhere
@@ -39,7 +39,6 @@ from ltr.whole import write_whole
 log = logging.getLogger(__name__)
 
 _RESUMED = " resumed"  # ends a note that is the identity of no run
-_SHOWN = 10  # characters of an identity in the name of a folder
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 _OF_TEST = (RESULTS, "scores.csv", "queries.csv")
 _OWN = (*_NOT_RESULTS, *_OF_TEST, KEPT)  # what a run takes from no other
@@ -320,4 +319,4 @@ def _shown(folder: Path) -> str:
         return "unknown"
     content = note.read_bytes()
     begins = re.match(rb"[0-9a-f]{64}", content)
-    return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:_SHOWN]
+    return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:SHOWN]
