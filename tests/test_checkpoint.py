@@ -14,9 +14,11 @@ import torch
 from conftest import compose
 from folders import refused
 from made_trees import needed
+from omegaconf import DictConfig
 
-from ltr.errors import CheckpointError, OutputError
+from ltr.errors import CheckpointError, ConfigError, OutputError
 from ltr.experiment.job import resumed
+from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
 from ltr.training.checkpoint import (
@@ -52,6 +54,21 @@ def content(**parts: Any) -> dict[str, Any]:
         "progress": zeros | counts,
     }
     return whole | parts
+
+
+def test_fewer_epochs_than_are_done_are_refused(tmp_path) -> None:
+    config = config_to_keep(compose("model=linear"), tmp_path)
+    progress = content()["progress"] | {"epoch": 3, "step": 1}
+    save_checkpoint(tmp_path / "last.pt", content(config=config, progress=progress))
+
+    def again(epochs: str) -> DictConfig:
+        return resumed(compose(f"resume={tmp_path}", epochs), [f"resume={tmp_path}", epochs])[0]
+
+    for epochs in (0, 3):  # the fourth is begun
+        assert "give epochs=4 or more" in refused(
+            lambda n=epochs: again(f"epochs={n}"), ConfigError
+        )
+    assert again("epochs=4").epochs == 4
 
 
 def sealed(body: bytes) -> bytes:

@@ -23,7 +23,7 @@ from ltr.experiment.parts import make_settings
 from ltr.experiment.run_folder import RunFolder
 from ltr.figures.selection import summary
 from ltr.metrics import Convention, parse_metric
-from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit
+from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.record import Progress, Record
 
@@ -44,6 +44,12 @@ def by_hand(values: np.ndarray) -> tuple[float, float]:
         measured += pair
         squares.append((pair[0] - pair[1]) ** 2)
     return float(np.mean(measured)), math.sqrt(np.mean(squares)) / 2
+
+
+def crossfit(values: np.ndarray) -> Crossfit | None:
+    """Of the values of every list, ``[epochs, lists]``; NaN: it does not count."""
+    halves = Halves.of(np.atleast_1d(~np.isnan(values).all(axis=0)))
+    return crossfit_of_halves(np.array([halves.means(row) for row in values]))
 
 
 @pytest.mark.parametrize("lists", [2, 7, 30])

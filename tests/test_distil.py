@@ -127,12 +127,19 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
     pairs = np.diff(found.teacher), np.diff(by_hand) / spread
     np.testing.assert_allclose(*pairs, rtol=1e-4, atol=1e-4)
 
-    monkeypatch.setattr(module, "load_kept", lambda *_: pytest.fail("it is scored again"))
+    scored_again = pytest.raises(pytest.fail.Exception)
+    monkeypatch.setattr(module, "predict", lambda *_, **__: pytest.fail("it is scored again"))
     again = taught(cfg, lists, torch.device("cpu"))
     assert np.array_equal(again.teacher, found.teacher)
+    rest = lists.labels, lists.offsets, lists.qids
+    narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
+    assert "5 features" in refused(lambda: taught(cfg, narrow, torch.device("cpu")))
+    with monkeypatch.context() as patch, scored_again:
+        patch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: "other")
+        taught(cfg, lists, torch.device("cpu"))
     (kept,) = tmp_path.rglob("teacher-*.npy")
     kept.write_bytes(kept.read_bytes()[:-40] + b"x" * 40)  # damaged: scored again
-    with pytest.raises(pytest.fail.Exception):
+    with scored_again:
         taught(cfg, lists, torch.device("cpu"))
 
 

@@ -109,11 +109,27 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
     assert identities.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
 
 
+def test_trees_of_the_user_are_trees(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (mine / "mine_trees.py").write_text("import ltr.trees\nclass Mine(ltr.trees.LightGBM): ...")
+    target = "model._target_=mine_trees.Mine"
+    assert identities.tree_library(compose(target)) == {"lightgbm": version("lightgbm")}
+    counted: list[bool] = []
+    monkeypatch.setattr(identities, "code_digest", lambda *, rounds: counted.append(rounds) or "")
+    known(target), known("model=mlp")
+    assert counted == [True, False]
+
+
 @pytest.mark.slow
 def test_what_is_watched_counts_beyond_vali() -> None:
     """A table may show columns of history.csv."""
     assert known("monitor=[train,vali]") != known()
     assert known("monitor=[train,vali]") == known("monitor=[vali,train]") == known("monitor=train")
+
+
+@pytest.mark.parametrize("key", ["l1", "warmup", "augment.noise"])
+def test_spelling_does_not_count(key: str) -> None:
+    assert known(f"{key}=0") == known(f"{key}=0.0") != known(f"{key}=1")
+    assert known(f"{key}=1") == known(f"{key}=1.0")
 
 
 def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:

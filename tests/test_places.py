@@ -55,7 +55,9 @@ def keep(folder: Path, **results: object) -> Path:
     return folder
 
 
-def test_a_finished_run_of_another_place_is_said(tmp_path: Path) -> None:
+def test_a_finished_run_of_another_place_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = keep(tmp_path / "one", computed_on=["cpu, 1 thread"])
     two = keep(tmp_path / "two", computed_on=["cpu, 4 threads"])
     gpu = keep(tmp_path / "gpu", computed_on=["cuda"])
@@ -69,6 +71,12 @@ def test_a_finished_run_of_another_place_is_said(tmp_path: Path) -> None:
         f"2 finished runs, such as {two}, were computed on cpu, 4 threads and cuda"
     )
     assert places_of({}) == ()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    steady = asked_place(compose("device=cuda", "deterministic=true"))
+    assert f"{gpu} was computed on cuda, now {steady} is asked" in (elsewhere([gpu], steady) or "")
+    assert steady != asked_place(compose("device=cuda")) == "cuda"
+    cpu = asked_place(compose("device=cpu", "threads=1", "deterministic=true"))
+    assert elsewhere([one], cpu) is None
 
 
 def test_runs_side_by_side_of_different_places_are_noted() -> None:

@@ -1,13 +1,16 @@
 """What is searched: keys and spaces, put together, and one line for every mistake in them."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from made_search import command, refused
 from orders import search_of
+from test_checkpoint import content
 
 from ltr.console.configs import choices
 from ltr.errors import LTRError
@@ -17,6 +20,7 @@ from ltr.search.search import begin, check_space
 from ltr.search.space import FORMS, Choice, Range, distribution, parse_space
 from ltr.search.study import open_study
 from ltr.search.trial import _overrides
+from ltr.training.checkpoint import save_checkpoint
 
 
 @pytest.mark.slow
@@ -95,6 +99,24 @@ def test_keys_that_are_not_the_search_s_are_for_train() -> None:
     assert (search.trials, search.workers, search.config.epochs) == (9, 1, 4)
     assert [repeat.seed for repeat in search.repeats] == [1, 2]
     assert search_of(search.arguments).settings() == search.settings()
+
+
+def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own, weights = tmp_path / "searched_own.py", tmp_path / "last.pt"
+    own.write_text("a = 1")
+    save_checkpoint(weights, content())
+    begun = ["model=linear", "loss._target_=searched_own.loss", f"init_from={tmp_path}"]
+    search = search_of(begun)
+    code, settings = search.code(), search.settings()
+    (tmp_path / "copy").mkdir()
+    shutil.copy(weights, tmp_path / "copy")
+    assert search_of([*begun[:2], f"init_from={tmp_path}/copy"]).settings() == settings
+    save_checkpoint(weights, content(model={"weight": torch.ones(50)}))
+    assert search.settings() != settings
+    assert search.code() == code
+    own.write_text("a = 2")
+    assert search.code() != code
 
 
 @pytest.mark.slow

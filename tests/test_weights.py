@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_columns import COLUMNS, mixed, train_mixed
+from made_columns import COLUMNS, mixed, mixed_data, train_mixed
 from made_trees import a_loss, tensors
 
 from ltr.data.lists import Lists
@@ -68,3 +68,13 @@ def test_networks_and_trees_learn_the_same_from_a_list_twice(tmp_path: Path) -> 
             scores[name] = pd.read_csv(tmp_path / f"{model}-{name}" / "scores.csv").score
         np.testing.assert_allclose(scores["heavy"], scores["twice"], atol=2e-5)
         assert scores["heavy"].nunique() > 3
+
+
+@pytest.mark.slow
+def test_the_loss_of_an_epoch_is_the_weighted_mean_however_lists_are_batched(tmp_path) -> None:
+    data, losses = mixed_data(6, weights=True), []
+    for name, more in (("steps", ["batch_size=4"]), ("slices", ["batch_size=3", "shards=2"])):
+        args = ("model=linear", "loss=mse", "optimizer.lr=0", "epochs=1", "threads=1", *more)
+        train_mixed(tmp_path / name, data, *args)
+        losses.append(pd.read_csv(tmp_path / name / "history.csv").loss[1])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

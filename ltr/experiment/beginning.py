@@ -8,9 +8,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from ltr.data.lists import Dataset, KnowsColumns, Lists
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 from ltr.experiment.ensemble import Ensemble
-from ltr.experiment.kept import KeptModel, check_columns, load_kept
+from ltr.experiment.kept import KeptModel, load_kept
+from ltr.experiment.other_run import check_reads
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint
 
 
@@ -46,7 +47,7 @@ def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel
 
     Raises:
         CheckpointError, ConfigError: see ``load_kept``.
-        DataError: ``train`` has other features.
+        DataError, ConfigError: see ``check_reads``.
         ConfigError: ``cfg.transform`` is another than that of the run.
     """
     kept = load_kept(cfg.init_from, device, cfg.trust)
@@ -55,12 +56,7 @@ def begun_from(cfg: DictConfig, train: Lists, device: torch.device) -> KeptModel
             f"init_from={cfg.init_from} is an ensemble, whose weights no network has: give one of "
             "its members' runs"
         )
-    if kept.transform.width != train.width:
-        raise DataError(
-            f"init_from={cfg.init_from} was trained on {kept.transform.width} features, train has "
-            f"{train.width}: give lists with the same features, or leave it out"
-        )
-    check_columns(train, kept.columns)
+    check_reads(kept, train, cfg, "init_from")
     ours = OmegaConf.to_container(cfg.transform, resolve=True)
     if ours != kept.config.get("transform"):
         raise ConfigError(

@@ -97,7 +97,8 @@ def fit(
     for part in lists.values():
         check_columns(part, columns)
     train = taught(cfg, lists["train"], device)
-    here = place_of(device.type, torch.get_num_threads())
+    steady = settings.deterministic
+    here = place_of(device.type, torch.get_num_threads(), deterministic=steady)
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
 
     torch.manual_seed(settings.seed)

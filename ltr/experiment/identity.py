@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -19,10 +20,13 @@ from ltr.console.configs import CONFIGS
 from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
-from ltr.experiment.parts import as_list, make_dataset
+from ltr.experiment.parts import as_list, by_rounds, class_of, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
+from ltr.training.settings import Settings
+from ltr.trees import BoostedTrees
 
+SHOWN = 10  # characters of an identity in the name of a folder
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",
@@ -35,15 +39,9 @@ _CODE_OF_ENSEMBLES = (
     "experiment/ensemble.py", "ensembles/combine.py", "ensembles/weights.py",
 )  # fmt: skip
 _OF_ROUNDS = ("rounds", "trees")  # not counted in a run of a network
-_BY_ROUNDS = ("ltr.rounds.", "ltr.trees.")
+_DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
 _NOT_OWN = ("ltr", "torch")
-# The distributions that a class of ltr.trees may come from.
-_LIBRARIES = {
-    "LightGBM": ("lightgbm",),
-    "XGBoost": ("xgboost", "xgboost-cpu"),
-    "CatBoost": ("catboost",),
-}
 _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
 
 
@@ -77,10 +75,10 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
 
 def _hash(config: DictConfig, data: dict[str, str]) -> str:
     whole: Any = OmegaConf.to_container(config, resolve=True)
-    plain = without(whole, Kind.PLACE)
+    plain = Settings.spelled(without(whole, Kind.PLACE))
     del plain["monitor"], plain["init_from"], plain["shards"]  # ``_more`` has them
     plain.pop("teacher", None)  # an older run has none
-    parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config))}
+    parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config.model))}
     parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -91,17 +89,12 @@ def _more(config: DictConfig) -> dict[str, Any]:
         "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
         "own_code": own_code(config),
         "library": tree_library(config),
-        "init_from": _beginning(config.init_from),
+        "init_from": beginning_digest(config.init_from),
         "teacher": teacher_digest(config.get("teacher")),
         "sorter": sorter_digest(config.get("loss")),
         "shards": config.shards,
     }
     return {key: value for key, value in more.items() if value}
-
-
-def by_rounds(config: DictConfig) -> bool:
-    """Whether the model of ``config`` is one of this project that is fitted by rounds."""
-    return str(config.model._target_).startswith(_BY_ROUNDS)
 
 
 @functools.cache
@@ -122,6 +115,15 @@ def _code_files(*, rounds: bool) -> Iterator[Path]:
         place = _LTR / part
         if rounds or part not in _OF_ROUNDS:
             yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+def training_code(*configs: DictConfig) -> str:
+    """A hash of all code that trains ``configs``: ours, the user's own, libraries of trees."""
+    parts = [
+        [code_digest(rounds=by_rounds(config.model)), own_code(config), tree_library(config)]
+        for config in configs
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def own_code(config: DictConfig) -> dict[str, str]:
@@ -151,14 +153,12 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
 
 
 def tree_library(config: DictConfig) -> dict[str, str]:
-    """Name and version of the library of a model of ``ltr.trees``; empty for a network."""
-    module, _, name = str(config.model._target_).rpartition(".")
-    found = {}
-    for distribution in _LIBRARIES.get(name, ()) if f"{module}.".startswith("ltr.trees.") else ():
-        try:
-            found[distribution] = version(distribution)
-        except PackageNotFoundError:
-            continue
+    """Name and version of the library of boosted trees; empty for other models."""
+    made, found = class_of(config.model), {}
+    if issubclass(made, BoostedTrees):
+        for distribution in _DISTRIBUTIONS.get(made.library, (made.library,)):
+            with suppress(PackageNotFoundError):
+                found[distribution] = version(distribution)
     return found
 
 
@@ -177,7 +177,7 @@ def sorter_digest(loss: DictConfig | None) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-def _beginning(init_from: str | None) -> str | None:
+def beginning_digest(init_from: str | None) -> str | None:
     """SHA-256 of the weights and the transform that a run begins with; None: it begins anew.
 
     Raises:

@@ -23,9 +23,9 @@ from ltr.console.torchrun import check_torchrun, processes, rank
 from ltr.errors import ConfigError, OutputError
 from ltr.experiment.build import build
 from ltr.experiment.gpus import take_gpu
-from ltr.experiment.identity import by_rounds, identity
+from ltr.experiment.identity import SHOWN, identity
 from ltr.experiment.kept import kept_config, trusted
-from ltr.experiment.parts import PARTS
+from ltr.experiment.parts import PARTS, by_rounds
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import NOTE, RESULTS, RunFolder, by_identity
@@ -39,7 +39,6 @@ from ltr.whole import write_whole
 log = logging.getLogger(__name__)
 
 _RESUMED = " resumed"  # ends a note that is the identity of no run
-_SHOWN = 10  # characters of an identity in the name of a folder
 _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 _OF_TEST = (RESULTS, "scores.csv", "queries.csv")
 _OWN = (*_NOT_RESULTS, *_OF_TEST, KEPT)  # what a run takes from no other
@@ -111,7 +110,7 @@ def _sliced(cfg: DictConfig) -> DictConfig:
         ConfigError: its model or its slices are not for so many processes.
     """
     count = processes()
-    if by_rounds(cfg):
+    if by_rounds(cfg.model):
         name = str(cfg.model._target_).rpartition(".")[2]
         raise ConfigError(
             f"torchrun with {count} processes: one fits {name}, with all threads; start it without "
@@ -193,8 +192,8 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
-        ConfigError: the command line changes what the run computes, or the checkpoint's config
-            names code that is not trusted.
+        ConfigError: the command line changes what the run computes, or asks for fewer epochs than
+            it has done, or the checkpoint's config names code that is not trusted.
     """
     folder = run_folder(cfg.resume)
     kept = load_checkpoint(folder / "last.pt")
@@ -207,6 +206,12 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
             f"(only {', '.join(may)} may differ) or start a new run"
         )
     given: Any = OmegaConf.to_container(cfg, resolve=True)
+    done = kept["progress"]["epoch"] + (kept["progress"]["step"] > 0)
+    if "epochs" in typed and isinstance(given["epochs"], int) and 0 <= given["epochs"] < done:
+        raise ConfigError(
+            f"resume={cfg.resume} epochs={given['epochs']}: epoch {done} is done or begun: give "
+            f"epochs={done} or more, or start a new run"
+        )
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
     own = kept_config(kept, folder) | {
         key: given[key] for key in (*of_user, *typed) if key in given
@@ -314,4 +319,4 @@ def _shown(folder: Path) -> str:
         return "unknown"
     content = note.read_bytes()
     begins = re.match(rb"[0-9a-f]{64}", content)
-    return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:_SHOWN]
+    return (begins[0].decode() if begins else hashlib.sha256(content).hexdigest())[:SHOWN]

@@ -9,7 +9,7 @@ not kept.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -89,13 +89,15 @@ TARGETS: dict[str, set[str]] = {
 class KeptModel:
     """A model, its features and their transform, and the config that trained it, not yet trusted.
 
-    ``columns`` are names and categories; None: numbers without names.
+    ``columns`` are names and categories, None: numbers without names; ``data`` the digest of the
+    lists of each split that it was trained with.
     """
 
     model: nn.Module
     transform: FeatureTransform
     columns: Columns | None
     config: dict[str, Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_kept(path: str, device: torch.device, trust: Sequence[str] | str = ()) -> KeptModel:
@@ -115,7 +117,7 @@ def kept_model(
 
     The members of an ensemble are read as any model is, one by one.
     """
-    config = kept_config(content, file.parent)
+    config, data = kept_config(content, file.parent), content.get("data", {})
     with fitting(file):
         members = members_of(content)
         transform, columns = transform_of(content), columns_of(content)
@@ -129,7 +131,7 @@ def kept_model(
             if any(one.transform.width != transform.width for one in kept):
                 raise ValueError("members: of other features")
             ensemble = ensemble_of(kept, [weight for weight, _ in members])
-        return KeptModel(ensemble.to(device).eval(), transform, columns, config)
+        return KeptModel(ensemble.to(device).eval(), transform, columns, config, data)
     make = make_model(checked.model)
     check_size(make, transform, file)
     model = model_for(make, transform).to(device)
@@ -137,7 +139,7 @@ def kept_model(
         model.trusted = trusts_trees(trust)
     with fitting(file):
         model.load_state_dict(content["model"])
-    return KeptModel(model.eval(), transform, columns, config)
+    return KeptModel(model.eval(), transform, columns, config, data)
 
 
 def ensemble_of(members: Sequence[KeptModel], weights: Sequence[float]) -> Ensemble:

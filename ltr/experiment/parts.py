@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from torch import nn
@@ -100,16 +100,25 @@ def make_model(node: DictConfig) -> Callable[[int], nn.Module]:
         return _tried(model, "model", 2)
 
 
+def class_of(model: Callable[[int], nn.Module] | DictConfig) -> type:
+    """The class that ``model`` makes, bound or a ``model`` node; ``object``: it is not found."""
+    made = getattr(model, "func", None)
+    if isinstance(model, DictConfig):
+        try:
+            made = get_object(str(model.get("_target_")))
+        except (ImportError, AttributeError, ValueError):
+            made = None  # said where it is built
+    return made if isinstance(made, type) else object
+
+
 def boosts(make: Callable[[int], nn.Module]) -> bool:
     """Whether ``make`` makes boosted trees."""
-    made = getattr(make, "func", None)
-    return isinstance(made, type) and issubclass(made, BoostedTrees)
+    return issubclass(class_of(make), BoostedTrees)
 
 
-def by_rounds(make: Callable[[int], nn.Module]) -> bool:
-    """Whether ``make`` makes a model that is fitted by rounds: boosted trees, AdaRank, PRank."""
-    made = getattr(make, "func", None)
-    return isinstance(made, type) and issubclass(made, RoundModel)
+def by_rounds(model: Callable[[int], nn.Module] | DictConfig) -> bool:
+    """Whether ``model``, as for ``class_of``, is fitted by rounds: trees, AdaRank, PRank."""
+    return issubclass(class_of(model), RoundModel)
 
 
 def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> nn.Module:

@@ -1,6 +1,6 @@
 """Where a run was computed: commit, versions, device and threads.
 
-Device and threads change the last digits of a run, not its identity.
+Device, threads and, on a GPU, ``deterministic`` change the last digits of a run, not its identity.
 """
 
 import os
@@ -63,13 +63,17 @@ def short_commit(commit: str) -> str:
     return commit[:12] + ("+changes" if commit.endswith("+changes") else "")
 
 
-def place_of(device: str, threads: int) -> str:
-    """The device type and, on a CPU, the number of threads.
+def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
+    """The device type with, on a CPU, the number of threads; a GPU may be ``deterministic``.
 
-    >>> place_of("cpu", 1), place_of("cuda", 8)
+    >>> place_of("cpu", 1, deterministic=True), place_of("cuda", 8)
     ('cpu, 1 thread', 'cuda')
+    >>> place_of("cuda", 8, deterministic=True)
+    'cuda, deterministic'
     """
-    return device if device != "cpu" else f"cpu, {threads} thread{'s' * (threads != 1)}"
+    if device != "cpu":
+        return f"{device}, deterministic" if deterministic else device
+    return f"cpu, {threads} thread{'s' * (threads != 1)}"
 
 
 def places_of(results: Mapping[str, Any]) -> tuple[str, ...]:
@@ -88,8 +92,9 @@ def asked_place(cfg: DictConfig, threads: int | None = None) -> str:
 
     from ltr.training.device import pick_device
 
-    device = pick_device(cfg.device).type
-    return place_of(device, cfg.threads or threads or torch.get_num_threads())
+    device, threads = pick_device(cfg.device).type, cfg.threads or threads
+    steady = cfg.deterministic is True
+    return place_of(device, threads or torch.get_num_threads(), deterministic=steady)
 
 
 def elsewhere(folders: Sequence[Path], asked: str) -> str | None:

@@ -3,19 +3,23 @@
 import hashlib
 import io
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Floats, Lists
 from ltr.errors import DataError, OutputError
-from ltr.experiment.identity import teacher_digest
-from ltr.experiment.kept import check_columns, load_kept
+from ltr.experiment.identity import training_code
+from ltr.experiment.kept import kept_model
+from ltr.experiment.other_run import check_reads
+from ltr.training.checkpoint import members_of, scoring_digest, selected_checkpoint
 from ltr.training.evaluation import predict
 from ltr.whole import write_whole
 
@@ -26,19 +30,28 @@ def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
     """``train`` with the scores of ``cfg.teacher``; as it is where there is no teacher.
 
     The scores are in units of their standard deviation within lists, pooled over the lists. A file
-    in ``cfg.cache_dir`` keeps them for other runs.
+    in ``cfg.cache_dir`` keeps them for other runs with the same teacher, lists and code.
 
     Raises:
         CheckpointError, ConfigError: see ``load_kept``.
-        DataError: the teacher has other features, or scores all items of each list the same.
+        DataError, ConfigError: see ``check_reads``.
+        DataError: the teacher scores all items of each list the same.
     """
     if cfg.get("teacher") is None:
         return train
-    key = hashlib.sha256(f"{teacher_digest(cfg.teacher)} {train.digest}".encode()).hexdigest()
+    file, content = selected_checkpoint(Path(cfg.teacher))
+    kept = kept_model(file, content, device, cfg.trust)
+    check_reads(kept, train, cfg, "teacher")
+    known = f"{scoring_digest(content)} {training_code(*_configs(content))} {train.digest}"
+    key = hashlib.sha256(known.encode()).hexdigest()
     path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.npy")
     scores = _kept(path, train.items) if train.digest else None
     if scores is None:
-        scores = _scored(cfg, train, device)
+        data = ItemTensors(train, kept.transform, device)
+        precision = kept.config["precision"]
+        found = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
+        log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
+        scores = found.cpu().numpy()
         if train.digest:
             _keep(path, scores)
     lengths = train.lengths
@@ -53,24 +66,14 @@ def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
     return Lists(**held | {"teacher": (scores / deviation).astype(np.float32)})
 
 
-def _scored(cfg: DictConfig, train: Lists, device: torch.device) -> Floats:
-    """The teacher's score of every item of ``train``, ``[items]``, lists whole."""
-    kept = load_kept(cfg.teacher, device, cfg.trust)
-    if kept.transform.width != train.width:
-        raise DataError(
-            f"teacher={cfg.teacher} was trained on {kept.transform.width} features, train has "
-            f"{train.width}: give a run on lists with the same features"
-        )
-    try:
-        check_columns(train, kept.columns)
-    except DataError as error:
-        raise DataError(f"teacher={cfg.teacher}: {error}") from None
-    data = ItemTensors(train, kept.transform, device)
-    precision = kept.config["precision"]
-    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
-    log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
-    found: Floats = scores.cpu().numpy()
-    return found
+def _configs(content: Mapping[str, Any]) -> list[DictConfig]:
+    """What names the code of the models in a checkpoint, which ``kept_model`` has read."""
+    members = [member for _, member in members_of(content)]
+    if members:
+        return [config for member in members for config in _configs(member)]
+    config = content["config"]
+    plain = {key: one for key, one in config.items() if not isinstance(one, (dict, list))}
+    return [OmegaConf.create({**plain, "model": config["model"]})]
 
 
 def _kept(path: Path, items: int) -> Floats | None:

@@ -18,8 +18,9 @@ from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.keys import Kind, without
 from ltr.console.values import flag, text, texts, whole
 from ltr.errors import ConfigError
-from ltr.experiment.identity import by_rounds
-from ltr.search.space import Range, Space, chosen_space, is_no_knob
+from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
+from ltr.experiment.parts import by_rounds
+from ltr.search.space import Choice, Range, Space, chosen_space, is_no_knob
 
 PRUNERS = ("median", "none")
 SELECT_VALUES = ("crossfit", "best")
@@ -119,10 +120,26 @@ class Search:
         """The most epochs that a training of a trial has; the first trial's are the config's."""
         return max(_most_epochs(self.space, self.config), int(self.config.epochs))
 
+    def code(self) -> str:
+        """A hash of all code that trains the trials, whatever choice of a group they have."""
+        options = [
+            f"{key}={option}"
+            for key, space in self.space.items()
+            if key in self.choices and isinstance(space, Choice)
+            for option in space.options
+        ]
+        return training_code(self.config, *(self.trial([one])[0] for one in options))
+
     def settings(self) -> dict[str, Any]:
-        """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat."""
+        """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat.
+
+        Raises:
+            CheckpointError: a run that they begin with or learn from cannot be read.
+        """
         whole: Any = OmegaConf.to_container(self.config, resolve=True)
         del whole["monitor"]  # it chooses nothing
+        whole["init_from"] = beginning_digest(self.config.init_from)
+        whole["teacher"] = teacher_digest(self.config.teacher)
         flat = dict(_flat(without(whole, Kind.PLACE)))
         for key, distribution in self.space.items():
             flat.pop(key, None)
@@ -294,7 +311,7 @@ def _most_epochs(space: Space, config: DictConfig) -> int:
 
 
 def _check_read(space: Space, config: DictConfig) -> None:
-    if "model" in space or not by_rounds(config):
+    if "model" in space or not by_rounds(config.model):
         return
     unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_ROUNDS]
     if unread:

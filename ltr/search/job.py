@@ -8,7 +8,6 @@ from omegaconf import DictConfig
 
 from ltr.console.ending import is_full, one_line
 from ltr.errors import LTRError, OutputError, TrainingError
-from ltr.experiment.identity import by_rounds, code_digest
 from ltr.search.definition import Search, define_search, value_for
 from ltr.search.found import Found, found_path, search_identity
 from ltr.search.results import best_of, own_values, worth, write_trials
@@ -72,7 +71,7 @@ def _found(search: Search) -> Found:
         pruned=sum("pruned" in trial.user_attrs for trial in trials),
         failed=sum(reason(trial) is not None for trial in trials),
         search=search_identity(search, data),
-        code=code_digest(rounds=by_rounds(search.config)),
+        code=search.code(),
     )
     write_whole(found_path(search), yaml.safe_dump(found.plain(), sort_keys=False))
     return found

@@ -13,7 +13,6 @@ from tabulate import tabulate
 from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.identity import code_digest
 from ltr.experiment.labels import settle
 from ltr.search.best_file import best_path, check_free, command_of, data_of, write_best
 from ltr.search.definition import Search, value_for
@@ -58,7 +57,7 @@ def begin(search: Search, study: optuna.Study, data: dict[str, str]) -> None:
         ConfigError, DataError: as ``settle_identity``.
     """
     with study_lock(search):
-        if not settle_identity(study, search.folder, search.settings(), data, code_digest()):
+        if not settle_identity(study, search.folder, search.settings(), data, search.code()):
             say(f"note: the code changed since {search.folder} began; trials are of both versions")
         study.enqueue_trial(
             default_params(search), user_attrs={"default": True}, skip_if_exists=True

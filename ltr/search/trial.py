@@ -25,7 +25,7 @@ from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, DataError, LTRError, OutputError, TrainingError
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit
-from ltr.experiment.identity import by_rounds, code_digest
+from ltr.experiment.identity import training_code
 from ltr.experiment.labels import settle
 from ltr.search.definition import Repeat, Search
 from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
@@ -271,9 +271,7 @@ def _train(
     experiment = build(config)
     lists = read_lists(experiment)
     config, experiment = settle(config, experiment, lists)
-    code = (
-        f"{code_digest(rounds=by_rounds(config))} torch {torch.__version__} {' '.join(overrides)}\n"
-    )
+    code = f"{training_code(config)} torch {torch.__version__} {' '.join(overrides)}\n"
     if _can_go_on(folder, code):
         config.resume = str(folder)
     else:

@@ -37,14 +37,14 @@ class Halves:
     second: NDArray[np.intp]
 
     @classmethod
-    def of(cls, counted: NDArray[np.bool_], *, splits: int = HALVINGS) -> "Halves":
+    def of(cls, counted: NDArray[np.bool_]) -> "Halves":
         """Halves of the lists where ``counted``, ``[lists]``; the same at every call.
 
         Two runs on the same lists are split alike, so that their crossfit values can be compared.
         """
         lists = np.flatnonzero(counted)
         draws = np.random.default_rng(0)
-        orders = np.array([draws.permutation(lists) for _ in range(splits)])
+        orders = np.array([draws.permutation(lists) for _ in range(HALVINGS)])
         middle = len(lists) // 2
         return cls(orders[:, :middle], orders[:, middle:])
 
@@ -53,25 +53,6 @@ class Halves:
         if not self.first.size:  # fewer than two lists
             return np.full((len(self.first), 2), math.nan)
         return np.stack([values[self.first].mean(-1), values[self.second].mean(-1)], axis=-1)
-
-
-def crossfit(values: Array, *, splits: int = HALVINGS) -> Crossfit | None:
-    """``crossfit_of_halves`` of the values of every list; see there.
-
-    Args:
-        values: ``[epochs, lists]``; a list that does not count is NaN in every epoch.
-        splits: how many halvings.
-
-    >>> values = np.array([[0.5, 0.5, 0.5, 0.5], [0.9, 0.1, 0.9, 0.1]])
-    >>> float(values.mean(axis=1).max())  # both epochs are worth 0.5
-    0.5
-    >>> found = crossfit(values)
-    >>> found is not None and found.value < 0.5  # the luck of a half is not that of the other
-    True
-    """
-    counted = np.atleast_1d(~np.isnan(values).all(axis=0))
-    halves = Halves.of(counted, splits=splits)
-    return crossfit_of_halves(np.array([halves.means(row) for row in values]))
 
 
 def crossfit_of_halves(means: Array) -> Crossfit | None:

@@ -20,7 +20,6 @@ from ltr.console.arguments import as_hydra
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.progress import say
 from ltr.errors import ConfigError
-from ltr.experiment.identity import by_rounds, code_digest
 from ltr.search.found import Found
 from ltr.tables.cost import estimate
 from ltr.tables.found import Place, read_kept, write_kept
@@ -109,7 +108,7 @@ def known_already(searches: Sequence[RowSearch], path: Path) -> dict[Place, Foun
         if (left := one.left()) is not None:
             found[one.place] = left
     changed = [
-        one for one in searches if one.place in found and _code(one) != found[one.place].code
+        one for one in searches if one.place in found and one.search.code() != found[one.place].code
     ]
     if changed:
         say(f"note: the code changed since {len(changed)} settings in {path.name} were found")
@@ -146,10 +145,6 @@ def describe_budget(
         + estimate([*done, *trials], workers=workers, threads=threads, started=False)
         + "\n\nthen the runs, here with the table's own settings where none are found:"
     )
-
-
-def _code(one: RowSearch) -> str:
-    return code_digest(rounds=by_rounds(one.search.config))
 
 
 def spend(

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.identity import identity, identity_without_data
+from ltr.experiment.identity import SHOWN, identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import make_dataset
@@ -50,9 +50,6 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
 def trained_rows(table: Table) -> list[tuple[str, tuple[str, ...]]]:
     """The rows that are trained, with their overrides."""
     return [(label, row) for label, row in table.rows.items() if label not in table.ensembles]
-
-
-_SHOWN = 10  # characters of a run's identity that end the name of its folder
 
 
 @dataclass(frozen=True)
@@ -166,7 +163,7 @@ def folder_name(label: str, config: DictConfig, known: str) -> str:
     words = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-"), str(config.dataset.name)]
     if (fold := config.dataset.get("fold")) is not None:
         words.append(f"fold{fold}")
-    return "-".join([*words, f"seed{config.seed}", known[:_SHOWN]])
+    return "-".join([*words, f"seed{config.seed}", known[:SHOWN]])
 
 
 def folds_of(table: Table, config: DictConfig) -> list[int | None]:

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.arguments import merged
 from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.identity import SHOWN
 from ltr.experiment.parts import make_dataset
 from ltr.search.definition import (
     Repeat,
@@ -29,8 +30,6 @@ from ltr.tables.found import Place
 from ltr.tables.order import Order
 from ltr.tables.runs import folds_of, trained_rows
 from ltr.tables.spec import Table
-
-_SHOWN = 10  # characters of a search's identity that end its name
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _planned(
     except DataError:
         if not absent_ok:
             raise
-    words = [table.name, label, str(search.config.dataset.name), str(repeat), known[:_SHOWN]]
+    words = [table.name, label, str(search.config.dataset.name), str(repeat), known[:SHOWN]]
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", word).strip("-").lower() for word in words)
     return RowSearch(
         label=label,

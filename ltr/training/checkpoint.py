@@ -39,7 +39,7 @@ _PARTS: dict[str, Any] = {
     },
     "progress": {
         "epoch": int, "step": int, "best_epoch": (int, type(None)), "best_value": _NUMBER,
-        "wall_seconds": _NUMBER, "loss": _NUMBER, "lists": int, "grad_norm": _NUMBER,
+        "wall_seconds": _NUMBER, "loss": _NUMBER, "lists": _NUMBER, "grad_norm": _NUMBER,
         "seconds": _NUMBER, "history": list,
     },
 }  # fmt: skip

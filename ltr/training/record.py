@@ -50,7 +50,7 @@ class Progress:
     best_value: float = -math.inf  # of select_on
     wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
     loss: float = 0.0
-    lists: int = 0  # lists that counted in the loss
+    lists: float = 0.0  # what the lists weigh that counted in the loss; without weights how many
     grad_norm: float = 0.0
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)

@@ -10,7 +10,7 @@ from ltr.data.batches import Batch, Slices
 from ltr.errors import ConfigError
 from ltr.training.processes import gathered, size
 
-# Of a slice: the sum of the losses of its counted lists, what these lists weigh, their number.
+# Of a slice: the sum of the losses of its counted lists, what these weigh in it, and in the epoch.
 Sums = Callable[[Batch], tuple[Tensor, Tensor, Tensor]]
 
 _DRAWS = 1  # ends the seed of a slice, which is that of no noise
@@ -42,7 +42,7 @@ def set_gradients(
     of a slice that is not there, and so the same in all processes.
 
     Returns:
-        The mean loss and the number of lists that it is the mean of.
+        The mean loss and what the lists weigh that it is the mean of, in the mean of the epoch.
     """
     sizes = [p.numel() for p in parameters]
     rows = parameters[0].new_zeros(-(-batch.shards // size()), sum(sizes) + 3)
@@ -59,11 +59,11 @@ def set_gradients(
     total, *others = gathered(rows).transpose(0, 1).flatten(0, 1)[: batch.shards]
     for row in others:
         total += row
-    loss, weight, counted = total[-3:]
-    divisor = torch.where(weight > 0, weight, 1.0)
+    loss, divisor, weight = total[-3:]
+    divisor = torch.where(divisor > 0, divisor, 1.0)
     for p, grad in zip(parameters, (total[:-3] / divisor).split(sizes), strict=True):
         p.grad = grad.view_as(p).to(p.dtype)
-    return loss / divisor, counted
+    return loss / divisor, weight
 
 
 def _seed(batch: Slices, number: int) -> None:

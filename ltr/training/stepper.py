@@ -68,14 +68,14 @@ class Stepper:
         if self.settings.compile and self._bad.is_cuda:
             torch.compiler.cudagraph_mark_step_begin()
         with matrix_products(self.settings.precision):
-            objective, counted = self._set_gradients(batch)
+            objective, weight = self._set_gradients(batch)
         norm = nn.utils.get_total_norm(
             [p.grad for p in self.model.parameters() if p.grad is not None]
         )
         if self.settings.clip is not None:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
         self._lists.append(batch.lists)
-        figures = torch.stack([objective.detach(), counted, norm]).double()
+        figures = torch.stack([objective.detach(), weight, norm]).double()
         self._figures.append(figures)
         if self.window > 1:
             total = figures.sum()
@@ -87,16 +87,16 @@ class Stepper:
             self.optimizer.step()
 
     def _set_gradients(self, batch: Batch | Slices) -> tuple[Tensor, Tensor]:
-        """Set the gradients; the mean loss and the number of lists that it is the mean of."""
+        """Set the gradients; the mean loss and what the lists weigh that it is the mean of."""
         if isinstance(batch, Slices):
-            objective, counted = set_gradients(self._parameters, batch, self._sums)
+            objective, weight = set_gradients(self._parameters, batch, self._sums)
             if isinstance(penalty := self._penalty(), Tensor):
                 penalty.backward()
-            return objective, counted
+            return objective, weight
         self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph takes their memory
-        objective, penalised, counted = self._mean(batch)
+        objective, penalised, weight = self._mean(batch)
         penalised.backward()
-        return objective, counted
+        return objective, weight
 
     def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The loss of every list, with the labels, the mask and the weight of each."""
@@ -111,23 +111,27 @@ class Stepper:
         return self.loss(scores, labels, mask, **given), labels, mask, weights
 
     def _mean_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean loss, the same with the penalty, and the number of counted lists."""
+        """The mean loss, the same with the penalty, and what the counted lists weigh."""
         empty = self.settings.empty_lists
         values, labels, mask, weights = self._values(batch)
         objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
-        counted = counted_lists(batch.labels, batch.mask, empty=empty).sum()
-        return objective, objective + self._penalty(), counted
+        return objective, objective + self._penalty(), self._weight_of(batch)
 
     def _sums_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """What ``set_gradients`` asks of a slice."""
         empty = self.settings.empty_lists
         values, labels, mask, weights = self._values(batch)
         total, weight = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
-        return total, weight, counted_lists(batch.labels, batch.mask, empty=empty).sum()
+        return total, weight, self._weight_of(batch)
+
+    def _weight_of(self, batch: Batch) -> Tensor:
+        """What the counted lists of ``batch`` weigh: without weights their number."""
+        counted = counted_lists(batch.labels, batch.mask, empty=self.settings.empty_lists)
+        return (counted if batch.weights is None else counted * batch.weights).sum()
 
     def settle(
         self, epoch: int, step: int, qids: NDArray[np.str_]
-    ) -> list[tuple[float, int, float]]:
+    ) -> list[tuple[float, float, float]]:
         """Read the figures of the steps since the last call, at least one.
 
         Args:
@@ -136,7 +140,8 @@ class Stepper:
             qids: the query id of every list of the data.
 
         Returns:
-            Of each step: the loss, the number of lists that it is the mean of, the gradient norm.
+            Of each step: the mean loss, what the lists weigh that it is the mean of (without
+            weights their number), and the gradient norm.
 
         Raises:
             TrainingError: a loss or gradient was not finite; the weights are those before it.
@@ -153,7 +158,7 @@ class Stepper:
                     f"query id {', '.join(qids[which])}: lower optimizer.lr, set clip=1, or look "
                     "at these lists"
                 )
-        return [(loss, int(counted), norm) for loss, counted, norm in rows]
+        return [(loss, weight, norm) for loss, weight, norm in rows]
 
     def _penalty(self) -> Tensor | float:
         """L1 and L2 penalty of the weight matrices (not of biases and norms)."""

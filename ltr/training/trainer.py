@@ -71,11 +71,11 @@ class Trainer:
                 due = time.perf_counter() - saved > 60 * settings.checkpoint_minutes > 0
                 asked = agreed(interruption.signum)
                 if due or asked or self.stepper.full or done.step == steps:
-                    for loss, lists, norm in self.stepper.settle(
+                    for loss, weight, norm in self.stepper.settle(
                         done.epoch + 1, done.step, data.qids
                     ):
-                        done.loss += loss * lists
-                        done.lists += lists
+                        done.loss += loss * weight
+                        done.lists += weight
                         done.grad_norm += norm
                     bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
                 now = time.perf_counter()
@@ -114,7 +114,7 @@ class Trainer:
         row: dict[str, float] = {"epoch": done.epoch}
         check_alike(self.model)
         if done.epoch:
-            row["loss"] = done.loss / max(1, done.lists)
+            row["loss"] = done.loss / (done.lists or 1)
         for split in record.splits:
             items, precision = settings.evaluation_items, settings.precision
             scores = predict(self.model, data[split], items=items, precision=precision)
@@ -124,7 +124,7 @@ class Trainer:
             row["grad_norm"] = done.grad_norm / steps
             row["lists_per_second"] = len(data["train"]) / max(done.seconds, 1e-9)
         row["seconds"] = done.seconds
-        done.loss, done.lists, done.grad_norm, done.seconds = 0.0, 0, 0.0, 0.0
+        done.loss, done.lists, done.grad_norm, done.seconds = 0.0, 0.0, 0.0, 0.0
         better = record.add(row)
         if better:
             self._save(record.best)

@@ -1,0 +1,47 @@
+"""What a run takes from another: of the same features, and from none that has seen its test."""
+
+import logging
+from typing import Any
+
+import pytest
+from conftest import compose, make_lists
+from folders import refused
+from torch import nn
+
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError
+from ltr.experiment.kept import KeptModel
+from ltr.experiment.other_run import check_reads
+
+CUT = ("dataset=table", "dataset.path=a.csv")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        (("dataset=mq2008",), ("dataset=mq2008", "dataset.fold=3"), "dataset.fold=1, here it is 3"),
+        (CUT, (*CUT, "dataset.seed=1", "dataset.features=[a]"), "dataset.seed=0, here it is 1"),
+        (CUT, (*CUT, "dataset.fractions=[0.6,0.2,0.2]"), "dataset.fractions=None"),
+        (("dataset=mq2008",), ("dataset=mq2007", "dataset.fold=3"), None),
+        (CUT, ("dataset=table", "dataset.path=b.csv", "dataset.seed=1"), None),
+        ((), ("dataset.seed=1",), None),  # synthetic lists are drawn, not cut
+    ],
+)
+def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) -> None:
+    train, config = make_lists([3, 4]), compose(*theirs)
+    config.dataset.cache_dir = None
+    node: Any = {"dataset": dict(config.dataset)}
+    cfg = compose(*ours, "init_from=outputs/x")
+
+    def check(digest: str) -> None:
+        kept = KeptModel(nn.Module(), no_transform(train), None, node, {"train": digest})
+        check_reads(kept, train, cfg, "init_from")
+
+    check(train.digest)  # the very same lists, however they are named
+    assert not caplog.records
+    if said is None:
+        check("other")
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+    else:
+        assert said in refused(lambda: check("other"), ConfigError)
