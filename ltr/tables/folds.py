@@ -12,7 +12,7 @@ from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.launch import local_launcher
-from ltr.tables.order import Order
+from ltr.tables.order import Order, refuse
 from ltr.tables.report import PUBLISHED, Block, Cell, Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, plan
 from ltr.tables.spec import FOLD_SPLITS, FoldsTable, Table
@@ -24,11 +24,8 @@ def make_folds(table: FoldsTable, order: Order) -> bool:
     Raises:
         ConfigError, DataError: one line that says what to mend, before anything runs.
     """
-    for key in ("baseline", "margin"):
-        if getattr(order, key) is not None:
-            raise ConfigError(f"{key}: {table.name} compares with published rows; leave it out")
-    if order.budget is not None:
-        raise ConfigError(f"budget: {table.name} chooses from its own values; leave it out")
+    refuse(order, ("baseline", "margin"), f"{table.name} compares with published rows")
+    refuse(order, ("budget",), f"{table.name} chooses from its own values")
     labels = order.rows or tuple(table.rows)
     if unknown := [label for label in labels if label not in table.rows]:
         raise ConfigError(
