@@ -161,7 +161,7 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     assert make_table(table_of(here))
     said = capsys.readouterr().out
     assert "configs/found/two_mq2008_budget-2.yaml" in said
-    (path,) = Path("configs/found").iterdir()
+    (path,) = Path("configs/found").glob("*.yaml")
     found = read_kept(path)
     assert set(found) == {("RankSVM", 1), ("RankSVM", 2)}
     mean = sum(one.value for one in found.values()) / 2
