@@ -43,12 +43,12 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object])
     """
     if isinstance(content, str):
         content = content.encode()
-    with _one_line(path):
+    with writing(path):
         remove_dead_parts(path.parent)
         file = _locked_part(path)
     part = Path(file.name)
     try:
-        with _one_line(path):
+        with writing(path):
             if isinstance(content, bytes):
                 file.write(content)
             else:
@@ -155,7 +155,7 @@ def _locked_part(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _one_line(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Turn an ``OSError`` into an ``OutputError``."""
     try:
         yield

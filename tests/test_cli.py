@@ -237,6 +237,22 @@ def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_fol
     table = evaluate_kept(compose(*args, "metrics=ndcg@1", config="evaluate"))
     assert "on letor, 1 lists" in table
     assert "ndcg@1" in table
+    file = only / "test.txt"
+    of_file = [args[0], "threads=1", f"data={file}"]
+    same = evaluate_kept(compose(*of_file, "metrics=ndcg@1", config="evaluate"))
+    assert f"on {file}, 1 lists" in same
+    assert same.splitlines()[-3].split()[1:] == table.splitlines()[-3].split()[1:]
+    with pytest.raises(DataError, match=r"none\.txt"):
+        evaluate_kept(compose(*of_file[:2], "data=none.txt", config="evaluate"))
+    for given, message in (
+        ([*of_file, "split=train"], "leave split out"),
+        ([*of_file, "dataset=letor"], "leave one of them out"),
+        ([*of_file[:2], "data=test.parquet"], "dataset=table dataset.split.test=test.parquet"),
+        ([*of_file, f"output={file}"], "is data: it would be lost"),
+        ([*of_file[:2], "regroup=true"], "dataset.regroup=true"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            evaluate_kept(compose(*given, config="evaluate"))
     for wrong, message in (
         ("metrics=[]", "metrics=.* asks for nothing"),
         ("device=gpu", "device=gpu: choose one of auto, cpu, cuda"),

@@ -82,3 +82,7 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
     assert "order=best" in said
     assert "input or ranked" in said
     assert ".tsv.gz" in refused(lambda: predicted("b.txt"), ConfigError)
+    for key, value in (("query", "zzz"), ("id", "[x]"), ("features", "[a]"), ("header", "false")):
+        wrong = f"{key}={value}"
+        said = refused(lambda wrong=wrong: predicted("b.csv", wrong), ConfigError)
+        assert f"leave {key} out" in said

@@ -218,6 +218,8 @@ def test_values_stand_in_the_order_of_the_lists() -> None:
 def test_scores_stand_alone_with_their_data(more: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"^scores=s.txt: give data=FILE, the LETOR file whose"):
         evaluate_scores(compose("scores=s.txt", *more, config="evaluate"))
+    with pytest.raises(ConfigError, match=r"^split=train: .*leave split out"):
+        evaluate_scores(compose("scores=s", "data=d", "split=train", config="evaluate"))
 
 
 def command(*args: str) -> "subprocess.CompletedProcess[str]":

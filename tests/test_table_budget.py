@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ import optuna
 import pytest
 import yaml
 from conftest import make_lists, write_letor
+from filelock import FileLock
 from orders import table_of
 
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.search.found import Found
 from ltr.tables.budget import spend
-from ltr.tables.found import read_kept, write_kept
+from ltr.tables.found import add_kept, read_kept
 from ltr.tables.order import Order
 from ltr.tables.searches import RowSearch, plan_searches
 from ltr.tables.spec import Table, parse_table, without
@@ -87,7 +90,7 @@ def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) ->
         one.known, "code",
     )  # fmt: skip
     path = Path("configs/found/x.yaml")
-    write_kept(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
+    add_kept(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
     assert read_kept(path) == {one.place: good, ("a: row", None): good}
     assert one.accepts(good)
     for setting in ("batch_size=7", "model._target_=os.system", "optimizer.lr=${oc.env:HOME}"):
@@ -99,6 +102,25 @@ def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) ->
         path.write_text(text)
         with pytest.raises(ConfigError, match="move it away"):
             read_kept(path)
+
+
+def test_commands_for_other_rows_write_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = Found(("optimizer.lr=1",), "ndcg@5", 0.5, 0.6, None, 2, 0, 0, "known", "code")
+    path, places = tmp_path / "found.yaml", [("A", 1), ("A", 2), ("B", 1)]
+    add_kept(path, "first", {places[0]: good})
+
+    @contextmanager
+    def locked(file: Path) -> Iterator[None]:
+        """The lock, which another command held until it had written."""
+        monkeypatch.setattr("ltr.tables.found.FileLock", FileLock)
+        add_kept(path, "second", {places[1]: good})
+        yield
+
+    monkeypatch.setattr("ltr.tables.found.FileLock", locked)
+    add_kept(path, "third", {places[2]: good})
+    assert list(read_kept(path)) == places
 
 
 @pytest.mark.parametrize(
@@ -139,7 +161,7 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     assert make_table(table_of(here))
     said = capsys.readouterr().out
     assert "configs/found/two_mq2008_budget-2.yaml" in said
-    (path,) = Path("configs/found").iterdir()
+    (path,) = Path("configs/found").glob("*.yaml")
     found = read_kept(path)
     assert set(found) == {("RankSVM", 1), ("RankSVM", 2)}
     mean = sum(one.value for one in found.values()) / 2

@@ -1,13 +1,17 @@
 """Published rows fold by fold: what is shown of a fold was chosen on its own vali."""
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import compose
+from conftest import compose, make_lists, write_letor
 
+from ltr.data.lists import SPLITS
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import write_results
-from ltr.tables.folds import _chosen, _lines, _of, _tried, make_folds
+from ltr.metrics import Convention
+from ltr.tables.folds import _chosen, _lines, _of, _report, _tried, make_folds
 from ltr.tables.order import Order
 from ltr.tables.runs import Run
 from ltr.tables.spec import FoldsTable, read_table
@@ -54,10 +58,39 @@ def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Pa
     assert apart == ["difference", "-0.3666", "-0.2380", "-0.3023"]
 
 
-def test_mistakes_end_with_the_remedy() -> None:
-    for order, said in (
-        (Order("letor4_baselines", rows=("SVM",)), "rows=SVM"),
-        (Order("letor4_baselines", margin=0.1), "margin"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            make_folds(folds_table(), order)
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        (Order("t", rows=("SVM",)), "rows=SVM: "),
+        (Order("t", margin=0.1), "margin: .*leave it out"),
+        (Order("t", percent=True), "percent: .*leave it out"),
+        (Order("t", ("dataset=synthetic",)), "dataset=synthetic, 0 folds: .* mq2008, 5 folds"),
+        (Order("t", ("dataset=mq2007",)), "dataset=mq2007, 5 folds: .*leave dataset out"),
+        (Order("t", ("metrics_as=paper",)), "letor4 .*leave metrics_as and convention out"),
+        (Order("t", ("convention.empty=1",)), "letor4 .*leave metrics_as"),
+        (Order("t", ("metrics=[ndcg@5]",)), "metrics: map is compared"),
+        (Order("t", ("epochs=1",)), "epochs=1: every row .*leave it out"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(order: Order, said: str) -> None:
+    order = replace(order, rows=order.rows or ("RankBoost",))
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        make_folds(folds_table(), order)
+
+
+@pytest.mark.slow
+def test_lists_other_than_the_published_are_refused(tmp_path: Path) -> None:
+    for fold, split in product(range(1, 6), SPLITS):
+        write_letor(tmp_path / f"MQ2008/Fold{fold}/{split}.txt", make_lists([3], width=46))
+    places = (f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache")
+    order = Order("t", places, rows=("RankBoost",), output_dir=str(tmp_path), dry_run=True)
+    with pytest.raises(ConfigError, match="1 lists here, 156 as published; give the published"):
+        make_folds(folds_table(), order)
+
+
+def test_the_page_says_the_convention(tmp_path: Path) -> None:
+    table, run = folds_table(), finished(tmp_path, "RankBoost", 1, 0.1, 0.2)
+    frame = _chosen("RankBoost", [run], table)
+    convention = Convention(0, discount="letor", short="zero", levels=3)
+    facts = dict(_report(table, Order("t"), frame, 1, convention).facts)
+    assert facts["convention"] == f"letor4: {convention.describe()}"

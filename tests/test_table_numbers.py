@@ -21,7 +21,7 @@ from ltr.tables.render import MARK, blocks, facts, unfinished
 from ltr.tables.report import Block, Cell, Report, latex, mark_best, markdown, terminal
 from ltr.tables.runs import Run, missing_libraries
 from ltr.tables.sizes import unlike_published
-from ltr.tables.spec import Published, Table, parse_table, read_table
+from ltr.tables.spec import Published, Table, only, parse_table, read_table
 from ltr.tables.verdicts import Verdicts, judge, numbers, over_repeats
 
 TABLE = Table(
@@ -320,14 +320,18 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
 
 
 def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = read_table("letor4_mq2008")
-    assert isinstance(table, Table)
+    whole = read_table("letor4_mq2008")
+    assert isinstance(whole, Table)
+    table = only(whole, ["trees together", "XGBoost rank:pairwise", "NeuralNDCG"])
     monkeypatch.setattr(
         runs_module, "find_spec", lambda name: None if name == "xgboost" else object()
     )
-    ensembles = {"trees together", "networks and trees", "chosen on vali"}
-    rows = {"XGBoost rank:ndcg", "XGBoost rank:pairwise", *ensembles}
+    rows = {"XGBoost rank:ndcg", "XGBoost rank:pairwise", "trees together"}
     assert missing_libraries(table, []) == dict.fromkeys(rows, "needs ltr-torch[gbdt]")
+    row = {"by its experiment": ("experiment=xgboost_mq2008",)}
+    assert missing_libraries(replace(table, settings=(), rows=row, ensembles={}), []).keys() == {
+        *row
+    }
     monkeypatch.setattr(runs_module, "find_spec", lambda name: object())
     assert missing_libraries(table, []) == {}
 

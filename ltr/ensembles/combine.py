@@ -136,7 +136,7 @@ def make_ensemble(order: Order) -> dict[str, Any]:
         "select": _select(runs),
         "select_on": select_on,
         "selected_epoch": None,
-        "crossfit": weights.crossfit,
+        "crossfit_weights": weights.crossfit,  # no run's crossfit: all of vali chose the epochs
         "seed": seed,
         "dataset": first["dataset"],
         "fold": first.get("fold"),

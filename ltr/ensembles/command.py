@@ -32,10 +32,10 @@ def ensemble_of_runs(cfg: DictConfig) -> str:
         metric_table({split: results[split] for split in ("vali", "test")}),
         str(results["convention"]["text"]),
     ]
-    if results["crossfit"] is not None:
+    if results["crossfit_weights"] is not None:
         parts.append(
             f"weights chosen on one half of vali have {results['select_on']} "
-            f"{results['crossfit']:.4f} on the other, where vali shows "
+            f"{results['crossfit_weights']:.4f} on the other, where vali shows "
             f"{results['vali'][results['select_on']]:.4f}"
         )
     return "\n\n".join([*parts, f"kept in {order.folder}"])

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, Dataset, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import load_kept
 from ltr.experiment.labels import check_metrics
@@ -24,7 +24,8 @@ from ltr.experiment.run_folder import FILES, RunFolder, write_queries
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.scoring.own_lists import lists_for, own_config
-from ltr.scoring.predict import check_output, read_file, set_threads
+from ltr.scoring.predict import check_output, read_file, read_text, set_threads
+from ltr.scoring.table_input import is_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.whole import safe_cell
@@ -37,9 +38,10 @@ DEFAULT_METRICS = (
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
-    """Evaluate the model ``cfg.checkpoint`` on ``cfg.split``; return its table and conventions.
+    """Evaluate the model ``cfg.checkpoint``; return its table and conventions.
 
-    The data set is ``cfg.dataset``, or the run's own where none was chosen.
+    The lists are those of the LETOR file ``cfg.data``, or ``cfg.split`` of the data set
+    ``cfg.dataset``, or of the run's own where neither is given.
 
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
@@ -48,12 +50,16 @@ def evaluate_kept(cfg: DictConfig) -> str:
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
     if cfg.split not in SPLITS:
         raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
+    chosen, of_file = cfg.get("dataset") is not None, cfg.data is not None
+    if of_file:
+        _check_file(cfg)
+    elif flag(cfg, "regroup"):
+        raise ConfigError("regroup: it is of data=FILE; write dataset.regroup=true, with dataset=")
     if cfg.output is not None:
-        check_output(Path(cfg.output), ".csv")
+        check_output(Path(cfg.output), ".csv", **({"data": cfg.data} if of_file else {}))
     set_threads(cfg)
     kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
-    chosen = cfg.get("dataset") is not None
-    given = {"dataset": chosen, "metrics": cfg.metrics is not None}
+    given = {"dataset": chosen or of_file, "metrics": cfg.metrics is not None}
     used = [part for part in given if not given[part]]
     own = own_config(cfg, kept, used)
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
@@ -67,14 +73,33 @@ def evaluate_kept(cfg: DictConfig) -> str:
 
     if chosen and cfg.data_dir is None:
         OmegaConf.update(cfg, "data_dir", own.data_dir)
-    dataset, lists = lists_for(kept, cfg.dataset if chosen else own.dataset, cfg.split)
+    source: Dataset | Path
+    if of_file:
+        source, name, split = Path(cfg.data), cfg.data, "data"
+        lists = read_text(cfg, "data", kept, labelled=True).lists
+    else:
+        source, lists = lists_for(kept, cfg.dataset if chosen else own.dataset, cfg.split)
+        fold = f" fold {source.fold}" if source.fold is not None else ""
+        name, split = f"{source.name}{fold}", cfg.split
     for convention in conventions.values():
-        check_metrics(cfg.split, lists, metrics, convention, dataset)
+        check_metrics(split, lists, metrics, convention, source)
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
-    fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
-    title = f"{cfg.checkpoint} on {dataset.name}{fold}"
-    return _report(cfg, title, data, scores, metrics, conventions, lists, alone=cfg.split)
+    title = f"{cfg.checkpoint} on {name}"
+    return _report(cfg, title, data, scores, metrics, conventions, lists, alone=split)
+
+
+def _check_file(cfg: DictConfig) -> None:
+    """Refuse what says nothing of the file ``cfg.data``, and a table."""
+    if cfg.get("dataset") is not None:
+        raise ConfigError(f"data={cfg.data}: it stands instead of dataset; leave one of them out")
+    if cfg.split != "test":
+        raise ConfigError(f"split={cfg.split}: data={cfg.data} has no splits; leave split out")
+    if cfg.scores is None and is_table(Path(cfg.data)):
+        raise ConfigError(
+            f"data={cfg.data} is a table, not LETOR text: write dataset=table "
+            f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"
+        )
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
@@ -91,6 +116,7 @@ def evaluate_scores(cfg: DictConfig) -> str:
             f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, and "
             "neither checkpoint nor dataset"
         )
+    _check_file(cfg)
     if cfg.output is not None:
         check_output(Path(cfg.output), ".csv", scores=cfg.scores, data=cfg.data)
     metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)

@@ -25,6 +25,7 @@ from ltr.whole import write_frame, write_whole
 
 OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 ORDERS = ("input", "ranked")
+_OF_TABLES = ("query", "id", "features", "header", "names")
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,25 @@ def read_input(cfg: DictConfig, kept: KeptModel) -> Input:
         read = read_table(cfg, kept)
         ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
         return Input(read.lists, read.order, ids)
+    for key in (key for key in _OF_TABLES if cfg[key] is not None):
+        raise ConfigError(f"{key}={cfg[key]}: {path} is LETOR text, not a table; leave {key} out")
+    return read_text(cfg, "input", kept, labelled=False)
+
+
+def read_text(cfg: DictConfig, key: str, kept: KeptModel, *, labelled: bool) -> Input:
+    """The lists of the LETOR file ``cfg[key]`` for the model ``kept``; with ids, if unlabelled.
+
+    Raises:
+        ConfigError: the model takes categories.
+        DataError: a line is malformed.
+    """
     if kept.columns is not None and kept.columns.categories:
         raise ConfigError(
-            f"input={path}: the model was trained on a table with categories, which LETOR text "
+            f"{key}={cfg[key]}: the model was trained on a table with categories, which LETOR text "
             "cannot hold; give a table"
         )
-    width = kept.transform.width
-    return read_file(path, flag(cfg, "regroup"), width=width, labelled=False, ids=True)
+    path, width = Path(cfg[key]), kept.transform.width
+    return read_file(path, flag(cfg, "regroup"), width=width, labelled=labelled, ids=not labelled)
 
 
 def read_file(

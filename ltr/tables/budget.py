@@ -22,7 +22,7 @@ from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.search.found import Found
 from ltr.tables.cost import estimate
-from ltr.tables.found import Place, read_kept, write_kept
+from ltr.tables.found import Place, add_kept, read_kept
 from ltr.tables.launch import Piece, launch
 from ltr.tables.order import Order
 from ltr.tables.runs import Run
@@ -186,9 +186,7 @@ def spend(
             reasons = launch("search", search_job, pieces, jobs, launcher, ("search", "searches"))
     finally:  # stopped, it keeps what is done
         found |= {one.place: left for one in todo if (left := one.left()) is not None}
-        kept = read_kept(path)
-        if found and kept | found != kept:
-            write_kept(path, order.found_command(), kept | found)
+        add_kept(path, order.found_command(), found)
     failed = {one.label: reasons[one.search.folder] for one in todo if one.search.folder in reasons}
     return Budget(int(order.budget or 0), path, found, failed)
 

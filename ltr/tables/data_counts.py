@@ -12,10 +12,11 @@ from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
-from ltr.tables.order import Order
+from ltr.tables.order import Order, refuse
 from ltr.tables.report import Block, Cell, Report, terminal, write_table
 from ltr.tables.spec import StatisticsTable
 
+_OF_RUNS = ("rows", "seeds", "launcher", "workers", "baseline", "margin", "percent", "budget")
 _HEAD = ("", "what", "counted", "published", "verdict")
 
 
@@ -27,18 +28,7 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
     Raises:
         ConfigError: an override is wrong, or asks for runs.
     """
-    given = {
-        "rows": order.rows,
-        "seeds": order.seeds != 1,
-        "launcher": order.launcher,
-        "workers": order.workers is not None,
-        "baseline": order.baseline is not None,
-        "margin": order.margin is not None,
-        "percent": order.percent,
-        "budget": order.budget is not None,
-    }
-    for key in (key for key, is_given in given.items() if is_given):
-        raise ConfigError(f"{key}: {table.name} counts data and runs nothing; leave it out")
+    refuse(order, _OF_RUNS, f"{table.name} counts data and runs nothing")
     rows = dict(table.rows)
     if chosen := [item for item in order.overrides if item.startswith("dataset=")]:
         rows = {chosen[-1].partition("=")[2]: ()}

@@ -1,21 +1,27 @@
 """Published rows beside ours, fold by fold: each fold's settings are chosen on its own vali."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from ltr.console.arguments import merged
+from ltr.console.compose import run_config
 from ltr.console.progress import say
 from ltr.errors import ConfigError
+from ltr.experiment.parts import as_list, make_convention
 from ltr.experiment.run_folder import RunFolder
+from ltr.metrics import Convention
 from ltr.tables.launch import local_launcher
-from ltr.tables.order import Order
+from ltr.tables.measure import conventions_of
+from ltr.tables.order import Order, refuse
 from ltr.tables.report import PUBLISHED, Block, Cell, Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, plan
-from ltr.tables.spec import FOLD_SPLITS, FoldsTable, Table
+from ltr.tables.sizes import sizes_of, unlike_published
+from ltr.tables.spec import FOLD_SPLITS, FoldsTable, Table, row_of
 
 
 def make_folds(table: FoldsTable, order: Order) -> bool:
@@ -24,25 +30,21 @@ def make_folds(table: FoldsTable, order: Order) -> bool:
     Raises:
         ConfigError, DataError: one line that says what to mend, before anything runs.
     """
-    for key in ("baseline", "margin"):
-        if getattr(order, key) is not None:
-            raise ConfigError(f"{key}: {table.name} compares with published rows; leave it out")
-    if order.budget is not None:
-        raise ConfigError(f"budget: {table.name} chooses from its own values; leave it out")
-    labels = order.rows or tuple(table.rows)
-    if unknown := [label for label in labels if label not in table.rows]:
-        raise ConfigError(
-            f"rows={unknown[0]}: no such row; {table.name} has {', '.join(table.rows)}"
-        )
+    refuse(order, ("baseline", "margin"), f"{table.name} compares with published rows")
+    refuse(order, ("percent",), f"{table.name} has its numbers as they were published")
+    refuse(order, ("budget",), f"{table.name} chooses from its own values")
+    labels = [row_of(table, "rows", label) for label in order.rows or table.rows]
+    tried = {label: _tried(table, label) for label in labels}
+    convention = _check(table, tried, order.overrides)
     output_dir = Path(order.output_dir).absolute()
+    seeds, absent_ok = range(1, order.seeds + 1), order.dry_run
     runs = {
-        label: plan(
-            _tried(table, label), order.overrides, range(1, order.seeds + 1), output_dir,
-            absent_ok=order.dry_run,
-        )
-        for label in labels
-    }  # fmt: skip
+        label: plan(of_row, order.overrides, seeds, output_dir, absent_ok=absent_ok)
+        for label, of_row in tried.items()
+    }
     every = [run for of_row in runs.values() for run in of_row]
+    if unlike := unlike_published(str(every[0].config.dataset.name), sizes_of(every)):
+        raise ConfigError(f"{unlike}; give the published data")
     todo = [run for run in every if not run.done]
     say(f"{table.title}: {len(every)} runs, {len(todo)} to do")
     if order.dry_run:
@@ -58,7 +60,7 @@ def make_folds(table: FoldsTable, order: Order) -> bool:
     if failures:
         return False
     frame = pd.concat([_chosen(label, of_row, table) for label, of_row in runs.items()])
-    report = _report(table, order, frame, len(every))
+    report = _report(table, order, frame, len(every), convention)
     write_table(folder, report, {"table": frame})
     print(terminal(report))
     print(f"kept in {folder} (table.html, .md, .tex, .csv)")
@@ -76,6 +78,52 @@ def _tried(table: FoldsTable, label: str) -> Table:
         name=table.name, title=table.title, settings=table.settings, rows=rows, folds="all",
         metrics=table.metrics, conventions=(table.convention,), published={},
     )  # fmt: skip
+
+
+def _check(table: FoldsTable, tried: Mapping[str, Table], given: Sequence[str]) -> Convention:
+    """The convention of the published numbers, with which ours can be compared.
+
+    Args:
+        table: with the published numbers of the data set that its settings choose.
+        tried: by row.
+        given: overrides of the user.
+
+    Raises:
+        ConfigError: an override does nothing, or ours would be of other data, of another
+            convention, or without a metric.
+    """
+    theirs = run_config(table.settings)[0].dataset.name
+    (count,) = {
+        len(numbers)
+        for of_split in table.published.values()
+        for of_metric in of_split.values()
+        for numbers in of_metric.values()
+    }
+    rows = [
+        (one, merged(one.settings, given, row))
+        for one in tried.values()
+        for row in one.rows.values()
+    ]
+    for override in given:
+        if not any(override in row for _, row in rows):
+            raise ConfigError(f"{override}: every row of {table.name} sets its own; leave it out")
+    for one, row in rows:
+        config = run_config(row)[0]
+        name, folds = config.dataset.name, config.dataset.get("folds") or 0
+        if (name, folds) != (theirs, count):
+            raise ConfigError(
+                f"dataset={name}, {folds} folds: the published numbers of {table.name} are of "
+                f"{theirs}, {count} folds; leave dataset out"
+            )
+        convention = conventions_of(one, int(config.suggested.levels))[table.convention]
+        if make_convention(config) != convention:
+            raise ConfigError(
+                f"{table.convention} is the convention of the published numbers: leave metrics_as "
+                "and convention out"
+            )
+        if missing := set(table.metrics) - set(as_list(config.metrics)):
+            raise ConfigError(f"metrics: {min(missing)} is compared; leave metrics out")
+    return convention
 
 
 def _plain(value: object) -> str:
@@ -107,7 +155,9 @@ def _chosen(label: str, runs: Sequence[Run], table: FoldsTable) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _report(table: FoldsTable, order: Order, frame: pd.DataFrame, runs: int) -> Report:
+def _report(
+    table: FoldsTable, order: Order, frame: pd.DataFrame, runs: int, convention: Convention
+) -> Report:
     folds = sorted(frame.fold.unique())
     head = ("", *(f"fold {fold}" for fold in folds), "mean")
     blocks = [
@@ -153,6 +203,7 @@ def _report(table: FoldsTable, order: Order, frame: pd.DataFrame, runs: int) -> 
         facts=(
             ("runs", f"{runs}, of which {len(names) * len(folds)} are shown: chosen on vali"),
             ("seeds", " ".join(map(str, sorted(frame.seed.unique())))),
+            ("convention", f"{table.convention}: {convention.describe()}"),
             (PUBLISHED, table.source),
         ),
         blocks=(*blocks, chosen, unknown),

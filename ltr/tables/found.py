@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from filelock import FileLock
 
 from ltr.errors import ConfigError, DataError
 from ltr.search.found import Found, parse_found
-from ltr.whole import make_folder, write_whole
+from ltr.whole import make_folder, write_whole, writing
 
 _WHOLE = "all"  # in place of a fold
 Place = tuple[str, int | None]  # a row and a fold, None where the data have none
@@ -42,15 +43,21 @@ def read_kept(path: Path) -> dict[Place, Found]:
         ) from error
 
 
-def write_kept(path: Path, command: str, kept: Mapping[Place, Found]) -> None:
-    """Write what ``read_kept`` reads, whole or not at all.
+def add_kept(path: Path, command: str, found: Mapping[Place, Found]) -> None:
+    """Add ``found`` to what ``read_kept`` reads, over what stands there of the same places.
+
+    Commands for other rows share the file and may write at the same time.
 
     Raises:
+        ConfigError: ``path`` holds something else.
         OutputError: the folder cannot be made or written.
     """
-    rows: dict[str, dict[int | str, Any]] = {}
-    for (label, fold), found in kept.items():
-        rows.setdefault(label, {})[_WHOLE if fold is None else fold] = found.plain()
+    if found.items() <= read_kept(path).items():
+        return  # which needs no right to write
     make_folder("configs", path.parent)
-    text = yaml.safe_dump(rows, sort_keys=False, width=1000)
-    write_whole(path, _HEAD.format(command=command) + text)
+    rows: dict[str, dict[int | str, Any]] = {}
+    with writing(path), FileLock(path.with_name(f".{path.name}.lock")):
+        for (label, fold), one in (read_kept(path) | dict(found)).items():
+            rows.setdefault(label, {})[_WHOLE if fold is None else fold] = one.plain()
+        text = yaml.safe_dump(rows, sort_keys=False, width=1000)
+        write_whole(path, _HEAD.format(command=command) + text)

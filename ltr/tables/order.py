@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -81,6 +81,16 @@ class Order:
         parts += [f"margin={self.margin:g}"] if self.margin is not None else []
         parts += ["percent=true"] if self.percent else []
         return parts + self._budget()
+
+
+def refuse(order: Order, keys: Sequence[str], why: str) -> None:
+    """Raise ``ConfigError`` that says ``why`` where one of ``keys`` is given.
+
+    >>> refuse(Order("mine"), ["percent", "margin"], "mine prints counts")
+    """
+    for field in fields(order):
+        if field.name in keys and getattr(order, field.name) != field.default:
+            raise ConfigError(f"{field.name}: {why}; leave it out")
 
 
 def at_a_time(launcher: Sequence[str]) -> int | None:

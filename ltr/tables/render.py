@@ -12,7 +12,7 @@ from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.statistics.verdict import BETTER, DIFFER, WORSE
 from ltr.tables.measure import CROSSFIT, Measured
-from ltr.tables.report import Block, Cell, mark_best
+from ltr.tables.report import PUBLISHED, Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.tables.units import Units
@@ -90,7 +90,7 @@ def _numbers(
     kept = kept if name == table.conventions[0] else ()
     head = [""]
     for metric in table.metrics:
-        head += [metric, *(["published", "difference"] if metric in printed else [])]
+        head += [metric, *([PUBLISHED, "difference"] if metric in printed else [])]
     chosen = {
         (line["row"], line["metric"]): line
         for line in found[found["convention"] == name].to_dict("records")
@@ -119,7 +119,7 @@ def _numbers(
         rows.append(tuple(map(Cell, cells)))
     for label, values in (published.values if published else {}).items():
         if label not in own and name in values:
-            cells = [f"{label} (published)"]
+            cells = [f"{label} ({PUBLISHED})"]
             for metric in table.metrics:
                 cells += [units.number(values[name].get(metric)), *[""] * (2 * (metric in printed))]
             rows.append(tuple(map(Cell, [*cells, *[""] * len(kept)])))
@@ -160,7 +160,7 @@ def _with_notes(
 
 
 def _has_published(block: Block) -> bool:
-    return "published" in block.head or any("(published)" in row[0].text for row in block.rows)
+    return PUBLISHED in block.head or any(f"({PUBLISHED})" in row[0].text for row in block.rows)
 
 
 def _of_other_data(block: Block, unlike: str | None) -> Block:
@@ -180,7 +180,7 @@ def _verdicts(
         return None
     head = ["", "ours", "interval"]
     head += [f"minus {baseline}", "interval", "p", "verdict"] if with_baseline else []
-    head += ["published", "difference", "covered"] if with_published else []
+    head += [PUBLISHED, "difference", "covered"] if with_published else []
     rows = []
     stand_in: dict[str, str] = {}
     for line in chosen.to_dict("records"):
@@ -267,7 +267,7 @@ def facts(
     elif said is not None and len(said.intervals) > 1:
         found.append(("baseline", f"{baseline} is not finished: no row is compared with it"))
     if published is not None:
-        found.append(("published", " ".join(published.source.split())))
+        found.append((PUBLISHED, " ".join(published.source.split())))
     return tuple(found)
 
 

@@ -34,11 +34,15 @@ _LIBRARIES = {
 
 
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
-    """The rows that cannot run here, and why."""
+    """The rows that cannot run here, and why.
+
+    Raises:
+        ConfigError: an override is wrong.
+    """
     found = {}
     for label, row in trained_rows(table):
-        chosen = [item for item in merged(table.settings, given, row) if item.startswith("model=")]
-        library = _LIBRARIES.get(chosen[-1].partition("=")[2]) if chosen else None
+        choices = run_config(merged(table.settings, given, row))[1]
+        library = _LIBRARIES.get(choices["model"])
         if library is not None and find_spec(library) is None:
             found[label] = "needs ltr-torch[gbdt]"
     for label in table.rows:

@@ -170,7 +170,7 @@ def without(table: Table, labels: Container[str]) -> Table:
     return with_rows(table, [row for row in table.rows if row not in gone])
 
 
-def row_of(table: Table, key: str, label: str) -> str:
+def row_of(table: "Table | FoldsTable", key: str, label: str) -> str:
     """The row named ``label`` in upper or lower case; ``ConfigError`` about ``key`` if none is."""
     known = {row.lower(): row for row in table.rows}
     if label.lower() not in known:
@@ -272,6 +272,9 @@ def _folds_table(path: Path, raw: Mapping[str, Any]) -> FoldsTable:
                     f"{path}: published.values.{label}.{split}.{metric} is missing: write a number "
                     "for each fold"
                 )
+    counts = {len(of) for row in published.values() for one in row.values() for of in one.values()}
+    if len(counts) > 1:
+        raise ConfigError(f"{path}: published.values: write as many numbers for each, one a fold")
     rows = {
         label: Choices(_flat(row["settings"]), row.get("choices", {}), row.get("unknown", ""))
         for label, row in raw["rows"].items()
