@@ -76,6 +76,8 @@ def processors_of(device: torch.device) -> int:
 
 
 @functools.cache
+@torch.inference_mode(False)  # the first call may be of an evaluation
+@torch.enable_grad()
 def right_on(device: torch.device) -> bool:
     """Whether this GPU's kernel agrees with the plain path, tried once; else warn."""
     generator = torch.Generator().manual_seed(0)
@@ -93,7 +95,7 @@ def right_on(device: torch.device) -> bool:
         (slopes - plain).abs().max() < 1e-3 * plain.abs().max()
     )
     if not right:
-        warnings.warn(f"NeuralNDCG's kernel is wrong on {device}: not used", stacklevel=2)
+        warnings.warn(f"NeuralNDCG's kernel is wrong on {device}: not used", stacklevel=4)
     return right
 
 
