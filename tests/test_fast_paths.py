@@ -92,6 +92,38 @@ def test_listmle_follows_scores_far_apart(monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-11)
 
 
+EVERY = [
+    *((n, knobs) for n in losses.__all__ if n.endswith("_loss") for knobs in CASES.get(n, [{}])),
+    *(("rankprop_loss", {"targets": "isotonic"}), ("distil_loss", {"cost": "lambdarank"})),
+]
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["kernels", "plain"])
+def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    nan, mask = math.nan, torch.ones(4, 5, dtype=torch.bool)
+    scores = torch.tensor(
+        [[0.3, -1, 2, 0.1, 1], [0.3, -1, 2, nan, 1], [nan, -1, 2, 0.1, 1], [nan] * 5]
+    )
+    labels = torch.tensor([0.0, 1, 2, 3, 0]).expand(4, 5)
+    wrong = []
+    for name, knobs in EVERY:
+        with monkeypatch.context() as patch:
+            if not fast:
+                plain(patch, name)
+            loss = partial(getattr(losses, name), **knobs)
+            value, gradient = value_and_gradient(loss, scores, labels, mask)
+        if value.isnan().tolist() != [False, True, True, True] or gradient[0].isnan().any():
+            wrong.append((name, knobs, value))
+    assert not wrong
+
+
+def test_a_batch_of_no_lists_has_no_values() -> None:
+    scores, labels, mask = torch.zeros(0, 5), torch.zeros(0, 5), torch.ones(0, 5, dtype=torch.bool)
+    for name, knobs in EVERY:
+        value, _ = value_and_gradient(partial(getattr(losses, name), **knobs), scores, labels, mask)
+        assert value.shape == (0,)
+
+
 WAIT = ("mean_over_batch", "svm_ndcg_loss")  # the latter for an assignment, found on the CPU
 ALL = [(name, {}) for name in losses.__all__ if name not in WAIT]
 SWITCHES = [("neural_ndcg_loss", {"stochastic": True}), ("soft_ndcg_loss", {"normalise": True})]

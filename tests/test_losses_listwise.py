@@ -64,6 +64,17 @@ def test_listmle_by_its_formula(weight: str | None) -> None:
         assert found[n].item() == pytest.approx(plain_listmle(ordered, weights), abs=1e-12)
 
 
+@pytest.mark.parametrize("loss", [listmle_loss, p_listmle_loss])
+def test_a_shift_of_all_scores_costs_no_digits(loss, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ltr.losses.listmle.kernels_apply", lambda scores: False)
+    scores, _, mask = ragged(torch.float32)
+    scores = (32 * scores).round() / 32  # exact near the shift too
+    labels = torch.arange(8.0).expand(3, 8)
+    for shift in (1e5, -1e5):
+        found = value_and_gradient(loss, scores + shift, labels, mask)
+        torch.testing.assert_close(found, value_and_gradient(loss, scores, labels, mask))
+
+
 def test_p_listmle_stays_finite_on_the_longest_lists() -> None:
     scores = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(1000.0)[None]

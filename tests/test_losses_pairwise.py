@@ -217,11 +217,29 @@ def test_rankboost_goes_on_as_its_tangent(gap: float) -> None:
 
 
 @pytest.mark.parametrize("cost", COSTS)
-def test_bad_pair_weight_ends_with_the_remedy(cost: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^pair_weight=ndcg is not known: choose one of null, ndcg_beta$"
-    ):
-        COSTS[cost][0](*ragged(), pair_weight="ndcg")
+@pytest.mark.parametrize("fast", [True, False])
+def test_only_pairs_of_some_weight_count(cost: str, fast: bool, monkeypatch) -> None:
+    for module in ("ranksvm", "rankboost"):
+        monkeypatch.setattr(f"ltr.losses.{module}.kernels_apply", lambda scores: fast)
+    labels, mask = torch.tensor([[1.0, 0.0]]), torch.tensor([[True, True]])
+    for far in (1e26, 3e38):  # the cost of the pair (j, i), and s_j - s_i itself, overflow
+        value, gradient = value_and_gradient(
+            COSTS[cost][0], torch.tensor([[far, -far]]), labels, mask
+        )
+        assert value.tolist() == [0]
+        assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("wrong", ["ndcg", "null"])
+def test_bad_pair_weight_ends_with_the_remedy(
+    cost: str, fast: bool, wrong: str, monkeypatch
+) -> None:
+    for module in ("ranksvm", "rankboost"):
+        monkeypatch.setattr(f"ltr.losses.{module}.kernels_apply", lambda scores: fast)
+    with pytest.raises(ConfigError, match=rf"^pair_weight='{wrong}' is not known: write .*None"):
+        COSTS[cost][0](*ragged(), pair_weight=wrong)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,11 @@ def test_its_parts_draw_from_its_generator() -> None:
         ({"parts": {"mix": 1}}, "mix: no such part of a mix; there are approxndcg, "),
         ({"knobs": {"listnte": {}}}, "listnte: no such part of a mix; there are approxndcg, "),
         ({"knobs": {"neuralndcg": {"sigma": 1}}}, "knobs.neuralndcg.sigma: neuralndcg has no such"),
+        (
+            {"parts": {"mse": 1, "ranknet": 0}, "knobs": {"ranknet": {"bogus": 1}}},
+            "knobs.ranknet.bogus: ranknet has no such knob; it has k, sigma, pairs",
+        ),
+        ({"knobs": {"lambdarank": {"k": 3}}}, "knobs.lambdarank: lambdarank is no part of this"),
         ({"parts": {"listnet": -1}}, "parts.listnet=-1 is no weight: write a finite number >= 0"),
         ({"parts": {"listnet": 0}}, "no part of the mix has a weight: set loss.parts.NAME=1"),
     ],

@@ -13,7 +13,7 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.fused_permutation import neural_dcg
-from ltr.losses.soft_permutation import minus_ndcg_of
+from ltr.losses.soft_permutation import dcg_of, minus_normalised
 from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
 
@@ -32,7 +32,7 @@ def composed(
     scores, labels = scores.masked_fill(~mask, 0), labels.masked_fill(~mask, 0)
     soft = neural_sort(scores, mask, temperature=temperature)
     soft = sinkhorn(soft, mask, first="rows" if transposed else "columns", **stops)
-    return minus_ndcg_of(soft, labels, mask, k=k)
+    return minus_normalised(dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
 
 
 KNOBS: list[dict[str, Any]] = [
@@ -99,8 +99,8 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
     def plain(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         scores = scores.masked_fill(~mask, 0)
         drawn = stochastic_neural_sort(scores, mask, temperature=0.5, n_samples=3)
-        values = [minus_ndcg_of(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn]
-        return torch.stack(values).mean(0)
+        found = torch.stack([dcg_of(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn])
+        return minus_normalised(found.mean(0), labels, mask, k=4)
 
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
     for found, expected in zip(

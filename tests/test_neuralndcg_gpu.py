@@ -13,7 +13,8 @@ import torch
 from ragged import random_lists, value_and_gradient
 
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.neuralndcg_gpu import worthwhile
+from ltr.losses.fused_permutation import neural_dcg
+from ltr.losses.neuralndcg_gpu import right_on, worthwhile
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
@@ -109,6 +110,13 @@ def test_compiled_for_a_gpu_a_tile_takes_few_instructions_and_spills_nothing() -
     assert found[0][-1] < 0.25  # 0.94 ms for a kernel that normalises the rows of P in each pass
 
 
+def test_a_gpu_is_tried_in_evaluation_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ltr.losses.neuralndcg_gpu.neural_dcg_on_gpu", neural_dcg)
+    for evaluating in (torch.no_grad, torch.inference_mode):
+        with evaluating():
+            assert right_on.__wrapped__(torch.device("cpu"))
+
+
 def test_few_long_lists_take_the_plain_path() -> None:
     on = partial(worthwhile, processors=132)
     assert all(on(64, size) for size in (1, 16, 240, 2048))
@@ -126,8 +134,6 @@ def test_few_long_lists_take_the_plain_path() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [1, 16, 240, 1000])
 def test_the_gpu_agrees_with_the_cpu(size: int, dtype: torch.dtype, transposed: bool) -> None:
-    from ltr.losses.neuralndcg_gpu import right_on
-
     assert right_on(torch.device("cuda", 0))
     data = random_lists(0, dtype, size=size)
     loss = partial(neural_ndcg_loss, k=10, transposed=transposed)

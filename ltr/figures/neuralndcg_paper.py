@@ -26,7 +26,7 @@ from ltr.figures.drawing import (
     written,
 )
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.soft_permutation import minus_ndcg_of
+from ltr.losses.soft_permutation import dcg_of, minus_normalised
 from ltr.metrics import ndcg
 from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import at_ranks
@@ -59,13 +59,13 @@ def figure1(
     check_positive("temperature", temperature)
     swept = _swept(labels, scores, x, points)
     moved, given, mask = swept
-    soft = neural_sort(moved, mask, temperature=temperature)
+    unscaled = dcg_of(neural_sort(moved, mask, temperature=temperature), given, mask, k=None)
     data = pd.DataFrame(
         {
             "x": moved[:, -1].numpy(),
             "ndcg": ndcg(*swept).numpy(),
             "neuralndcg": -neural_ndcg_loss(*swept, temperature=temperature).numpy(),
-            "neuralndcg_without_sinkhorn": -minus_ndcg_of(soft, given, mask, k=None).numpy(),
+            "neuralndcg_without_sinkhorn": -minus_normalised(unscaled, given, mask, k=None).numpy(),
         }
     )
     figure, axes = _page(

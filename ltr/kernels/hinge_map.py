@@ -37,7 +37,7 @@ def hinge_map_lists(
             for i in range(n - 1, -1, -1):
                 lost = (i + 1.0) / ((i + j + 2.0) * (i + j + 1.0) * n)
                 total += lost - per_pair * (s[good[i]] - s[other[j]])
-                if total > best:
+                if not total <= best:  # NaN stays NaN
                     best, first = total, i
             value[b] += best
             if first < n:

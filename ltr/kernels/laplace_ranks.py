@@ -47,7 +47,7 @@ def laplace_rank_lists(
 @part
 def _near(front: float, behind: float, temperature: float) -> float:
     """exp(-gap / temperature) of two neighbours, from 0 to 1."""
-    return exp(max(-708.0, (behind - front) / temperature))
+    return exp(max((behind - front) / temperature, -708.0))  # NaN stays NaN
 
 
 @part

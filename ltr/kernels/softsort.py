@@ -61,7 +61,7 @@ def _sorted_list(
     n = len(x)
     near = np.zeros(n)  # K of an item and the one in front
     for j in range(1, n):
-        near[j] = exp(max(-708.0, x[j] - x[j - 1]))
+        near[j] = exp(max(x[j] - x[j - 1], -708.0))  # NaN stays NaN
     most = max_iter + 1
     u, v, sums = np.empty((most, n)), np.ones((most, n)), np.empty(n)
     _times(near, v[0], sums)

@@ -44,12 +44,8 @@ def mean_over_batch(
     >>> mean_over_batch(values, labels, mask), mean_over_batch(values, labels, mask, empty="skip")
     (tensor(3.), tensor(4.))
     """
-    counted = counted_lists(labels, mask, empty=empty)
-    if weights is None:
-        return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
-    weights = weights * counted
-    total = weights.sum()
-    return (values.masked_fill(~counted, 0) * weights).sum() / torch.where(total > 0, total, 1.0)
+    total, count = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
+    return total / torch.where(count > 0, count, 1)
 
 
 def sum_over_batch(
@@ -70,8 +66,11 @@ def sum_over_batch(
     (tensor(6.), tensor(2))
     """
     counted = counted_lists(labels, mask, empty=empty)
-    weights = counted if weights is None else weights * counted
-    return (values.masked_fill(~counted, 0) * weights).sum(), weights.sum()
+    values = values.masked_fill(~counted, 0)
+    if weights is None:
+        return values.sum(), counted.sum()
+    weights = weights * counted
+    return (values * weights).sum(), weights.sum()
 
 
 def counted_lists(labels: Labels, mask: Mask, *, empty: str = "keep") -> PerListMask:

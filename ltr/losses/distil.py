@@ -77,12 +77,11 @@ def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask, temperature: 
     of_rank = discounts(mask.shape[-1], scores, k=None)
     ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1, keepdim=True)
     gain = gain / ideal.masked_fill(ideal <= 0, 1)
-    ranks = rank_of_item(scores, mask)
-    discount = of_rank[ranks - 1]
+    discount = of_rank[rank_of_item(scores, mask) - 1]
     if kernels_apply(scores):
         return sum_over_pairs(
             scores, teacher, mask, cost="logistic", gain=gain, discount=discount,
-            factors=(0.0, 1.0, 0.0), ranks=ranks,
+            factors=(0.0, 1.0, 0.0),
         )  # fmt: skip
     weights = differences(gain).abs() * differences(discount).abs()
     return pairwise_logistic(scores, teacher, mask, weights)

@@ -85,7 +85,7 @@ def sum_over_pairs(
     weights = [nothing if x is None else x for x in (own, gain, discount)]
     ranks = mask.long() if ranks is None else ranks
     top = mask if k is None else ranks <= k
-    steps = nothing[0] if steps is None else steps
+    steps = nothing.new_zeros(mask.shape[-1]) if steps is None else steps
     counted = kernels.ALL if k is None else getattr(kernels, pairs.upper())
     return summed(
         kernels.pair_lists,

@@ -47,7 +47,8 @@ def lambdarank_loss(
     if kernels_apply(scores):
         return sum_over_pairs(
             scores, labels, mask, cost="logistic", sigma=sigma, gain=gain, discount=discount,
-            factors=(0.0, 1.0, 0.0), ranks=rank_of_item(scores, mask), k=k, pairs=pairs,
+            factors=(0.0, 1.0, 0.0), k=k, pairs=pairs,
+            ranks=None if k is None else rank_of_item(scores, mask),
         )  # fmt: skip
     counted = pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
     weights = differences(discount).abs_()

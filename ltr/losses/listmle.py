@@ -55,5 +55,6 @@ def cost_of_order(
     real = mask.gather(-1, order)
     # far below every score, but finite: -inf would make the gradient NaN
     ranked = scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 4).gather(-1, order)
+    ranked = ranked - ranked.detach().logsumexp(-1, keepdim=True)  # or a shift costs digits
     left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
     return ((left - ranked).masked_fill(~real, 0) * of_rank).sum(-1)

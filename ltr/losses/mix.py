@@ -37,7 +37,7 @@ def mix_loss(
 
     Args:
         parts: the weight of each part, >= 0; 0 leaves it out.
-        knobs: of some parts, ``{"neuralndcg": {"temperature": 0.1}}``; the others are the
+        knobs: of some of ``parts``, ``{"neuralndcg": {"temperature": 0.1}}``; the others are the
             functions' defaults.
         levels: number of grades, for the parts that take it.
         teacher: another model's scores, ``[batch, list]``, for the parts that take them.
@@ -55,18 +55,15 @@ def mix_loss(
     for name in (*parts, *knobs):
         if name not in known:
             raise ConfigError(f"{name}: no such part of a mix; there are {', '.join(known)}")
+    for name, own in knobs.items():
+        _check_knobs(name, own, parts)
     total = None
     for name in sorted(parts):
         if not _positive(name, parts[name]):
             continue
-        own = dict(knobs.get(name, {}))
-        takes = _knobs_of(name)
-        settable = [knob for knob in takes if knob not in OF_RUN]
-        if wrong := [knob for knob in own if knob not in settable]:
-            there = ", ".join(settable) or "none"
-            raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
         shared = {"levels": levels, "teacher": teacher, "generator": generator}
-        given = {knob: value for knob, value in shared.items() if knob in takes} | own
+        given = {knob: value for knob, value in shared.items() if knob in _knobs_of(name)}
+        given |= knobs.get(name, {})
         values = parts[name] * known[name](scores, labels, mask, **given)
         total = values if total is None else total + values
     if total is None:
@@ -98,6 +95,16 @@ def reads_teacher(loss: Loss | None) -> bool:
 @functools.cache
 def _knobs_of(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(losses_by_name()[name]).parameters)[3:]
+
+
+def _check_knobs(name: str, own: Mapping[str, Any], parts: Mapping[str, float | int]) -> None:
+    """Raise ``ConfigError`` unless ``name`` is a part, of whatever weight, that takes ``own``."""
+    if name not in parts:
+        raise ConfigError(f"knobs.{name}: {name} is no part of this mix; set parts.{name} too")
+    settable = [knob for knob in _knobs_of(name) if knob not in OF_RUN]
+    if wrong := [knob for knob in own if knob not in settable]:
+        there = ", ".join(settable) or "none"
+        raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
 
 
 def _positive(name: str, weight: float | int) -> bool:

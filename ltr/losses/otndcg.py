@@ -1,7 +1,7 @@
 """OT-NDCG: NDCG with optimal-transport sorting in the place of sorting."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import fast_neural_dcg, minus_ndcg_of, minus_normalised
+from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import ot_sort
 from ltr.relaxations.optimal_transport import check_iterations, places
@@ -47,6 +47,7 @@ def ot_ndcg_loss(
             places(scores, mask), labels, mask,
             k=k, temperature=temperature, transposed=False, max_iter=max_iter, tol=tol,
         )  # fmt: skip
-        return minus_normalised(found, labels, mask, k=k)
-    soft = ot_sort(scores, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    return minus_ndcg_of(soft, labels, mask, k=k)
+    else:
+        soft = ot_sort(scores, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+        found = dcg_of(soft, labels, mask, k=k)
+    return minus_normalised(found, labels, mask, k=k)

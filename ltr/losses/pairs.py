@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
+from ltr.errors import ConfigError
 from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_choice, check_k, check_positive
 from ltr.metrics.cumulative_gain import dcg, gains
@@ -116,18 +117,25 @@ def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
     [1.0, 0.0]
     """
     pairs = ordered_pairs(labels, mask).to(labels.dtype)
-    if pair_weight is None:
+    if not _by_ndcg_beta(pair_weight):
         return pairs
-    check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
     return pairs * differences(labels) / _ideal(labels, mask).unsqueeze(-1)
 
 
 def pair_factors(labels: Labels, mask: Mask, pair_weight: str | None) -> dict[str, Any]:
     """The same weights as arguments of ``sum_over_pairs``."""
-    if pair_weight is None:
+    if not _by_ndcg_beta(pair_weight):
         return {"own": torch.ones_like(labels)}
-    check_choice("pair_weight", pair_weight, ["null", "ndcg_beta"])
     return {"gain": labels / _ideal(labels, mask), "factors": (1.0, 0.0, 0.0)}
+
+
+def _by_ndcg_beta(pair_weight: str | None) -> bool:
+    if pair_weight not in (None, "ndcg_beta"):
+        raise ConfigError(
+            f"pair_weight={pair_weight!r} is not known: write ndcg_beta, or null (None in Python) "
+            "for pairs that all count 1"
+        )
+    return pair_weight is not None
 
 
 def _ideal(labels: Labels, mask: Mask) -> Tensor:

@@ -2,7 +2,7 @@
 
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import pair_factors, pair_weights
+from ltr.losses.pairs import differences, pair_factors, pair_weights
 from ltr.typing import Labels, Mask, PerList, Scores
 
 LINEAR_FROM = 30.0  # exp(30) = 1e13; float32 ends at exp(88)
@@ -17,8 +17,8 @@ def rankboost_loss(
     gradient descent instead of boosting). With ``ndcg_beta``, w_ij = (y_i - y_j) / DCG_beta makes
     it RankBoostndcg, an upper bound of 1 - NDCG_beta (the RankNet report, eq. 18 and 19; its K is
     the number of lists, by which the reduction divides). Where s_j - s_i > 30 the exponential goes
-    on as its tangent, so that float32 stays finite. A list without pairs, such as an empty one,
-    gives 0 without gradient.
+    on as its tangent, so that float32 and bfloat16 stay finite; the gradient of float16 scores does
+    so up to s_j - s_i = 11. A list without pairs, such as an empty one, gives 0 without gradient.
 
     Args:
         pair_weight: None, every pair counts 1, or ``"ndcg_beta"``.
@@ -38,6 +38,6 @@ def rankboost_loss(
             **pair_factors(labels, mask, pair_weight),
         )  # fmt: skip
     weights = pair_weights(labels, mask, pair_weight)
-    wrong_by = scores.unsqueeze(-2) - scores.unsqueeze(-1)
+    wrong_by = -differences(scores).masked_fill(weights == 0, 0)  # their costs may be infinite
     costs = wrong_by.clamp(max=LINEAR_FROM).exp() * (1 + (wrong_by - LINEAR_FROM).clamp(min=0))
     return (weights * costs).sum((-2, -1))

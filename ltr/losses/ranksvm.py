@@ -45,5 +45,6 @@ def ranksvm_loss(
             **pair_factors(labels, mask, pair_weight),
         )  # fmt: skip
     weights = pair_weights(labels, mask, pair_weight)
-    costs = (1 - differences(scores)).clamp(min=0)
+    right_by = differences(scores).masked_fill(weights == 0, 0)  # their costs may be infinite
+    costs = (1 - right_by).clamp(min=0)
     return (weights * (costs.square() if squared else costs)).sum((-2, -1))

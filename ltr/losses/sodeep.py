@@ -1,9 +1,8 @@
 """SoDeep-NDCG: NDCG with ranks from a network that was taught to sort."""
 
+from ltr.losses.approxndcg import minus_ndcg_at
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics.checks import check_positive
-from ltr.metrics.cumulative_gain import gains
 from ltr.relaxations import learned_ranks
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -44,7 +43,4 @@ def sodeep_loss(
     check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
     ranks = learned_ranks(scores, mask, sorter=sorter)
-    found = gains(labels, mask) / (1 + ranks).log2()
-    if k is not None:
-        found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
-    return minus_normalised(found.sum(-1), labels, mask, k=k)
+    return minus_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)

@@ -14,17 +14,11 @@ from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
-def minus_ndcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Minus sum over ranks r <= k of (S g)_r d(r) / maxDCG@k of each list, ``[batch]``.
-
-    g = 2^y - 1, d(r) = 1/log2(1 + r), S = ``soft``, ``[batch, rank, item]``. A list without a
-    relevant item gives 0 without gradient.
-    """
-    return minus_normalised(dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
-
-
 def dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
-    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``."""
+    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``.
+
+    g = 2^y - 1, d(r) = 1/log2(1 + r), S = ``soft``, ``[batch, rank, item]``.
+    """
     sorted_gains = (soft * gains(labels, mask).unsqueeze(-2)).sum(-1)
     return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
 

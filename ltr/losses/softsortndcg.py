@@ -3,7 +3,7 @@
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply
 from ltr.losses.fused_permutation import soft_sort_dcg
-from ltr.losses.soft_permutation import minus_ndcg_of, minus_normalised
+from ltr.losses.soft_permutation import dcg_of, minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import sinkhorn, soft_sort
 from ltr.relaxations.optimal_transport import check_iterations
@@ -47,7 +47,8 @@ def softsort_ndcg_loss(
         found = soft_sort_dcg(
             scores, labels, mask, k=k, temperature=temperature, max_iter=max_iter, tol=tol
         )
-        return minus_normalised(found, labels, mask, k=k)
-    soft = soft_sort(scores, mask, temperature=temperature)
-    soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
-    return minus_ndcg_of(soft, labels, mask, k=k)
+    else:
+        soft = soft_sort(scores, mask, temperature=temperature)
+        soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
+        found = dcg_of(soft, labels, mask, k=k)
+    return minus_normalised(found, labels, mask, k=k)
