@@ -23,6 +23,7 @@ from ltr import Ranker
 from ltr.compare.compare import compare, compare_order
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError, OutputError
+from ltr.estimator.inputs import read_queries
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
@@ -195,12 +196,18 @@ def test_wrong_input_is_one_line() -> None:
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
-        "qid[2] is missing": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
-        "y[1] is -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
+        "qid[2]: no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
+        "qid[1]: no query id": lambda: ranker.fit(X, y, ["1", np.nan, *map(str, qid[2:])]),
+        "qid[3]: no query id": lambda: ranker.fit(X, y, [1, 1, 1, "", *qid[4:]]),
+        "qid[0]: a query id is list": lambda: ranker.fit(X, y, [[1, 1], [1]] * (len(X) // 2)),
+        "y[1]: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
+        "y[0]: label 1e+39": lambda: ranker.fit(X, [1e39, *y[1:]], qid),
         "differs from that of another row": lambda: ranker.fit(
             X, y, qid, sample_weight=np.arange(1, len(X) + 1)
         ),
-        "zero or less": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
+        "sample_weight[1]: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
+        "weight 1e-60": lambda: ranker.fit(X, y, qid, sample_weight=[1, 1e-60, 1, 1]),
+        "weight 1e+39": lambda: ranker.fit(X, y, qid, sample_weight=[1, 1, 1, 1e39]),
         "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "eval_set has 3 entries": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
@@ -208,6 +215,20 @@ def test_wrong_input_is_one_line() -> None:
     }
     for found, action in wrong.items():
         assert found in refused(action, ValueError)
+
+
+def test_a_query_is_known_by_the_text_that_a_table_has() -> None:
+    for given, expected in (
+        (np.array([2, 1, 2]), ["2", "1", "2"]),
+        (np.array([0.0, 1.5, -0.0]), ["0", "1.5", "0"]),
+        ([1, "1", 1.0, b"1", "a", 2**70], ["1", "1", "1", "1", "a", str(2**70)]),
+        ([b"q1", b"q0"], ["q1", "q0"]),
+        (pd.Series([True, False]), ["true", "false"]),
+        (np.array(["2026-01-02"], "M8[ns]"), ["2026-01-02 00:00:00"]),
+    ):
+        queries = read_queries(given)
+        assert queries.qids[queries.numbers].tolist() == expected
+        assert queries.qids.tolist() == list(dict.fromkeys(expected))
 
 
 @pytest.mark.slow

@@ -128,6 +128,8 @@ def test_a_category_is_known_by_its_text_whatever_the_type() -> None:
         ({"x": [0, 1, float("-inf"), 0]}, {}, ["row 3", "infinite", "'x'"]),
         ({"w": [1.0, 2.0, 3.0, 4.0]}, {}, ["row 3", "weight 3", "query 'b'"]),
         ({"w": [1.0, 0.0, 1.0, 4.0]}, {}, ["row 2", "weight 0", "> 0"]),
+        ({"w": [1.0, 1e-60, 1.0, 4.0]}, {}, ["row 2", "weight 1e-60", "float32"]),
+        ({"w": [1.0, 1e39, 1.0, 4.0]}, {}, ["row 2", "weight 1e+39", "float32"]),
         ({"t": ["a"] * 4, "u": [DAY] * 4}, {}, ["t (string)", "u (date32[day])", "dataset.id"]),
         ({"l": [[1.0]] * 4, "u": [DAY] * 4}, {}, ["l: give a column", "u: turn it", "dataset.id"]),
         ({"x": [DAY] * 4}, {"features": ("x",)}, ["'x'", "date32", "number"]),

@@ -16,7 +16,8 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.inputs import Cut, Grouped, cut_off, grouped, read_labels, read_rows
+from ltr.estimator.cut import Cut, cut_off
+from ltr.estimator.inputs import Grouped, Queries, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
 from ltr.estimator.params import overrides_of
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
@@ -307,17 +308,17 @@ class Ranker(BaseEstimator):
         rows = read_rows(self, X, qid, columns, reset=reset, cut=cut)
         count = len(rows.features)
         labels = None if y is _UNLABELLED else read_labels(y, count)
-        ids = rows.qid
-        if ids is None and alone and self._trained.pointwise:
-            ids = np.arange(count)
-        elif ids is None and self.one_list:
-            ids = np.zeros(count, np.int64)
-        elif ids is None:
+        queries = rows.queries
+        if queries is None and alone and self._trained.pointwise:
+            queries = Queries(np.arange(count).astype(str), np.arange(count))
+        elif queries is None and self.one_list:
+            queries = Queries(np.array(["0"]), np.zeros(count, np.int64))
+        elif queries is None:
             raise DataError(
                 "qid is missing: give qid=, the query id of each row, or a table with a column "
                 "qid; where all rows are of one query, set one_list=True"
             )
-        return grouped(rows, ids, labels, weights=weights, position=position)
+        return grouped(rows, queries, labels, weights=weights, position=position)
 
     def _evaluated(self, given: Sequence[Any], columns: Columns | None) -> Lists:
         """The lists of an entry of ``eval_set``."""

@@ -42,6 +42,27 @@ def texts_of_block(block: Block, query: str) -> tuple[list[str], Ints]:
     return query_texts(block.cells.column(query), lambda row: f"{block.at(row)}, column {query!r}")
 
 
+def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
+    """The weights ``values``, ``[rows]``, as float32.
+
+    Args:
+        values: NaN where a row has none.
+        at: where a row stands, for messages.
+
+    Raises:
+        DataError: one is not a finite number > 0 in float32.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype(np.float32)
+    if not (good := (single > 0) & np.isfinite(single)).all():
+        row = int(np.flatnonzero(~good)[0])
+        found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
+        raise DataError(
+            f"{at(row)}: {found}; expected a finite number > 0 of float32, leave other queries out"
+        )
+    return single
+
+
 class Queries:
     """Collects the queries of rows and their weights."""
 
@@ -69,10 +90,7 @@ class Queries:
 
     def weigh(self, block: Block, rows: Ints, values: Doubles | Floats) -> None:
         """Take the weights of the rows that ``add`` has kept."""
-        if not (good := (values > 0) & np.isfinite(values.astype(np.float32))).all():
-            row = int(np.flatnonzero(~good)[0])
-            found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
-            raise DataError(f"{block.at(rows[row])}: {found}; expected a finite number > 0")
+        checked_weights(values, lambda row: block.at(rows[row]))
         if len(self.lists) > len(self._weights):
             room = np.full(2 * len(self.lists), np.nan)
             room[: len(self._weights)] = self._weights
