@@ -164,6 +164,14 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
         ranker.predict(X, qid, position=shown)[order], ranker.predict(X[order], qid[order])
     )
     assert not np.allclose(ranker.predict(X, qid, position=shown), ranker.predict(X, qid))
+    selected = ranker.results_["vali"]["ndcg@5"]
+    assert ranker.score(X, y, qid, position=shown) == selected != ranker.score(X, y, qid)
+    queries = ranker.evaluate(X, y, qid, metrics="ndcg@5", position=shown)
+    assert queries["ndcg@5"].mean() == pytest.approx(selected)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = GridSearchCV(ranker, {"optimizer.lr": [0.1]}, cv=GroupKFold(2))
+        routed.fit(X, y, groups=qid, qid=qid, position=shown)
+        assert routed.score(X, y, qid=qid, position=shown) != routed.score(X, y, qid=qid)
     alone = X[qid == 3]
     one = ranker.set_params(one_list=True).predict(alone)
     assert one.tolist() == ranker.predict(alone, np.zeros(5)).tolist()
@@ -179,6 +187,9 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
         ({"epoch": 3}, "(did you mean epochs?)"),
         ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
         ({"epochs": -1}, "epochs=-1: give a whole number >= 0"),
+        ({"epochs": "x", "seed": "a"}, "seed=a: give a whole number >= 0; epochs=x: give a whole"),
+        ({"verbose": "x"}, "verbose=x: give 0, 1 or 2"),
+        ({"optimizer.lr": "abc"}, "optimizer.lr=abc: give a number, such as 0.0"),
         ({"dataset": "letor"}, "dataset: a Ranker takes its lists from fit"),
         ({"seed": 1, "random_state": 2}, "seed and random_state: give one"),
         ({"vali_fraction": 1.5}, "vali_fraction=1.5"),

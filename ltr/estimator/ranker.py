@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.console.compose import run_config
@@ -19,16 +19,15 @@ from ltr.errors import ConfigError, DataError
 from ltr.estimator.cut import Cut, cut_off
 from ltr.estimator.inputs import Grouped, Queries, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
-from ltr.estimator.params import overrides_of
+from ltr.estimator.params import overrides_of_ranker
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
 from ltr.experiment.kept import RELATIVE, load_kept
+from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means
 from ltr.training.interruption import Interrupted
 
-# Parameters that are no keys of the config, or have another name there.
-_OWN = ("vali_fraction", "one_list", "random_state", "verbose")
 _SPLITS = ("vali", "test")  # of eval_set, in order
 _UNLABELLED = object()
 
@@ -66,9 +65,9 @@ class Ranker(BaseEstimator):
     Ranker(epochs=2, loss='listnet', model='mlp', optimizer.lr=0.01)
     """
 
-    __metadata_request__fit: ClassVar = {"qid": True}
-    __metadata_request__predict: ClassVar = {"qid": True}
-    __metadata_request__score: ClassVar = {"qid": True}
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True}
+    __metadata_request__predict: ClassVar = {"qid": True, "position": True}
+    __metadata_request__score: ClassVar = {"qid": True, "position": True}
 
     def __init__(
         self,
@@ -131,7 +130,12 @@ class Ranker(BaseEstimator):
         Raises:
             ValueError, TypeError: the input, or a parameter, in one line.
         """
-        overrides = self._overrides(eval_set)
+        if eval_set is not None and not 1 <= len(eval_set) <= len(_SPLITS):
+            raise DataError(
+                f"eval_set has {len(eval_set)} entries: give [(X, y, qid)] of vali, or one of vali "
+                "and one of test"
+            )
+        overrides = overrides_of_ranker(self.get_params(deep=False))
         cfg, choices = run_config(overrides)
         for key in RELATIVE:  # or they would be kept as seen from the temporary folder of the run
             if cfg[key] is not None:
@@ -145,7 +149,7 @@ class Ranker(BaseEstimator):
         begun = None
         if cfg.init_from is not None:  # whose categories have these codes
             begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
-        cut = Cut(self.vali_fraction, int(cfg.seed)) if eval_set is None else None
+        cut = Cut(self.vali_fraction, cfg.seed) if eval_set is None else None
         train = self._lists(
             X, qid, begun, y=y, reset=True, weights=sample_weight, position=position,
             cut=None if self.one_list else cut,
@@ -165,7 +169,7 @@ class Ranker(BaseEstimator):
         ):
             folder = Path(name)
             try:
-                run(cfg, folder, choices, dataset, shown(self.verbose, int(cfg.epochs)))
+                run(cfg, folder, choices, dataset, shown(self.verbose, cfg.epochs))
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
@@ -202,17 +206,20 @@ class Ranker(BaseEstimator):
         qid: Any = None,
         sample_weight: Any = None,
         metrics_as: str | None = None,
+        position: Any = None,
     ) -> float:
         """The mean of ``select_on`` over the lists, by their weights where there are any.
 
         Args:
-            X, y, qid, sample_weight: as for ``fit``.
+            X, y, qid, sample_weight, position: as for ``fit``.
             metrics_as: the convention, such as ``"trec"``; None: that of the fit.
         """
         check_is_fitted(self)
         name = self._trained.select_on
         convention = self._trained.convention(metrics_as)
-        lists = self._lists(X, qid, self._trained.columns, y=y, weights=sample_weight).lists
+        lists = self._lists(
+            X, qid, self._trained.columns, y=y, weights=sample_weight, position=position
+        ).lists
         values = self._trained.measured(lists, [name], convention, self.verbose)
         if lists.weights is None:
             return means(values, convention)[name]
@@ -224,13 +231,14 @@ class Ranker(BaseEstimator):
         X: Any,
         y: Any,
         qid: Any = None,
-        metrics: Sequence[str] | None = None,
+        metrics: Sequence[str] | str | None = None,
         metrics_as: str | None = None,
+        position: Any = None,
     ) -> pd.DataFrame:
         """Every metric of each query, with its number of items and whether none is relevant.
 
         Args:
-            X, y, qid, metrics_as: as for ``score``.
+            X, y, qid, metrics_as, position: as for ``score``.
             metrics: such as ``["ndcg@10", "mrr"]``; None: those of the fit.
 
         Returns:
@@ -238,9 +246,9 @@ class Ranker(BaseEstimator):
             is NaN.
         """
         check_is_fitted(self)
-        lists = self._lists(X, qid, self._trained.columns, y=y).lists
+        lists = self._lists(X, qid, self._trained.columns, y=y, position=position).lists
         convention = self._trained.convention(metrics_as)
-        names = self._trained.metrics if metrics is None else metrics
+        names = self._trained.metrics if metrics is None else as_list(metrics)
         values = self._trained.measured(lists, names, convention, self.verbose)
         counts = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty}
         return pd.DataFrame({**counts, **values})
@@ -277,27 +285,6 @@ class Ranker(BaseEstimator):
     def _take(self, trained: Trained) -> None:
         self._trained = trained
         self.results_, self.history_ = trained.results, trained.history
-
-    def _overrides(self, eval_set: Sequence[Any] | None) -> list[str]:
-        """What the command line would be given for the parameters."""
-        if eval_set is not None and not 1 <= len(eval_set) <= len(_SPLITS):
-            raise DataError(
-                f"eval_set has {len(eval_set)} entries: give [(X, y, qid)] of vali, or one of vali "
-                "and one of test"
-            )
-        given = self.get_params(deep=False)
-        own = {name: given.pop(name) for name in _OWN}
-        for name in ("loss", "epochs"):
-            if given[name] is None:
-                del given[name]
-        if own["random_state"] is not None:
-            if "seed" in given:
-                raise ConfigError("seed and random_state: give one of them")
-            seed = own["random_state"]
-            if not isinstance(seed, (int, np.integer)):
-                seed = check_random_state(seed).randint(2**31 - 1)
-            given["seed"] = seed
-        return ["dataset=memory", *overrides_of(given)]
 
     def _lists(
         self, X: Any, qid: Any, columns: Columns | None, *, y: Any = _UNLABELLED,
