@@ -131,6 +131,10 @@ def test_tables_and_arrays_are_the_same(fitted) -> None:
         ranker = clone(fitted).fit(given, pd.Series(y), own)
         assert ranker.predict(given).tolist() == expected
         assert ranker.n_features_in_ == 3
+    with pytest.raises(ValueError, match="same order"):  # as scikit-learn has it
+        ranker.predict(objects[["c", "a", "b"]])
+    numbered = pd.DataFrame(X)  # by name where scikit-learn knows no names
+    assert clone(fitted).fit(numbered, y, qid).predict(numbered[[2, 0, 1]]).tolist() == expected
     polars = pytest.importorskip("polars")
     given = polars.DataFrame(X, list("abc"))
     assert clone(fitted).fit(given.lazy(), y, qid).predict(given).tolist() == expected

@@ -25,7 +25,7 @@ from ltr.experiment.kept import RELATIVE, load_kept
 from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
 from ltr.training.device import pick_device
-from ltr.training.evaluation import means
+from ltr.training.evaluation import means, ranks_of
 from ltr.training.interruption import Interrupted
 
 _SPLITS = ("vali", "test")  # of eval_set, in order
@@ -193,11 +193,8 @@ class Ranker(BaseEstimator):
         """The rank of each row in its list, 1 = best, ``[rows]``; ties in the order of the rows."""
         check_is_fitted(self)
         made = self._lists(X, qid, self._trained.columns, position=position)
-        scores, lists = self._trained.scores(made.lists, self.verbose), made.lists
-        best = np.lexsort((-scores, np.repeat(np.arange(len(lists)), lists.lengths)))
-        ranks = np.empty(lists.items, np.int64)
-        ranks[best] = np.arange(lists.items) - np.repeat(lists.offsets[:-1], lists.lengths) + 1
-        return made.in_rows(ranks)
+        scores = self._trained.scores(made.lists, self.verbose)
+        return made.in_rows(ranks_of(scores, made.lists.offsets))
 
     def score(
         self,
