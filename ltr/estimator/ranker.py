@@ -163,10 +163,7 @@ class Ranker(BaseEstimator):
             lists |= cut_off(train, cut)
             cfg.dataset.cut = self.vali_fraction
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
-        with (
-            tempfile.TemporaryDirectory(prefix="ltr-") as name,
-            as_it_was(self.verbose),
-        ):
+        with tempfile.TemporaryDirectory(prefix="ltr-") as name, as_it_was(self.verbose):
             folder = Path(name)
             try:
                 run(cfg, folder, choices, dataset, shown(self.verbose, cfg.epochs))

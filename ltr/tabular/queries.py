@@ -58,7 +58,8 @@ def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Float
         row = int(np.flatnonzero(~good)[0])
         found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
         raise DataError(
-            f"{at(row)}: {found}; expected a finite number > 0 of float32, leave other queries out"
+            f"{at(row)}: {found}; expected a finite number > 0 in float32, so leave out the "
+            "queries of weight zero"
         )
     return single
 
