@@ -23,6 +23,7 @@ from ltr import Ranker
 from ltr.compare.compare import compare, compare_order
 from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError, OutputError
+from ltr.estimator.inputs import read_queries
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
@@ -130,6 +131,10 @@ def test_tables_and_arrays_are_the_same(fitted) -> None:
         ranker = clone(fitted).fit(given, pd.Series(y), own)
         assert ranker.predict(given).tolist() == expected
         assert ranker.n_features_in_ == 3
+    with pytest.raises(ValueError, match="same order"):  # as scikit-learn has it
+        ranker.predict(objects[["c", "a", "b"]])
+    numbered = pd.DataFrame(X)  # by name where scikit-learn knows no names
+    assert clone(fitted).fit(numbered, y, qid).predict(numbered[[2, 0, 1]]).tolist() == expected
     polars = pytest.importorskip("polars")
     given = polars.DataFrame(X, list("abc"))
     assert clone(fitted).fit(given.lazy(), y, qid).predict(given).tolist() == expected
@@ -163,6 +168,14 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
         ranker.predict(X, qid, position=shown)[order], ranker.predict(X[order], qid[order])
     )
     assert not np.allclose(ranker.predict(X, qid, position=shown), ranker.predict(X, qid))
+    selected = ranker.results_["vali"]["ndcg@5"]
+    assert ranker.score(X, y, qid, position=shown) == selected != ranker.score(X, y, qid)
+    queries = ranker.evaluate(X, y, qid, metrics="ndcg@5", position=shown)
+    assert queries["ndcg@5"].mean() == pytest.approx(selected)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = GridSearchCV(ranker, {"optimizer.lr": [0.1]}, cv=GroupKFold(2))
+        routed.fit(X, y, groups=qid, qid=qid, position=shown)
+        assert routed.score(X, y, qid=qid, position=shown) != routed.score(X, y, qid=qid)
     alone = X[qid == 3]
     one = ranker.set_params(one_list=True).predict(alone)
     assert one.tolist() == ranker.predict(alone, np.zeros(5)).tolist()
@@ -178,6 +191,9 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
         ({"epoch": 3}, "(did you mean epochs?)"),
         ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
         ({"epochs": -1}, "epochs=-1: give a whole number >= 0"),
+        ({"epochs": "x", "seed": "a"}, "seed=a: give a whole number >= 0; epochs=x: give a whole"),
+        ({"verbose": "x"}, "verbose=x: give 0, 1 or 2"),
+        ({"optimizer.lr": "abc"}, "optimizer.lr=abc: give a number, such as 0.0"),
         ({"dataset": "letor"}, "dataset: a Ranker takes its lists from fit"),
         ({"seed": 1, "random_state": 2}, "seed and random_state: give one"),
         ({"vali_fraction": 1.5}, "vali_fraction=1.5"),
@@ -195,12 +211,18 @@ def test_wrong_input_is_one_line() -> None:
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
-        "qid[2] is missing": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
-        "y[1] is -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
+        "qid[2]: no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
+        "qid[1]: no query id": lambda: ranker.fit(X, y, ["1", np.nan, *map(str, qid[2:])]),
+        "qid[3]: no query id": lambda: ranker.fit(X, y, [1, 1, 1, "", *qid[4:]]),
+        "qid[0]: a query id is list": lambda: ranker.fit(X, y, [[1, 1], [1]] * (len(X) // 2)),
+        "y[1]: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
+        "y[0]: label 1e+39": lambda: ranker.fit(X, [1e39, *y[1:]], qid),
         "differs from that of another row": lambda: ranker.fit(
             X, y, qid, sample_weight=np.arange(1, len(X) + 1)
         ),
-        "zero or less": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
+        "sample_weight[1]: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
+        "weight 1e-60": lambda: ranker.fit(X, y, qid, sample_weight=[1, 1e-60, 1, 1]),
+        "weight 1e+39": lambda: ranker.fit(X, y, qid, sample_weight=[1, 1, 1, 1e39]),
         "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "eval_set has 3 entries": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
@@ -208,6 +230,20 @@ def test_wrong_input_is_one_line() -> None:
     }
     for found, action in wrong.items():
         assert found in refused(action, ValueError)
+
+
+def test_a_query_is_known_by_the_text_that_a_table_has() -> None:
+    for given, expected in (
+        (np.array([2, 1, 2]), ["2", "1", "2"]),
+        (np.array([0.0, 1.5, -0.0]), ["0", "1.5", "0"]),
+        ([1, "1", 1.0, b"1", "a", 2**70], ["1", "1", "1", "1", "a", str(2**70)]),
+        ([b"q1", b"q0"], ["q1", "q0"]),
+        (pd.Series([True, False]), ["true", "false"]),
+        (np.array(["2026-01-02"], "M8[ns]"), ["2026-01-02 00:00:00"]),
+    ):
+        queries = read_queries(given)
+        assert queries.qids[queries.numbers].tolist() == expected
+        assert queries.qids.tolist() == list(dict.fromkeys(expected))
 
 
 @pytest.mark.slow

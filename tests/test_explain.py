@@ -25,8 +25,9 @@ from ltr.explain.attributions import attributions_of
 from ltr.explain.command import explain
 from ltr.explain.others import taken_out
 from ltr.explain.permutation import permutation_importance
-from ltr.explain.subject import Subject, ranks_of
+from ltr.explain.subject import Subject
 from ltr.metrics import Convention, parse_metric
+from ltr.training.evaluation import ranks_of
 
 
 class Compared(nn.Module):
@@ -57,8 +58,8 @@ def subject(model: nn.Module, *, missing: bool = False) -> Subject:
         checkpoint="run",
         kept=KeptModel(model.eval(), transform, Columns(("a", "b", "c")), {"precision": "float32"}),
         name="made", split="vali", lists=lists, data=data, chosen=1, scores=scores,
-        ranks=ranks_of(scores), items=np.array([4, 0]), metric=parse_metric("ndcg@5"),
-        convention=Convention(),
+        ranks=ranks_of(scores, np.array([0, 6])), items=np.array([4, 0]),
+        metric=parse_metric("ndcg@5"), convention=Convention(),
     )  # fmt: skip
 
 

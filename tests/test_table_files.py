@@ -130,8 +130,13 @@ def test_a_cut_is_by_query_whatever_the_order_and_the_shards(tmp_path: Path) -> 
     lists = files(tmp_path, path="a.parquet", fractions=[0.5, 0.3, 0.2]).split("test")
     in_file = [str(table()["query"][int(row)].as_py()) for row in lists.rows]
     assert in_file == np.repeat(lists.qids, lists.lengths).tolist()  # rows are those of the file
-    tiny = files(tmp_path, path="a.parquet", fractions=[0.98, 0.01, 0.01])
-    assert "dataset.fractions" in refused(lambda: tiny.split("train"))
+    pa.parquet.write_table(table().slice(0, 0), tmp_path / "none.parquet")
+    for knobs, word in (
+        ({"path": "a.parquet", "fractions": [0.98, 0.01, 0.01]}, "dataset.fractions"),
+        ({"path": "a.parquet", "query": "querry"}, "(dataset.query); did you mean 'query'?"),
+        ({"path": "none.parquet"}, "no rows"),
+    ):
+        assert word in refused(lambda knobs=knobs: files(tmp_path, **knobs).split("train"))
 
 
 def test_other_splits_have_the_columns_of_train(tmp_path: Path) -> None:
@@ -172,9 +177,14 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
         ("q,y,x\n", ["no rows"]),
         ("", ["Empty"]),
         ("q,y,x\n1,0,\xff\n", ["a.csv"]),
+        ("q;y;x\n1;0;1\n", ["'q;y;x'", "comma"]),
+        ("q;y;x\n1;0;1,5\n", ["row 1", "comma"]),
     ],
-    ids=["type changes", "ragged", "no label", "one name twice", "no rows", "empty", "latin-1"],
-)
+    ids=[
+        "type changes", "ragged", "no label", "one name twice", "no rows", "empty", "latin-1",
+        "semicolons", "and decimal commas",
+    ],
+)  # fmt: skip
 def test_a_faulty_text_file_is_one_line(tmp_path, monkeypatch, content, words) -> None:
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 500)
     (tmp_path / "a.csv").write_bytes(content.encode("latin-1"))

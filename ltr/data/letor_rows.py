@@ -75,8 +75,26 @@ class Rules:
         if self.labels == "grade":
             largest = f"{self.largest_label:.0f}"
             return f"a grade, a whole number from 0 to {largest} (or set dataset.labels=real)"
-        limit = "" if self.max_grade is None else f" up to {self.max_grade}"
-        return f"a finite number >= 0{limit}"
+        return f"a number from 0 to {self.largest_label:.9g}"
+
+    def checked(self, labels: Doubles, at: Callable[[int], str]) -> Floats:
+        """``labels``, ``[rows]``, as float32.
+
+        Args:
+            labels: NaN where a row has none.
+            at: where a row stands, for messages.
+
+        Raises:
+            DataError: one breaks the rules.
+        """
+        good = (labels >= 0) & (labels <= self.largest_label)
+        if self.labels == "grade":
+            good &= labels == np.floor(labels)
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            found = "no label" if np.isnan(labels[row]) else f"label {labels[row]:g}"
+            raise DataError(f"{at(row)}: {found}; expected {self.expected_label}")
+        return np.abs(labels).astype(np.float32)  # -0 is 0
 
 
 @dataclass(frozen=True)

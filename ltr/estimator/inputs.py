@@ -1,23 +1,38 @@
 """Arrays and tables of a program, and the queries of their rows, as ``Lists``."""
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
-from ltr.data.cut import cut, place
-from ltr.data.lists import Columns, Floats, Ints, Lists
+from ltr.data.letor_rows import Rules
+from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.errors import DataError
+from ltr.estimator.cut import Cut, digested
+from ltr.tabular.cells import kind, query_text
+from ltr.tabular.queries import checked_weights, query_texts
+from ltr.tabular.roles import Roles
+from ltr.tabular.rows import lists_of
 
 QID = "qid"  # the column of a table that holds query ids
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The queries of rows, in the order of appearance.
+
+    ``qids`` is ``[lists]``, ``numbers`` the list of each row, ``[rows]``.
+    """
+
+    qids: Texts
+    numbers: Ints
 
 
 @dataclass(frozen=True)
@@ -27,12 +42,12 @@ class Rows:
     Attributes:
         features: ``[rows, width]``; NaN is missing, a category is its code.
         columns: names and categories of a table; None: an array.
-        qid: the query id of each row, ``[rows]``; None: not given.
+        queries: None: not given.
     """
 
     features: Floats
     columns: Columns | None
-    qid: NDArray[Any] | None
+    queries: Queries | None
 
 
 @dataclass(frozen=True)
@@ -50,33 +65,6 @@ class Grouped:
         out = np.empty_like(values)
         out[self.order] = values
         return out
-
-
-@dataclass(frozen=True)
-class Cut:
-    """``part`` of the queries, drawn by ``seed``, is vali; the others are train.
-
-    ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.
-    """
-
-    part: float
-    seed: int
-
-    def train(self, qids: NDArray[np.str_]) -> NDArray[np.bool_]:
-        """Which of the queries ``qids``, each once, are of train.
-
-        Raises:
-            DataError: there is one only, or ``part`` is not between 0 and 1.
-        """
-        remedy = "give more queries, or eval_set=[(X, y, qid)]"
-        if not isinstance(self.part, (int, float)) or not 0 < self.part < 1:
-            raise DataError(
-                f"vali_fraction={self.part}: give a number between 0 and 1, such as 0.2"
-            )
-        places = [place(qid, self.seed) for qid in qids.tolist()]
-        parts = [1 - self.part, self.part]
-        train = cut(places, parts, self.seed, title="vali from train", remedy=remedy)[0]
-        return np.array([one < train.end for one in places])
 
 
 def read_rows(
@@ -118,16 +106,15 @@ def read_rows(
         validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
         if not len(frame):
             raise DataError("Found array with 0 sample(s): X has no rows, give at least 1")
-    if qid is not None:
-        qid = column_or_1d(_values(qid))
-        check_consistent_length(X if frame is None else range(len(frame)), qid)
+    queries = None if qid is None else read_queries(qid)
+    if queries is not None:
+        check_consistent_length(X if frame is None else range(len(frame)), queries.numbers)
     if frame is not None:
         of_train = None
-        if cut is not None and columns is None and qid is not None:
-            numbers, ids = _queries(qid)
-            of_train = cut.train(_texts(np.asarray(ids)))[numbers]
+        if cut is not None and columns is None and queries is not None:
+            of_train = cut.train(queries.qids)[queries.numbers]
         features, found = _encoded(frame, columns, of_train)
-    return Rows(features, found, qid)
+    return Rows(features, found, queries)
 
 
 def _frame(X: Any) -> Any:
@@ -160,16 +147,6 @@ def _encoded(
     Columns of text and of categories are categories, encoded with ``known`` if it is given, else
     with the values in the rows ``of_train``.
     """
-    try:
-        import pyarrow as pa
-
-        from ltr.tabular.cells import kind
-        from ltr.tabular.roles import Roles
-        from ltr.tabular.rows import lists_of
-    except ImportError as error:
-        raise DataError(
-            "X is a table, which needs pyarrow: pip install pyarrow, or give an array"
-        ) from error
     names = tuple(map(str, frame.columns))
     try:
         cells = [series.to_arrow() for series in frame.iter_columns()]
@@ -202,25 +179,27 @@ def _encoded(
     return lists.features, lists.columns
 
 
-def _queries(qid: NDArray[Any]) -> tuple[Ints, Any]:
-    """The number of the query of each row, ``[rows]``, and the ids, in the order of appearance."""
-    numbers, ids = pd.factorize(qid)
-    if (numbers < 0).any():
-        raise DataError(f"qid[{int(np.argmin(numbers))}] is missing: give each row its query id")
-    return numbers, ids
+def read_queries(qid: Any) -> Queries:
+    """The queries of rows with these ids, ``[rows]``, known by their texts as in ``dataset=table``.
 
-
-def _texts(ids: NDArray[Any]) -> NDArray[np.str_]:
-    """Query ids as ``dataset=table`` writes them."""
-    if ids.dtype.kind == "f" and (ids == np.floor(ids)).all():
-        ids = ids.astype(np.int64)  # whole numbers beside missing ones
-
-    def text(one: Any) -> str:
-        if isinstance(one, float) and one.is_integer():
-            one = int(one)
-        return str(one).lower() if isinstance(one, bool) else str(one)
-
-    return np.array([text(one) for one in ids.tolist()])
+    Raises:
+        ValueError: it has more than one dimension.
+        DataError: an id is missing, or is neither number nor text.
+    """
+    values = _values(qid)
+    if isinstance(values, (list, tuple)):  # among texts NumPy would make NaN a text
+        values = np.array(values, dtype=object)
+    values = column_or_1d(values)
+    try:
+        column = pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError):  # values of several types, or vast ones
+        column = pa.array(["" if pd.isna(one) else query_text(one) for one in values.tolist()])
+    texts, places = query_texts(column, lambda row: f"qid[{row}]")
+    if pa.types.is_integer(column.type):  # each number has a text of its own
+        return Queries(np.array(texts), places)
+    lists: dict[str, int] = {}
+    known = [lists.setdefault(text, len(lists)) for text in texts]
+    return Queries(np.array(list(lists)), np.array(known, np.int64)[places])
 
 
 def read_labels(y: Any, rows: int) -> Floats:
@@ -228,7 +207,7 @@ def read_labels(y: Any, rows: int) -> Floats:
 
     Raises:
         ValueError: ``y`` is missing, of another length, or not of finite numbers.
-        DataError: a label is negative.
+        DataError: a label is negative, or beyond float32.
     """
     if y is None:
         raise DataError("Ranker requires y to be passed, but the target y is None: give the labels")
@@ -240,30 +219,27 @@ def read_labels(y: Any, rows: int) -> Floats:
             f"y has {len(labels)} labels, X has {rows} rows (inconsistent numbers of samples): "
             "give a label for each row"
         )
-    if (labels < 0).any():
-        row = int(np.flatnonzero(labels < 0)[0])
-        raise DataError(f"y[{row}] is {labels[row]:g}: a label is a number from 0 on")
-    return labels.astype(np.float32)
+    return Rules(labels="real").checked(labels, lambda row: f"y[{row}]")
 
 
 def grouped(
-    rows: Rows, qid: NDArray[Any], labels: Floats | None = None, *,
+    rows: Rows, queries: Queries, labels: Floats | None = None, *,
     weights: Any = None, position: Any = None,
 ) -> Grouped:  # fmt: skip
     """The lists of ``rows``, queries in the order in which they appear.
 
     Args:
         rows: their items.
-        qid: of each row, ``[rows]``; rows of a query may be apart.
+        queries: of the rows; those of a query may be apart.
         labels: ``[rows]``; None: 0.
         weights: one for each row, equal within a query, or one for each query; None: all the same.
         position: where each item was shown, ``[rows]``, which orders the items of a list; None:
             they stand in the order of the rows.
 
     Raises:
-        DataError: a query id is missing, or weights or positions do not fit.
+        DataError: weights or positions do not fit.
     """
-    numbers, ids = _queries(qid)
+    numbers = queries.numbers
     if position is None:
         order = np.argsort(numbers, kind="stable")
     else:
@@ -277,21 +253,12 @@ def grouped(
         features=features,
         labels=labels,
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        qids=_texts(np.asarray(ids)),
+        qids=queries.qids,
         missing=int(np.isnan(features).sum()),
         columns=rows.columns,
         weights=None if weights is None else _weights(weights, numbers, len(lengths)),
     )
     return Grouped(digested(lists), order)
-
-
-def digested(lists: Lists) -> Lists:
-    """``lists`` with the SHA-256 of their arrays."""
-    digest = hashlib.sha256("\0".join(lists.qids).encode())
-    for array in (lists.offsets, lists.labels, lists.features, lists.weights):
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
-    return replace(lists, digest=digest.hexdigest())
 
 
 def _numbers(values: Any, name: str, rows: int) -> NDArray[np.float64]:
@@ -310,9 +277,11 @@ def _weights(weights: Any, numbers: Ints, lists: int) -> Floats:
             f"sample_weight has shape {given.shape}, X has {len(numbers)} rows of {lists} queries: "
             "give one for each row, or one for each query"
         )
-    given = _numbers(given, "sample_weight", len(given))
+    given = checked_weights(
+        _numbers(given, "sample_weight", len(given)), lambda row: f"sample_weight[{row}]"
+    )
     if len(given) == len(numbers):
-        of_list = np.empty(lists)
+        of_list = np.empty(lists, np.float32)
         of_list[numbers] = given
         if (of_list[numbers] != given).any():
             row = int(np.flatnonzero(of_list[numbers] != given)[0])
@@ -321,29 +290,4 @@ def _weights(weights: Any, numbers: Ints, lists: int) -> Floats:
                 "are those of queries, give all rows of one the same"
             )
         given = of_list
-    if not (given > 0).all():
-        raise DataError("sample_weight has one of zero or less: leave these queries out")
-    return given.astype(np.float32)
-
-
-def cut_off(lists: Lists, cut: Cut) -> Mapping[str, Lists]:
-    """The lists of train and of vali, both in order."""
-    kept = cut.train(lists.qids)
-    return {"train": _chosen(lists, kept), "vali": _chosen(lists, ~kept)}
-
-
-def _chosen(lists: Lists, which: NDArray[np.bool_]) -> Lists:
-    """The lists where ``which``, ``[lists]``, is True."""
-    items = np.repeat(which, lists.lengths)
-    features = lists.features[items]
-    return digested(
-        replace(
-            lists,
-            features=features,
-            labels=lists.labels[items],
-            offsets=np.concatenate([[0], np.cumsum(lists.lengths[which])]).astype(np.int64),
-            qids=lists.qids[which],
-            missing=int(np.isnan(features).sum()),
-            weights=None if lists.weights is None else lists.weights[which],
-        )
-    )
+    return given

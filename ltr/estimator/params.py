@@ -5,14 +5,39 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from ltr.console.arguments import quoted
 from ltr.errors import ConfigError
 
 # Keys of the config that say where lists come from or a run goes to.
 _OF_COMMAND = ("dataset", "data_dir", "cache_dir", "output_dir", "sweep", "resume", "hydra")
+# Parameters that are no keys of the config, or have another name there.
+_OWN = ("vali_fraction", "one_list", "random_state", "verbose")
 _WORD = re.compile(r"[A-Za-z_][\w./@-]*", re.ASCII)
 _VALUES = ("null", "true", "false", "inf", "nan")  # words that are no text in Hydra's grammar
+
+
+def overrides_of_ranker(params: Mapping[str, Any]) -> list[str]:
+    """What the command line would be given for the parameters of a ``Ranker``.
+
+    Raises:
+        ConfigError: one is wrong, or a key is not for an estimator.
+        ValueError: ``random_state`` is no seed.
+    """
+    keys = {name: value for name, value in params.items() if name not in _OWN}
+    for name in ("loss", "epochs"):
+        if keys[name] is None:
+            del keys[name]
+    if not isinstance(verbose := params["verbose"], (int, np.integer)):
+        raise ConfigError(f"verbose={verbose}: give 0, 1 or 2")
+    if (seed := params["random_state"]) is not None:
+        if "seed" in keys:
+            raise ConfigError("seed and random_state: give one of them")
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        keys["seed"] = seed
+    return ["dataset=memory", *overrides_of(keys)]
 
 
 def overrides_of(keys: Mapping[str, Any]) -> list[str]:

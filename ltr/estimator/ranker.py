@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.console.compose import run_config
@@ -16,18 +16,18 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.inputs import Cut, Grouped, cut_off, grouped, read_labels, read_rows
+from ltr.estimator.cut import Cut, cut_off
+from ltr.estimator.inputs import Grouped, Queries, grouped, read_labels, read_rows
 from ltr.estimator.live import as_it_was, shown
-from ltr.estimator.params import overrides_of
+from ltr.estimator.params import overrides_of_ranker
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
 from ltr.experiment.kept import RELATIVE, load_kept
+from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
 from ltr.training.device import pick_device
-from ltr.training.evaluation import means
+from ltr.training.evaluation import means, ranks_of
 from ltr.training.interruption import Interrupted
 
-# Parameters that are no keys of the config, or have another name there.
-_OWN = ("vali_fraction", "one_list", "random_state", "verbose")
 _SPLITS = ("vali", "test")  # of eval_set, in order
 _UNLABELLED = object()
 
@@ -65,9 +65,9 @@ class Ranker(BaseEstimator):
     Ranker(epochs=2, loss='listnet', model='mlp', optimizer.lr=0.01)
     """
 
-    __metadata_request__fit: ClassVar = {"qid": True}
-    __metadata_request__predict: ClassVar = {"qid": True}
-    __metadata_request__score: ClassVar = {"qid": True}
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True}
+    __metadata_request__predict: ClassVar = {"qid": True, "position": True}
+    __metadata_request__score: ClassVar = {"qid": True, "position": True}
 
     def __init__(
         self,
@@ -130,7 +130,12 @@ class Ranker(BaseEstimator):
         Raises:
             ValueError, TypeError: the input, or a parameter, in one line.
         """
-        overrides = self._overrides(eval_set)
+        if eval_set is not None and not 1 <= len(eval_set) <= len(_SPLITS):
+            raise DataError(
+                f"eval_set has {len(eval_set)} entries: give [(X, y, qid)] of vali, or one of vali "
+                "and one of test"
+            )
+        overrides = overrides_of_ranker(self.get_params(deep=False))
         cfg, choices = run_config(overrides)
         for key in RELATIVE:  # or they would be kept as seen from the temporary folder of the run
             if cfg[key] is not None:
@@ -144,7 +149,7 @@ class Ranker(BaseEstimator):
         begun = None
         if cfg.init_from is not None:  # whose categories have these codes
             begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
-        cut = Cut(self.vali_fraction, int(cfg.seed)) if eval_set is None else None
+        cut = Cut(self.vali_fraction, cfg.seed) if eval_set is None else None
         train = self._lists(
             X, qid, begun, y=y, reset=True, weights=sample_weight, position=position,
             cut=None if self.one_list else cut,
@@ -158,13 +163,10 @@ class Ranker(BaseEstimator):
             lists |= cut_off(train, cut)
             cfg.dataset.cut = self.vali_fraction
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
-        with (
-            tempfile.TemporaryDirectory(prefix="ltr-") as name,
-            as_it_was(self.verbose),
-        ):
+        with tempfile.TemporaryDirectory(prefix="ltr-") as name, as_it_was(self.verbose):
             folder = Path(name)
             try:
-                run(cfg, folder, choices, dataset, shown(self.verbose, int(cfg.epochs)))
+                run(cfg, folder, choices, dataset, shown(self.verbose, cfg.epochs))
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
@@ -188,11 +190,8 @@ class Ranker(BaseEstimator):
         """The rank of each row in its list, 1 = best, ``[rows]``; ties in the order of the rows."""
         check_is_fitted(self)
         made = self._lists(X, qid, self._trained.columns, position=position)
-        scores, lists = self._trained.scores(made.lists, self.verbose), made.lists
-        best = np.lexsort((-scores, np.repeat(np.arange(len(lists)), lists.lengths)))
-        ranks = np.empty(lists.items, np.int64)
-        ranks[best] = np.arange(lists.items) - np.repeat(lists.offsets[:-1], lists.lengths) + 1
-        return made.in_rows(ranks)
+        scores = self._trained.scores(made.lists, self.verbose)
+        return made.in_rows(ranks_of(scores, made.lists.offsets))
 
     def score(
         self,
@@ -201,17 +200,20 @@ class Ranker(BaseEstimator):
         qid: Any = None,
         sample_weight: Any = None,
         metrics_as: str | None = None,
+        position: Any = None,
     ) -> float:
         """The mean of ``select_on`` over the lists, by their weights where there are any.
 
         Args:
-            X, y, qid, sample_weight: as for ``fit``.
+            X, y, qid, sample_weight, position: as for ``fit``.
             metrics_as: the convention, such as ``"trec"``; None: that of the fit.
         """
         check_is_fitted(self)
         name = self._trained.select_on
         convention = self._trained.convention(metrics_as)
-        lists = self._lists(X, qid, self._trained.columns, y=y, weights=sample_weight).lists
+        lists = self._lists(
+            X, qid, self._trained.columns, y=y, weights=sample_weight, position=position
+        ).lists
         values = self._trained.measured(lists, [name], convention, self.verbose)
         if lists.weights is None:
             return means(values, convention)[name]
@@ -223,13 +225,14 @@ class Ranker(BaseEstimator):
         X: Any,
         y: Any,
         qid: Any = None,
-        metrics: Sequence[str] | None = None,
+        metrics: Sequence[str] | str | None = None,
         metrics_as: str | None = None,
+        position: Any = None,
     ) -> pd.DataFrame:
         """Every metric of each query, with its number of items and whether none is relevant.
 
         Args:
-            X, y, qid, metrics_as: as for ``score``.
+            X, y, qid, metrics_as, position: as for ``score``.
             metrics: such as ``["ndcg@10", "mrr"]``; None: those of the fit.
 
         Returns:
@@ -237,9 +240,9 @@ class Ranker(BaseEstimator):
             is NaN.
         """
         check_is_fitted(self)
-        lists = self._lists(X, qid, self._trained.columns, y=y).lists
+        lists = self._lists(X, qid, self._trained.columns, y=y, position=position).lists
         convention = self._trained.convention(metrics_as)
-        names = self._trained.metrics if metrics is None else metrics
+        names = self._trained.metrics if metrics is None else as_list(metrics)
         values = self._trained.measured(lists, names, convention, self.verbose)
         counts = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty}
         return pd.DataFrame({**counts, **values})
@@ -277,27 +280,6 @@ class Ranker(BaseEstimator):
         self._trained = trained
         self.results_, self.history_ = trained.results, trained.history
 
-    def _overrides(self, eval_set: Sequence[Any] | None) -> list[str]:
-        """What the command line would be given for the parameters."""
-        if eval_set is not None and not 1 <= len(eval_set) <= len(_SPLITS):
-            raise DataError(
-                f"eval_set has {len(eval_set)} entries: give [(X, y, qid)] of vali, or one of vali "
-                "and one of test"
-            )
-        given = self.get_params(deep=False)
-        own = {name: given.pop(name) for name in _OWN}
-        for name in ("loss", "epochs"):
-            if given[name] is None:
-                del given[name]
-        if own["random_state"] is not None:
-            if "seed" in given:
-                raise ConfigError("seed and random_state: give one of them")
-            seed = own["random_state"]
-            if not isinstance(seed, (int, np.integer)):
-                seed = check_random_state(seed).randint(2**31 - 1)
-            given["seed"] = seed
-        return ["dataset=memory", *overrides_of(given)]
-
     def _lists(
         self, X: Any, qid: Any, columns: Columns | None, *, y: Any = _UNLABELLED,
         reset: bool = False, weights: Any = None, position: Any = None, alone: bool = False,
@@ -307,17 +289,17 @@ class Ranker(BaseEstimator):
         rows = read_rows(self, X, qid, columns, reset=reset, cut=cut)
         count = len(rows.features)
         labels = None if y is _UNLABELLED else read_labels(y, count)
-        ids = rows.qid
-        if ids is None and alone and self._trained.pointwise:
-            ids = np.arange(count)
-        elif ids is None and self.one_list:
-            ids = np.zeros(count, np.int64)
-        elif ids is None:
+        queries = rows.queries
+        if queries is None and alone and self._trained.pointwise:
+            queries = Queries(np.arange(count).astype(str), np.arange(count))
+        elif queries is None and self.one_list:
+            queries = Queries(np.array(["0"]), np.zeros(count, np.int64))
+        elif queries is None:
             raise DataError(
                 "qid is missing: give qid=, the query id of each row, or a table with a column "
                 "qid; where all rows are of one query, set one_list=True"
             )
-        return grouped(rows, ids, labels, weights=weights, position=position)
+        return grouped(rows, queries, labels, weights=weights, position=position)
 
     def _evaluated(self, given: Sequence[Any], columns: Columns | None) -> Lists:
         """The lists of an entry of ``eval_set``."""

@@ -206,6 +206,13 @@ def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools
     except LTRError:
         raise
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        known = inspect.signature(function.func).parameters
+        for name, value in function.keywords.items():
+            usual = known[name].default if name in known else None
+            if isinstance(value, str) and type(usual) in (int, float):
+                raise ConfigError(
+                    f"{part}.{name}={value}: give a number, such as {usual}"
+                ) from error
         text = " ".join(str(error).split())
         raise ConfigError(f"{part}: {text}; check the {part}.* settings") from error
     return function

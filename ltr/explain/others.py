@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import Batch, ItemTensors
-from ltr.explain.subject import Subject, list_alone, ranks_of
+from ltr.explain.subject import Subject, list_alone
 from ltr.training.bars import bar as progress_bar
-from ltr.training.evaluation import score
+from ltr.training.evaluation import ranks_of, score
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def taken_out(subject: Subject, *, items: int = 32768) -> TakenOut:
             for j, left, now in zip(out, rest, found, strict=True):
                 whole = np.full(size, np.nan)
                 whole[left] = now
-                ranks = ranks_of(whole)  # what is taken out stands last
+                ranks = ranks_of(whole, np.array([0, size]))  # what is taken out stands last
                 gap = subject.ranks - (subject.ranks > subject.ranks[j])
                 scores[:, j] = whole[explained] - subject.scores[explained]
                 places[:, j] = (gap - ranks)[explained]

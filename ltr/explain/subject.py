@@ -21,7 +21,7 @@ from ltr.metrics import Convention, Metric
 from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import set_threads
 from ltr.training.device import pick_device
-from ltr.training.evaluation import predict
+from ltr.training.evaluation import predict, ranks_of
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def subject_of(cfg: DictConfig) -> Subject:
         items=cfg.evaluation_items, precision=kept.config["precision"],
     )  # fmt: skip
     found = scores.cpu().numpy()
-    ranks = ranks_of(found)
+    ranks = ranks_of(found, one.offsets)
     fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
     return Subject(
         checkpoint=str(cfg.checkpoint),
@@ -162,14 +162,3 @@ def list_alone(lists: Lists, which: int) -> Lists:
         qids=lists.qids[which : which + 1],
         columns=lists.columns,
     )
-
-
-def ranks_of(scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The rank of each item, 1 = best, ties in file order; NaN last.
-
-    >>> ranks_of(np.array([0.5, 2.0, 0.5])).tolist()
-    [2, 1, 3]
-    """
-    ranks = np.empty(len(scores), np.int64)
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return ranks

@@ -20,7 +20,7 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.scoring.table_input import is_table, read_table
 from ltr.training.device import pick_device
-from ltr.training.evaluation import predict
+from ltr.training.evaluation import predict, ranks_of
 from ltr.whole import write_frame, write_whole
 
 OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
@@ -86,8 +86,7 @@ def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFr
     table = pd.DataFrame(
         {"qid": lists.qids[of_item], **ids, "row": given.rows + 1, "score": scores}
     )
-    by_list = table.groupby(of_item)["score"]
-    table["rank"] = by_list.rank(method="first", ascending=False).astype(int)
+    table["rank"] = ranks_of(scores, lists.offsets)
     keys = (given.rows,) if order == "input" else (table["rank"], of_item)
     return table.iloc[np.lexsort(keys)]
 

@@ -33,6 +33,8 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
     check_there(named_columns(roles, labelled=True), source.schema.names, source.title)
     names = _feature_names(source, roles)
     listed = [name for name in names if name in roles.categories]
+    for name in listed:
+        check_kind(source, name, True)
     categories: dict[str, tuple[str, ...] | int] = {
         name: size for name, size in roles.hashed.items() if name in names
     }
@@ -76,10 +78,11 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
     kinds = {name: kind(source.schema.field(name).type) for name in rest}
     if strange := [name for name in rest if name not in coded and kinds[name] != "number"]:
         shown = ", ".join(f"{name} ({source.schema.field(name).type})" for name in strange[:12])
+        first = {kinds[name]: name for name in reversed(strange)}
+        remedies = "; ".join(f"{name}: {_remedy(name, found)}" for found, name in first.items())
         raise DataError(
-            f"{source.title}: no role for {shown}, which are no numbers; name texts in "
-            f"dataset.categories=[{strange[0]}] or dataset.hashed={{{strange[0]}: 1000}}, what is "
-            "no feature in dataset.id, or give dataset.features"
+            f"{source.title}: no role for {shown}, which are no numbers; {remedies}; or give "
+            "dataset.features"
         )
     names = [name for name in rest if name in coded or kinds[name] == "number"]
     names += [name for name in coded if name not in names]  # an id that is a feature too
@@ -94,11 +97,16 @@ def check_kind(source: Source, name: str, coded: bool) -> None:
     found = kind(type_)
     if found == "number" or (coded and found in ("text", "date")):
         return
-    remedy = {
-        "text": f"name it in dataset.categories=[{name}] or dataset.hashed={{{name}: 1000}}",
+    raise DataError(f"{source.title}: feature {name!r} holds {type_}; {_remedy(name, found)}")
+
+
+def _remedy(name: str, found: str) -> str:
+    """What to do with a column that holds ``found``, a ``kind`` that is no number."""
+    return {
+        "text": f"name it in dataset.categories=[{name}], dataset.hashed={{{name}: 1000}} or "
+        "dataset.id",
         "date": "turn it into a number, such as days since a date, or name it in dataset.id",
     }.get(found, "give a column for each of its numbers, or name it in dataset.id")
-    raise DataError(f"{source.title}: feature {name!r} holds {type_}; {remedy}")
 
 
 def _kept(query: Any, keep: Container[str]) -> NDArray[np.bool_]:

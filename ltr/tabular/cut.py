@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from ltr.data.cut import Part, cut, place
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, DataError
 from ltr.tabular.blocks import Source
-from ltr.tabular.cells import distinct, query_text
+from ltr.tabular.queries import texts_of_block
+from ltr.tabular.roles import check_there
 
 _ROWS = 1 << 16
 
@@ -20,12 +21,15 @@ def parts(source: Source, query: str, fractions: Sequence[float], seed: int) -> 
         seed: another one draws other parts.
 
     Raises:
-        DataError: a part would have no query.
+        DataError: the column is not there, a row has no query, or a part would have none.
     """
+    check_there({query: "dataset.query"}, source.schema.names, source.title)
     places: set[int] = set()
     for block in source.blocks([query], [], _ROWS):
-        values, _ = distinct(block.cells.column(query))
-        places.update(place(query_text(value), seed) for value in values)
+        texts, _ = texts_of_block(block, query)
+        places.update(place(text, seed) for text in texts)
+    if not places:
+        raise DataError(f"{source.title}: no rows; expected a row for each item")
     remedy = "set dataset.fractions to larger parts, or give a file for each split"
     return cut(places, fractions, seed, title=source.title, remedy=remedy)
 

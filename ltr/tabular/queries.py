@@ -1,6 +1,7 @@
 """The queries of the rows of a table, which need not be together."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,59 @@ from ltr.data.letor import LONGEST_QID, together
 from ltr.data.lists import Doubles, Floats, Ints, Texts
 from ltr.errors import DataError
 from ltr.tabular.blocks import Block
-from ltr.tabular.cells import distinct, query_text
+from ltr.tabular.cells import distinct, kind, query_text
+
+
+def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]:
+    """The texts of the different query ids of a column, and the place there of each row's.
+
+    Args:
+        column: a ``pa.Array``, ``[rows]``.
+        at: where a row stands, for messages.
+
+    Raises:
+        DataError: a row has no query id, or one that is too long; or they are lists.
+    """
+    if kind(column.type) == "other":
+        raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
+    values, places = distinct(column)
+    texts = [query_text(value) for value in values]
+    for number, text in enumerate(texts):
+        if not text or len(text) > LONGEST_QID:
+            row = int(np.flatnonzero(places == number)[0])
+            found = f"a query id of {len(text):,} characters" if text else "no query id"
+            raise DataError(
+                f"{at(row)}: {found}; expected one of at most {LONGEST_QID:,} characters in every "
+                "row"
+            )
+    return texts, places
+
+
+def texts_of_block(block: Block, query: str) -> tuple[list[str], Ints]:
+    """``query_texts`` of the column ``query``."""
+    return query_texts(block.cells.column(query), lambda row: f"{block.at(row)}, column {query!r}")
+
+
+def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
+    """The weights ``values``, ``[rows]``, as float32.
+
+    Args:
+        values: NaN where a row has none.
+        at: where a row stands, for messages.
+
+    Raises:
+        DataError: one is not a finite number > 0 in float32.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype(np.float32)
+    if not (good := (single > 0) & np.isfinite(single)).all():
+        row = int(np.flatnonzero(~good)[0])
+        found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
+        raise DataError(
+            f"{at(row)}: {found}; expected a finite number > 0 in float32, so leave out the "
+            "queries of weight zero"
+        )
+    return single
 
 
 class Queries:
@@ -22,16 +75,7 @@ class Queries:
 
     def add(self, block: Block, query: str, keep: Container[str] | None) -> Ints:
         """Take a block; which of its rows are kept."""
-        values, places = distinct(block.cells.column(query))
-        texts = [query_text(value) for value in values]
-        for value, text in zip(values, texts, strict=True):
-            if not text or len(text) > LONGEST_QID:
-                row = int(np.flatnonzero(places == values.index(value))[0])
-                found = f"a query id of {len(text):,} characters" if text else "no query id"
-                raise DataError(
-                    f"{block.at(row)}: {found} in column {query!r}; expected one of at most "
-                    f"{LONGEST_QID:,} characters in every row"
-                )
+        texts, places = texts_of_block(block, query)
         kept = [keep is None or text in keep for text in texts]
         known = [
             self.lists.setdefault(text, len(self.lists)) if take else -1
@@ -47,10 +91,7 @@ class Queries:
 
     def weigh(self, block: Block, rows: Ints, values: Doubles | Floats) -> None:
         """Take the weights of the rows that ``add`` has kept."""
-        if not (good := (values > 0) & np.isfinite(values.astype(np.float32))).all():
-            row = int(np.flatnonzero(~good)[0])
-            found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
-            raise DataError(f"{block.at(rows[row])}: {found}; expected a finite number > 0")
+        checked_weights(values, lambda row: block.at(rows[row]))
         if len(self.lists) > len(self._weights):
             room = np.full(2 * len(self.lists), np.nan)
             room[: len(self._weights)] = self._weights

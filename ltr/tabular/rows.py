@@ -243,11 +243,4 @@ def _labels(block: Block, cells: Any, rows: Ints, label: str | None, rules: Rule
     if kind(column.type) != "number":
         raise DataError(f"{block.file}: label {label!r} holds {column.type}; expected numbers")
     values = numbers(column).astype(np.float64)
-    good = (values >= 0) & (values <= rules.largest_label)
-    if rules.labels == "grade":
-        good &= values == np.floor(values)
-    if not good.all():
-        row = int(np.flatnonzero(~good)[0])
-        found = "no label" if np.isnan(values[row]) else f"label {values[row]:g}"
-        raise DataError(f"{block.at(rows[row])}: {found}; expected {rules.expected_label}")
-    return np.abs(values).astype(np.float32)  # -0 is 0
+    return rules.checked(values, lambda row: block.at(rows[row]))

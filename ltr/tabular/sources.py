@@ -19,6 +19,8 @@ from ltr.tabular.roles import check_there
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
 _PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file
 _ROW = re.compile(r"Row #(\d+): ?")
+_MERGED = re.compile(r"[;|,\t]")  # in the one name of a table: another delimiter
+_DELIMITER = "write the file again with a comma between its columns, in a .tsv a tab"
 _CELL = re.compile(r"In CSV column #(\d+): .*invalid value '(.*)'", re.DOTALL)
 
 
@@ -178,6 +180,8 @@ def _text_schema(path: Path, form: Form) -> Any:
                 schema = reader.schema
         except pa.ArrowInvalid as error:
             raise DataError(_explain(path, form, None, None, error)) from None
+    if form.header and len(schema) == 1 and _MERGED.search(schema.names[0]):
+        raise DataError(f"{path}: one column, {schema.names[0]!r}; {_DELIMITER}")
     if form.header or form.names is not None:
         return schema
     return pa.schema([field.with_name(str(i)) for i, field in enumerate(schema, 1)])
@@ -219,7 +223,8 @@ def _explain(path: Path, form: Form, convert: Any, schema: Any, error: pa.ArrowI
             "number, or an empty cell where it is missing (dataset.categories for texts)"
         )
     why = " ".join(_ROW.sub("", text).split())[:200]
-    return f"{where}: {why}; write the file again"
+    remedy = _DELIMITER if "Expected 1 columns" in why else "write the file again"
+    return f"{where}: {why}; {remedy}"
 
 
 def check_form(form: Form) -> None:

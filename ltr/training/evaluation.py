@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.data.batches import Batch, ItemTensors, batches_by_length
-from ltr.data.lists import Lists
+from ltr.data.lists import Ints, Lists
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
@@ -63,6 +63,22 @@ def predict(
     scores = merged(out[:-1])
     check_finite(scores, data, whose="model's", remedy=remedy)
     return scores
+
+
+def ranks_of(scores: NDArray[np.floating], offsets: Ints) -> Ints:
+    """The rank of each item in its list, 1 = best, ``[items]``; ties in their order, NaN last.
+
+    Args:
+        scores: ``[items]``.
+        offsets: of the lists, as in ``Lists``.
+
+    >>> ranks_of(np.array([0.5, np.nan, 0.5, 2.0, 1.0]), np.array([0, 4, 5])).tolist()
+    [2, 4, 3, 1, 1]
+    """
+    first = np.repeat(offsets[:-1], np.diff(offsets))
+    found = np.empty(len(scores), np.int64)
+    found[np.lexsort((-scores, first))] = np.arange(1, len(scores) + 1) - first
+    return found
 
 
 def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, remedy: str) -> None:
