@@ -78,6 +78,17 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
         for file in (ranked, tmp_path / "a.csv")
     }
     assert len(values) == 1, "its rows are named, so that their order does not matter"
+    source = tmp_path / "new.parquet"
+    cells = {
+        "q": [1, 1],
+        "sku": ["=1+2", None],
+        "lots": [["-1"], []],
+        **{name: [1.0, 2.0] for name in "abcde"},
+    }
+    pd.DataFrame(cells).to_parquet(source)
+    table = predicted("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
+    read = pd.read_csv(table, sep="\t", keep_default_na=False)
+    assert (read.sku.tolist(), read.lots.tolist()) == (["'=1+2", ""], ["['-1']", "[]"])
     said = refused(lambda: predicted("b.csv", "order=best"), ConfigError)
     assert "order=best" in said
     assert "input or ranked" in said
