@@ -1,5 +1,6 @@
 """``Exported``: the files of a model for an engine, and how they are run."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ltr.data.lists import Lists
 
 Scores = NDArray[np.floating]
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
 
 
 def _same(scores: Scores) -> Scores:

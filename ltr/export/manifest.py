@@ -72,10 +72,16 @@ def manifest(
         **of_run,
         "sha256": {"checkpoint": sha256(checkpoint), "data": dict(data), "files": dict(files)},
         "versions": {**versions(), **_installed()},
-        "notes": dict(notes),
+        "notes": {**({"categories": _CODES} if found else {}), **notes},
     }
 
 
+_CODES = (
+    "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
+    "list there, 0 where the list lacks it; of a number n there 1 + CRC-32 of the text in UTF-8 "
+    "modulo n; missing (NaN) where it is missing or empty. A whole number or a text such as 3.0 is "
+    "the text 3, a flag true or false."
+)
 _OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
            "seed", "commit", "finished")  # fmt: skip
 
