@@ -1,17 +1,23 @@
 """``ltr predict``: ids of the items, the order of the rows, and the form of the output."""
 
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import compose
+from conftest import compose, make_lists
 from folders import refused
 
-from ltr.errors import ConfigError
+from ltr.data.lists import Columns
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
+from ltr.models import Linear
 from ltr.scoring.evaluate import evaluate_scores
 from ltr.scoring.predict import Input, predict_kept, ranking, read_file
+from ltr.scoring.table_input import read_table
 
 TEXT = (
     "2 qid:b 1:1 #docid = GX-1 inc = 0.5\n"
@@ -47,6 +53,22 @@ def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
     assert ranked.row.tolist() == [3, 1, 2, 4]
     assert ranked["rank"].tolist() == [1, 2, 1, 2]
     assert ranked.sort_values("row").score.tolist() == table.score.tolist()
+
+
+@pytest.mark.parametrize(
+    ("prices", "query", "said"),
+    [
+        (["3 €", "4 €"], "q", "write numbers, or to train name it in dataset.categories=[price]"),
+        ([date(2026, 1, 2)] * 2, "q", "write numbers, or to train turn it"),
+        ([3, 4], "gone", "'gone' (query)"),
+    ],
+)
+def test_a_remedy_names_the_keys_of_the_command(prices, query, said, tmp_path: Path) -> None:
+    path = tmp_path / "new.parquet"
+    pd.DataFrame({"q": [1, 1], "price": prices}).to_parquet(path)
+    kept = KeptModel(Linear(1), no_transform(make_lists([2])), Columns(("price",)), {"dataset": {}})
+    given = [f"input={path}", f"query={query}", "checkpoint=x", "output=x.csv"]
+    assert said in refused(lambda: read_table(compose(*given, config="predict"), kept), DataError)
 
 
 @pytest.mark.slow

@@ -98,7 +98,10 @@ def check_kind(source: Source, name: str, coded: bool) -> None:
         "text": f"name it in dataset.categories=[{name}] or dataset.hashed={{{name}: 1000}}",
         "date": "turn it into a number, such as days since a date, or name it in dataset.id",
     }.get(found, "give a column for each of its numbers, or name it in dataset.id")
-    raise DataError(f"{source.title}: feature {name!r} holds {type_}; {remedy}")
+    raise DataError(
+        f"{source.title}: feature {name!r} holds {type_}, where numbers are read; write numbers, "
+        f"or to train {remedy}"
+    )
 
 
 def _kept(query: Any, keep: Container[str]) -> NDArray[np.bool_]:
