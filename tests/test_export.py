@@ -38,6 +38,7 @@ from ltr.export.solr import before_slack, solr
 from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, places, stump
 from ltr.export.vespa import with_profile
 from ltr.models import MLP, ContextAwareTransformer, Linear
+from ltr.models.embeddings import WithEmbeddings
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
 
@@ -208,9 +209,10 @@ def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
 
 def test_the_manifest_says_how_a_category_is_coded(tmp_path: Path) -> None:
     (file := tmp_path / "best.pt").write_bytes(b"")
-    kept = KeptModel(Linear(4), fit_transform(mixed(6)), COLUMNS, {})
+    model = WithEmbeddings(Linear, COLUMNS.codes.tolist())
+    kept = KeptModel(model, fit_transform(mixed(6)), COLUMNS, {})
     told = manifest(kept, file, {}, None, "onnx", COLUMNS.names, {"score": "x"}, {})
-    assert told["categories"]["shop"] == ["a", "b", "c"]
+    assert (told["model"], told["categories"]["shop"]) == ("Linear", ["a", "b", "c"])
     assert "1 + CRC-32" in told["notes"]["categories"]
     assert told["notes"]["score"] == "x"
 

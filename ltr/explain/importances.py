@@ -34,8 +34,8 @@ def importances(cfg: DictConfig) -> str:
     model = kept.model
     if not isinstance(model, RoundModel):
         raise CheckpointError(
-            f"{run} is a {type(model).__name__}, which has no importances of features: give a run "
-            "of model=lightgbm, xgboost, catboost, stumps, adarank or prank, or use "
+            f"{run}: a network and an ensemble have no importances of features: give a run of "
+            "model=lightgbm, xgboost, catboost, stumps, rankboost, adarank or prank, or use "
             "scripts/explain.py, which takes every model"
         )
     if not model.fitted:

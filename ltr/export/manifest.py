@@ -12,6 +12,7 @@ from ltr.errors import DataError
 from ltr.experiment.kept import KeptModel
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
+from ltr.models.embeddings import WithEmbeddings
 
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
 
@@ -59,11 +60,12 @@ def manifest(
         files: digest of each file by name.
     """
     columns = kept.columns
+    inner = kept.model.model if isinstance(kept.model, WithEmbeddings) else kept.model
     found = {} if columns is None else columns.state()["categories"]
     of_run = {} if results is None else {k: results[k] for k in _OF_RUN if k in results}
     return {
         "to": engine,
-        "model": type(kept.model).__name__,
+        "model": type(inner).__name__,
         "choices": {} if results is None else results["choices"],
         "features": list(features),
         "features_named": columns is not None,

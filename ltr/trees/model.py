@@ -53,6 +53,10 @@ class BoostedTrees(RoundModel, ABC):
     kind = "boosted trees"
     makes = "trees"
     takes_losses: ClassVar[bool] = True
+    not_finite = (
+        "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
+        "features and labels of these lists"
+    )
 
     def __init__(
         self, width: int, objective: str | None, options: Mapping[str, Any] | None, **knobs: Any
