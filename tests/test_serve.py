@@ -202,13 +202,22 @@ def test_a_load_counts_requests_and_failures(client, monkeypatch, capsys) -> Non
     with ThreadingHTTPServer(("127.0.0.1", 0), Front) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        for items in ("4", "5"):  # the service takes four
+        host = f"127.0.0.1:{server.server_port}"
+
+        def measure(address: str, items: str) -> None:
             given = [address, "--items", items, "--seconds", "0", "--clients", "1"]
             monkeypatch.setattr(sys, "argv", ["load.py", *given])
             load.main()
+
+        measure(f"http://{host}", "4")
+        measure(host, "5")  # the service takes four
+        Front.do_POST = lambda front: setattr(front, "close_connection", True)
+        with pytest.raises(SystemExit, match=f"{host} answers no request: "):
+            measure(host, "4")
         server.shutdown()
         thread.join()
+    with pytest.raises(SystemExit, match=f"no service answers at {host} .*give http://"):
+        measure(host, "4")
     good, bad = capsys.readouterr().out.splitlines()
     assert "4 items of 3 features" in good
     assert "p99" in good

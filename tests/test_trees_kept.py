@@ -123,9 +123,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     out = tmp_path / "network"
     out.mkdir()
     run(compose(*tiny, "epochs=0"), out, {})
-    with pytest.raises(
-        CheckpointError, match=r"no importances .*, rankboost, .*explain"
-    ):
+    with pytest.raises(CheckpointError, match=r"no importances .*, rankboost, .*explain"):
         importances_of(out)
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
     with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):
