@@ -15,7 +15,8 @@ Scores = NDArray[np.floating]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
 
 
-def _same(scores: Scores) -> Scores:
+def unchanged(scores: Scores) -> Scores:
+    """``scores``."""
     return scores
 
 
@@ -45,7 +46,7 @@ class Exported:
     files: Mapping[str, bytes | str]
     run: Callable[[Path, Lists], Scores]
     ran_by: str
-    restore: Callable[[Scores], Scores] = _same
+    restore: Callable[[Scores], Scores] = unchanged
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 

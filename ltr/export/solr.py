@@ -17,7 +17,7 @@ from ltr.data.lists import Floats, Lists
 from ltr.data.transforms import LOG, SIGNED_LOG, column_range
 from ltr.errors import ConfigError
 from ltr.export.dense import Dense, Layer, run_layers
-from ltr.export.form import IDENTIFIER, Exported, Scores, Subject, shifted
+from ltr.export.form import IDENTIFIER, Exported, Scores, Subject, shifted, unchanged
 from ltr.export.trees import Tree, Trees, leaf, places, tree_of
 
 FEATURES, MODEL = "features.json", "model.json"
@@ -35,7 +35,7 @@ def solr(form: Trees | Dense, subject: Subject) -> Exported:
         ConfigError: a name is no field of a function query.
     """
     model: dict[str, Any]
-    restore, notes = _unchanged, dict[str, Any]()
+    restore, notes = unchanged, dict[str, Any]()
     if isinstance(form, Trees):
         features = [_field(subject, name) for name in subject.features]
         params, moved = _trees(form, subject)
@@ -68,10 +68,6 @@ def solr(form: Trees | Dense, subject: Subject) -> Exported:
         MODEL: json.dumps(model, indent=1) + "\n",
     }
     return Exported(files, _run, _RAN_BY, restore, notes)
-
-
-def _unchanged(scores: Scores) -> Scores:
-    return scores
 
 
 def _field(subject: Subject, name: str) -> dict[str, Any]:
