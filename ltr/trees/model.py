@@ -45,7 +45,6 @@ class BoostedTrees(RoundModel, ABC):
 
     library: ClassVar[str]  # as it is imported
     error: ClassVar[str]  # the library's own, as a place in it
-    native: ClassVar[str]  # name of a file of the booster as the library writes it
     objectives: ClassVar[tuple[str, ...]]
     # Options that a run sets itself, or that break what it keeps: remedy -> names.
     reserved: ClassVar[Mapping[str, str]]
