@@ -32,7 +32,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 setup: $(VENV)/.installed ## make .venv with the pinned dependencies
 
-train: $(VENV)/.installed ## train the default experiment (about a minute on two cores)
+train: $(VENV)/.installed ## train the default experiment (half a minute)
 	$(BIN)/python train.py $(ARGS)
 
 test quick: export PYTHONDONTWRITEBYTECODE = # what pytest rewrites is compiled once

@@ -94,10 +94,11 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
         OutputError: as ``write_whole``.
     """
     safe = frame.rename(columns=safe_cell)
-    for name in [name for name in safe if safe[name].dtype.kind == "O"]:  # text
-        known = {value: safe_cell(value) for value in safe[name].unique()}
-        if any(value is not cell for value, cell in known.items()):
-            safe[name] = safe[name].map(known)
+    for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: text of Arrow
+        values = safe[name].to_numpy(object)
+        cells = [safe_cell(value) for value in values]
+        if any(cell is not value for cell, value in zip(cells, values, strict=True)):
+            safe[name] = cells
     knobs: dict[str, Any] = {"index": False, "lineterminator": "\n"}
     if path.name.endswith((".tsv", ".tsv.gz")):
         knobs["sep"] = "\t"

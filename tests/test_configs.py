@@ -138,8 +138,10 @@ def test_no_config_changes_when_it_is_built(tiny) -> None:
     ],
 )
 def test_a_misspelt_key_is_named_with_the_keys_there_are(command, wrong, key) -> None:
-    with pytest.raises(ConfigError, match=rf"no such key.* {key}, .*\(did you mean {key}\?\)"):
+    said = rf"no such key.* {key}, .*\(did you mean {key}\?\)"
+    with pytest.raises(ConfigError, match=said) as found:
         typed(command, [wrong])
+    assert "suggested" not in str(found.value), "no key to set"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,12 @@ ENGINES = {
 }  # fmt: skip
 
 
+def files(folder: Path) -> set[Path]:
+    """Of ``folder``, without compiled ones."""
+    found = {path.relative_to(folder) for path in folder.rglob("*")}
+    return {path for path in found if "__pycache__" not in path.parts}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_it_runs(name, tmp_path) -> None:
@@ -43,6 +49,7 @@ def test_it_runs(name, tmp_path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert expected in done.stdout
+    assert files(copy) == files(EXAMPLES), "what it makes lies in the folder of its user"
 
 
 def test_every_example_is_run_and_listed() -> None:

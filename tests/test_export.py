@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from conftest import compose, make_lists
 from folders import refused
+from made_columns import COLUMNS, mixed
 from made_trees import needed
 from ranklib_scores import java, scores_of
 from torch import nn
@@ -21,18 +23,22 @@ from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
+from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
 from ltr.export.command import export_kept
 from ltr.export.dense import dense_of
-from ltr.export.form import Subject
+from ltr.export.form import Exported, Subject
 from ltr.export.graph import TransformGraph, normal_score
+from ltr.export.manifest import manifest
 from ltr.export.onnx import NAME, check_padding, made_lists, onnx_of_network, onnx_of_trees
 from ltr.export.parity import parity
 from ltr.export.plugins import plugin, score_model
 from ltr.export.ranklib import ranklib, score_text
 from ltr.export.solr import before_slack, solr
 from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, places, stump
+from ltr.export.vespa import with_profile
 from ltr.models import MLP, ContextAwareTransformer, Linear
+from ltr.models.embeddings import WithEmbeddings
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
 
@@ -189,6 +195,28 @@ def test_trees_score_alike_in_the_plugins_and_absent_features_are_0(
     assert (score_model(model, names, absent) == score_model(model, names, zeros)).all()
 
 
+def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
+    scores = np.zeros(lists_with().items)
+    for write, name in (
+        (lambda given: with_profile(Exported({}, run, ""), "m", given.features), "price-usd"),
+        (lambda given: plugin(trees(), given, None), "{{price}}"),
+    ):
+        given = replace(subject(lists_with(), scores), features=("f1", name, "f3", "f4", "f5"))
+        line = refused(lambda write=write, given=given: write(given), ConfigError)
+        assert repr(name) in line
+        assert "name the columns" in line
+
+
+def test_the_manifest_says_how_a_category_is_coded(tmp_path: Path) -> None:
+    (file := tmp_path / "best.pt").write_bytes(b"")
+    model = WithEmbeddings(Linear, COLUMNS.codes.tolist())
+    kept = KeptModel(model, fit_transform(mixed(6)), COLUMNS, {})
+    told = manifest(kept, file, {}, None, "onnx", COLUMNS.names, {"score": "x"}, {})
+    assert (told["model"], told["categories"]["shop"]) == ("Linear", ["a", "b", "c"])
+    assert "1 + CRC-32" in told["notes"]["categories"]
+    assert told["notes"]["score"] == "x"
+
+
 def test_parity_finds_what_differs_and_names_it() -> None:
     lists = make_lists([3, 4])
     ours = np.arange(7, dtype=np.float32) / 7
@@ -243,6 +271,7 @@ def test_what_the_data_decide_is_refused_too() -> None:
             "ranklib",
             "mean",
         ),
+        (fit_transform(mixed(6)), 0, "vespa", "leave these columns out of the table"),
     ):
         line = refused(lambda a=(engine, model, transform, missing): check_engine(*a), ConfigError)
         assert remedy in line

@@ -1,17 +1,23 @@
 """``ltr predict``: ids of the items, the order of the rows, and the form of the output."""
 
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import compose
+from conftest import compose, make_lists
 from folders import refused
 
-from ltr.errors import ConfigError
+from ltr.data.lists import Columns
+from ltr.data.transforms import no_transform
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
+from ltr.models import Linear
 from ltr.scoring.evaluate import evaluate_scores
 from ltr.scoring.predict import Input, predict_kept, ranking, read_file
+from ltr.scoring.table_input import read_table
 
 TEXT = (
     "2 qid:b 1:1 #docid = GX-1 inc = 0.5\n"
@@ -47,6 +53,27 @@ def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
     assert ranked.row.tolist() == [3, 1, 2, 4]
     assert ranked["rank"].tolist() == [1, 2, 1, 2]
     assert ranked.sort_values("row").score.tolist() == table.score.tolist()
+
+
+@pytest.mark.parametrize(
+    ("prices", "query", "said"),
+    [
+        (
+            ["3 €", "4 €"],
+            "q",
+            "train name it in dataset.categories=[price], dataset.hashed={price: 1",
+        ),
+        (["3 €", "4 €"], "q", "} or dataset.id"),
+        ([date(2026, 1, 2)] * 2, "q", "write numbers, or to train turn it"),
+        ([3, 4], "gone", "'gone' (query)"),
+    ],
+)
+def test_a_remedy_names_the_keys_of_the_command(prices, query, said, tmp_path: Path) -> None:
+    path = tmp_path / "new.parquet"
+    pd.DataFrame({"q": [1, 1], "price": prices}).to_parquet(path)
+    kept = KeptModel(Linear(1), no_transform(make_lists([2])), Columns(("price",)), {"dataset": {}})
+    given = [f"input={path}", f"query={query}", "checkpoint=x", "output=x.csv"]
+    assert said in refused(lambda: read_table(compose(*given, config="predict"), kept), DataError)
 
 
 @pytest.mark.slow
@@ -86,3 +113,14 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
         wrong = f"{key}={value}"
         said = refused(lambda wrong=wrong: predicted("b.csv", wrong), ConfigError)
         assert f"leave {key} out" in said
+    source = tmp_path / "new.parquet"
+    cells = {
+        "q": [1, 1],
+        "sku": ["=1+2", None],
+        "lots": [["-1"], []],
+        **{name: [1.0, 2.0] for name in "abcde"},
+    }
+    pd.DataFrame(cells).to_parquet(source)
+    table = predicted("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
+    read = pd.read_csv(table, sep="\t", keep_default_na=False)
+    assert (read.sku.tolist(), read.lots.tolist()) == (["'=1+2", ""], ["['-1']", "[]"])

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import torch
@@ -46,6 +47,14 @@ def test_the_two_commands_stand_in_the_first_twenty_lines() -> None:
     first = README.splitlines()[:20]
     assert any(line.strip().startswith("make train") for line in first)
     assert any(line.strip().startswith("make test") for line in first)
+
+
+def test_the_source_package_has_what_the_tests_read() -> None:
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    place = r"(?:parents\[1\]|ROOT)\)? / \"(\w[\w.]*)"
+    named = {n for f in (ROOT / "tests").glob("*.py") for n in re.findall(place, f.read_text())}
+    missing = {f"/{name}" for name in named} - {*own["sdist"]["include"]}
+    assert missing <= {"/README.md", "/pyproject.toml"}, "these are in it anyhow"
 
 
 def test_every_choice_it_names_exists() -> None:

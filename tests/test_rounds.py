@@ -12,7 +12,7 @@ from made_trees import order_of, reading, tensors
 from omegaconf import OmegaConf
 
 from ltr.data.lists import Lists
-from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
 from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
@@ -160,6 +160,13 @@ def test_prank_says_that_it_takes_no_weights() -> None:
     lists = replace(make_lists([3, 4]), weights=np.array([1, 2], np.float32))
     with pytest.raises(DataError, match="PRank takes no weights"):
         PRank(5).begin(order_of(tensors(lists)))
+
+
+def test_scores_that_are_not_finite_have_a_remedy_that_the_model_has() -> None:
+    model, lists = AdaRank(2), two_lists()
+    model.take({"features": np.array([0.0]), "alphas": np.array([1e300])})
+    with pytest.raises(TrainingError, match=r"not finite: train with transform=standardise"):
+        predict(model, tensors(lists))
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_scores_are_read_in_float64(tmp_path: Path) -> None:
         ("0.1\n0.2\n1e999\n", "3: score '1e999'; expected a finite number"),
         ("0.1\n1_0\n3\n", "2: score '1_0'; expected a finite number"),
         ("0.1 a\n0.2\n3\n", "1: score '0.1 a'; expected a finite number"),
-        ("qid,scores\na,1\n", "1: score 'qid,scores'; expected a finite number"),
+        ("qid,scores\na,1\n", "1: no column score in 'qid,scores'; name the column"),
         ("x" * 99 + "\n", f"1: score '{'x' * 37}...'; expected a finite number"),
         ("qid,score\na,1\nb,2\n", "3: qid 'b', but row 2 of test.txt has 'a'; put the scores in"),
         ("qid,score\na,1\na\n", "3: 1 columns; expected the 2 of line 1: qid,score"),

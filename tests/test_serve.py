@@ -1,5 +1,6 @@
 """``examples/serve``: what the service answers, and what it refuses."""
 
+import asyncio
 import json
 import math
 import sys
@@ -8,7 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+
+from ltr.tabular.roles import Roles
+from ltr.tabular.rows import lists_of
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")
@@ -18,14 +23,17 @@ pytest.importorskip("onnxruntime")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "serve"))
 
 import load  # noqa: E402
-from service import service  # noqa: E402
+from service import Ranker, service  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 WEIGHTS = [2.0, -1.0, 0.5]
 
 
-def write_model(folder: Path) -> Path:
-    """An exported folder: the weighted sum of three features, of which the missing count 0."""
+def write_model(folder: Path, **more: object) -> Path:
+    """An exported folder: the weighted sum of three features, of which the missing count 0.
+
+    ``more`` is for its manifest.
+    """
     helper, kind = onnx.helper, onnx.TensorProto
     nodes = [
         helper.make_node("IsNaN", ["features"], ["missing"]),
@@ -49,6 +57,7 @@ def write_model(folder: Path) -> Path:
     folder.mkdir()
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     told = {"features": ["price", "age", "stock"], "model": "Linear", "dataset": "shop"}
+    told |= more
     (folder / "manifest.json").write_text(json.dumps(told))
     return folder
 
@@ -104,7 +113,10 @@ def item(features: object, known: object = "a") -> dict:
         (item([1, True, 3]), "items[0].features.age: true is no number"),
         (item([1, 1e39, 3]), "items[0].features.age: larger"),
         (item([1, 10**400, 3]), "items[0].features.age: larger"),
-        (item({"pirce": 1}), "items[0].features.pirce: no such feature"),
+        (item([1, math.nan, 3]), "NaN is no number of JSON; send a finite one, or null"),
+        (item({"pirce": 1}), "items[0].features: \"pirce\" is no feature"),
+        (item({"\n\ud800": 1}), "items[0].features: \"\\n\\ud800\" is no feature"),
+        (item([1, 2, 3], "\ud800"), "items[0].id"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_refused_in_one_line(client, sent, said) -> None:
@@ -117,12 +129,50 @@ def test_a_wrong_request_is_refused_in_one_line(client, sent, said) -> None:
 
 
 def test_what_is_not_finite_or_too_long_is_refused(client) -> None:
-    assert client.post("/rank", content=json.dumps(item([math.nan, 0, 0]))).status_code == 422
     answer = client.post("/rank", content=json.dumps(item([0, 0, 0], "x" * 3000)))
     assert answer.status_code == 413
     large = client.post("/rank", json=item([3e38, -3e38, 0]))  # the sum is not finite
     assert large.status_code == 422
     assert "not finite" in large.json()["error"]
+
+
+def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:
+    train = {
+        "price": [3, 3, 3, 2, 2, 1], "age": ["red", "red", "1", "1", "true", "x"],
+        "stock": list("aabbcc"), "q": [1] * 6, "y": [0] * 6,
+    }  # fmt: skip
+    coded = {"categories": ("price", "age"), "hashed": {"stock": 1000}}
+    found = lists_of(pa.table(train), Roles(query="q", label="y", **coded)).lists.columns
+    assert found.categories["price"] == ("3", "2", "1")
+    numbers = [3, 1.0, 2, 7.5, -0.0, 1e20, None]
+    texts = ["red", "true", "1.0", "True", "blue", "", "1.50"]
+    tried = {"price": pa.array(numbers, pa.float64()), "age": texts, "stock": texts, "q": [1] * 7}
+    live = lists_of(pa.table(tried), Roles(query="q", **coded), columns=found, labelled=False)
+    folder = write_model(tmp_path / "exported", categories=found.state()["categories"])
+    sent = [
+        {"id": i, "features": [a, b, b]}
+        for i, (a, b) in enumerate(zip(numbers, texts, strict=True))
+    ]
+    sent[1]["features"][1] = True  # a flag of JSON is its text
+    sent[2]["features"][:2] = ["2.0", 1]  # so is a number, and the other way round
+    with TestClient(service(folder)) as answering:
+        ranked = answering.post("/rank", json={"items": sent}).json()["ranked"]
+        for wrong in ([[1], "red", "a"], [1, "\ud800", "a"]):
+            assert answering.post("/rank", content=json.dumps(item(wrong))).status_code == 422
+    scores = np.nan_to_num(live.lists.features) @ np.array(WEIGHTS, np.float32)
+    assert {one["id"]: one["score"] for one in ranked} == pytest.approx(dict(enumerate(scores)))
+
+
+def test_a_list_is_scored_beside_the_loop_that_answers_others(client, monkeypatch) -> None:
+    loops = []
+
+    def scores(_: Ranker, features: np.ndarray) -> np.ndarray:
+        loops.append(asyncio._get_running_loop())
+        return np.zeros(len(features))
+
+    monkeypatch.setattr(Ranker, "scores", scores)
+    assert client.post("/rank", json=item([1, 2, 3])).status_code == 200
+    assert loops == [None]
 
 
 def test_health_names_the_model_and_its_features(client) -> None:
@@ -152,13 +202,22 @@ def test_a_load_counts_requests_and_failures(client, monkeypatch, capsys) -> Non
     with ThreadingHTTPServer(("127.0.0.1", 0), Front) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        for items in ("4", "5"):  # the service takes four
+        host = f"127.0.0.1:{server.server_port}"
+
+        def measure(address: str, items: str) -> None:
             given = [address, "--items", items, "--seconds", "0", "--clients", "1"]
             monkeypatch.setattr(sys, "argv", ["load.py", *given])
             load.main()
+
+        measure(f"http://{host}", "4")
+        measure(host, "5")  # the service takes four
+        Front.do_POST = lambda front: setattr(front, "close_connection", True)
+        with pytest.raises(SystemExit, match=f"{host} answers no request: "):
+            measure(host, "4")
         server.shutdown()
         thread.join()
+    with pytest.raises(SystemExit, match=f"no service answers at {host} .*give http://"):
+        measure(host, "4")
     good, bad = capsys.readouterr().out.splitlines()
     assert "4 items of 3 features" in good
     assert "p99" in good

@@ -89,10 +89,11 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
     np.testing.assert_allclose(table.sort_values("feature").gain, gain)
     assert table.gain.is_monotonic_decreasing
     assert table.share.sum() == pytest.approx(1)
+    assert [path.name for path in written.iterdir()] == ["importances.csv"]
     native = (
-        written / {"lightgbm": "model.txt", "xgboost": "model.ubj", "catboost": "model.cbm"}[model]
+        tmp_path / {"lightgbm": "model.txt", "xgboost": "model.ubj", "catboost": "model.cbm"}[model]
     )
-    assert native.read_bytes() == booster_of(out / "last.pt")
+    native.write_bytes(booster_of(out / "last.pt"))
     items = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
     np.testing.assert_allclose(
         trees.score_with(read(model, native), items),
@@ -123,7 +124,7 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     out = tmp_path / "network"
     out.mkdir()
     run(compose(*tiny, "epochs=0"), out, {})
-    with pytest.raises(CheckpointError, match=r"is a \w+, which has no importances of .*: give a"):
+    with pytest.raises(CheckpointError, match=r"no importances .*, rankboost, .*explain"):
         importances_of(out)
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
     with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from ltr.errors import OutputError
@@ -96,12 +97,13 @@ def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> Non
     texts = ["=1+2", "+a", "-cmd|x", "@SUM(A1)", "\tx", "-1", "+2.5e-3", "plain", "a=b", ""]
     safe = ["'=1+2", "'+a", "'-cmd|x", "'@SUM(A1)", "'\tx", "-1", "+2.5e-3", "plain", "a=b", ""]
     numbers = np.arange(10) - 5.0
-    frame = pd.DataFrame({"=head": texts, "number": numbers})
+    of_arrow = pd.Series(texts, dtype=pd.ArrowDtype(pa.string()))  # as the ids of a table are
+    frame = pd.DataFrame({"=head": texts, "=id": of_arrow, "number": numbers})
     write_frame(tmp_path / "frame.csv", frame)
     write_csv(tmp_path / "rows.csv", frame.to_dict("records"))
     for name in ("frame.csv", "rows.csv"):
-        read = pd.read_csv(tmp_path / name, keep_default_na=False, dtype={"'=head": str})
-        assert read["'=head"].tolist() == safe
-        assert read["number"].tolist() == numbers.tolist()
+        read = pd.read_csv(tmp_path / name, keep_default_na=False, dtype=str)
+        assert read["'=head"].tolist() == read["'=id"].tolist() == safe
+        assert read["number"].astype(float).tolist() == numbers.tolist()
     assert frame["=head"].tolist() == texts
     assert safe_cell(-1.5) == -1.5

@@ -6,7 +6,8 @@
 # my_losses.py holds the loss, configs/loss/gain_pairs.yaml gives it a name. The sweep goes on where
 # it was stopped; the last command says for every pair of losses: better, worse or undecided.
 set -eu
-cd "$(dirname "$0")"
+here=$(cd "$(dirname "$0")" && pwd)
+export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"
 ltr check_loss my_losses.gain_pairs_loss
-ltr train -m loss=gain_pairs,ranknet,listnet seed=1,2,3 model=mlp sweep=new_loss "$@"
+ltr train --config-dir "$here/configs" -m loss=gain_pairs,ranknet,listnet seed=1,2,3 model=mlp sweep=new_loss "$@"
 ltr compare outputs/new_loss

@@ -11,18 +11,32 @@ import random
 import threading
 import time
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
+from typing import Any
 from urllib.parse import urlsplit
 
 
-def ask(address: str, body: str, until: float, latencies: list[float], failed: list[int]) -> None:
-    """Send ``body`` once, and again until the clock says ``until``."""
-    with closing(HTTPConnection(urlsplit(address).netloc, timeout=60)) as connection:
+def connected(address: str) -> closing[HTTPConnection]:
+    """A connection to ``http://HOST:PORT``, or to ``HOST:PORT``."""
+    netloc = urlsplit(address if "//" in address else f"//{address}").netloc
+    return closing(HTTPConnection(netloc, timeout=60))
+
+
+def ask(address: str, body: str, until: float, latencies: list[float], failed: list[Any]) -> None:
+    """Send ``body`` once, and again until the clock says ``until`` or the service does not answer.
+
+    Other statuses than 200, and what went wrong, are added to ``failed``.
+    """
+    with connected(address) as connection:
         while True:
             began = time.perf_counter()
-            connection.request("POST", "/rank", body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            answer.read()
+            try:
+                connection.request("POST", "/rank", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.read()
+            except (OSError, HTTPException) as error:
+                failed.append(error)
+                return
             now = time.perf_counter()
             latencies.append(now - began)
             failed += [answer.status] if answer.status != 200 else []
@@ -41,16 +55,21 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2)
     given = parser.parse_args()
 
-    with closing(HTTPConnection(urlsplit(given.address).netloc, timeout=60)) as connection:
-        connection.request("GET", "/health")
-        width = len(json.loads(connection.getresponse().read())["features"])
+    try:
+        with connected(given.address) as connection:
+            connection.request("GET", "/health")
+            width = len(json.loads(connection.getresponse().read())["features"])
+    except (OSError, HTTPException, ValueError, KeyError) as error:
+        raise SystemExit(
+            f"error: no service answers at {given.address} ({error}): give http://HOST:PORT"
+        ) from None
     rng = random.Random(0)
     items = [
         {"id": i, "features": [rng.random() for _ in range(width)]} for i in range(given.items)
     ]
     body = json.dumps({"items": items})
     latencies: list[float] = []
-    failed: list[int] = []
+    failed: list[Any] = []
     began = time.perf_counter()
     clients = [
         threading.Thread(
@@ -63,6 +82,8 @@ def main() -> None:
     for client in clients:
         client.join()
     took = time.perf_counter() - began
+    if not latencies:
+        raise SystemExit(f"error: {given.address} answers no request: {failed[0]}")
     latencies.sort()
     at = {share: latencies[int(share * (len(latencies) - 1))] for share in (0.5, 0.95, 0.99)}
     print(

@@ -6,8 +6,9 @@
 ``POST /rank`` with ``{"items": [{"id": "a", "features": [0.3, 5, ...]}, ...]}`` answers
 ``{"ranked": [{"id": "a", "score": 1.7}, ...]}``, best first; items of equal scores keep their
 order. ``features`` is a list in the order of the manifest, or an object by name, where what is left
-out is missing, as ``null`` is. A wrong request is 422 with one line, ``{"error":
-"items[3].features: ..."}``. ``GET /health`` says which model answers.
+out is missing, as ``null`` is. A category is given by its value: a text, number or flag. A wrong
+request is 422 with one line, ``{"error": "items[3].features: ..."}``. ``GET /health`` says which
+model answers.
 
 ``LTR_MOST_ITEMS`` (1,000) bounds a list, ``LTR_MOST_BYTES`` (16 MB) a request.
 """
@@ -15,14 +16,17 @@ out is missing, as ``null`` is. A wrong request is 422 with one line, ``{"error"
 import json
 import math
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnxruntime
 from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 
@@ -44,7 +48,11 @@ class Ranker:
     def __init__(self, folder: Path) -> None:
         self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
         self.features = [str(name) for name in self.manifest["features"]]
-        self._place = {name: i for i, name in enumerate(self.features)}
+        self._known = frozenset(self.features)
+        self._codes: dict[str, int | dict[str, int]] = {
+            name: known if isinstance(known, int) else {text: i for i, text in enumerate(known, 1)}
+            for name, known in self.manifest.get("categories", {}).items()
+        }
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # workers are processes
         self._session = onnxruntime.InferenceSession(
@@ -60,8 +68,10 @@ class Ranker:
     def row(self, given: Any, where: str) -> list[float]:
         """The features of an item in order; ``Refused`` names ``where`` it is wrong."""
         if isinstance(given, dict):
-            if unknown := [name for name in given if name not in self._place]:
-                raise Refused(f"{where}.{unknown[0]}: no such feature; GET /health lists them")
+            if unknown := [name for name in given if name not in self._known]:
+                raise Refused(
+                    f"{where}: {_shown(unknown[0])} is no feature; GET /health lists them"
+                )
             named = [given.get(name) for name in self.features]
         elif isinstance(given, list) and len(given) == len(self.features):
             named = given
@@ -72,22 +82,53 @@ class Ranker:
                 "object by name"
             )
         return [
-            self._number(value, f"{where}.{name}")
+            self._code(name, value, f"{where}.{name}")
+            if name in self._codes
+            else _number(value, f"{where}.{name}")
             for name, value in zip(self.features, named, strict=True)
         ]
 
-    @staticmethod
-    def _number(value: Any, where: str) -> float:
-        if value is None:
+    def _code(self, name: str, value: Any, where: str) -> float:
+        """The code of a category's value, by the rule in the manifest's notes."""
+        text, known = _text(value, where), self._codes[name]
+        if not text:
             return math.nan
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Refused(f"{where}: {json.dumps(value)[:40]} is no number; give one, or null")
-        if not abs(value) <= _LARGEST:
-            raise Refused(f"{where}: larger than a float32; give a finite number, or null")
-        return float(value)
+        return known.get(text, 0) if isinstance(known, dict) else 1 + crc32(text.encode()) % known
+
+
+def _number(value: Any, where: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(f"{where}: {_shown(value)} is no number; give one, or null")
+    if not abs(value) <= _LARGEST:
+        raise Refused(f"{where}: larger than a float32; give a finite number, or null")
+    return float(value)
+
+
+def _text(value: Any, where: str) -> str:
+    """The text that a value of a category is known by, as in training; empty: it is missing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if not isinstance(value, str) or _HALF.search(value):
+        raise Refused(f"{where}: {_shown(value)} is no text, number or flag; give one, or null")
+    whole = _WHOLE.fullmatch(value)
+    return whole[1] if whole else _FLAGS.get(value, value)
+
+
+def _shown(value: Any) -> str:
+    """A value in the line of an answer, in ASCII."""
+    return json.dumps(value)[:40]
 
 
 _LARGEST = float(np.finfo(np.float32).max)
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+_HALF = re.compile("[\ud800-\udfff]")  # half of a character of JSON, which UTF-8 cannot hold
 
 
 def service(folder: Path, *, most_items: int = 1000, most_bytes: int = 1 << 24) -> FastAPI:
@@ -119,18 +160,24 @@ def service(folder: Path, *, most_items: int = 1000, most_bytes: int = 1 << 24) 
 
     @app.post("/rank")
     async def rank(request: Request) -> dict[str, Any]:
-        ranker: Ranker = request.app.state.ranker
-        items = _items(await _body(request, most_bytes), most_items)
-        rows = [
-            ranker.row(item.get("features"), f"items[{i}].features") for i, item in enumerate(items)
-        ]
-        scores = ranker.scores(np.array(rows, np.float32))
-        if not np.isfinite(scores).all():
-            raise Refused("items: a score is not finite; look at the largest features")
-        order = np.argsort(-scores, kind="stable").tolist()
-        return {"ranked": [{"id": items[i]["id"], "score": float(scores[i])} for i in order]}
+        body = await _body(request, most_bytes)
+        # in a thread, so that a long list keeps nobody else waiting
+        return await run_in_threadpool(_ranked, request.app.state.ranker, body, most_items)
 
     return app
+
+
+def _ranked(ranker: Ranker, body: bytes, most: int) -> dict[str, Any]:
+    """The answer to a request."""
+    items = _items(body, most)
+    rows = [
+        ranker.row(item.get("features"), f"items[{i}].features") for i, item in enumerate(items)
+    ]
+    scores = ranker.scores(np.array(rows, np.float32))
+    if not np.isfinite(scores).all():
+        raise Refused("items: a score is not finite; look at the largest features")
+    order = np.argsort(-scores, kind="stable").tolist()
+    return {"ranked": [{"id": items[i]["id"], "score": float(scores[i])} for i in order]}
 
 
 async def _body(request: Request, most: int) -> bytes:
@@ -146,7 +193,7 @@ async def _body(request: Request, most: int) -> bytes:
 def _items(body: bytes, most: int) -> list[dict[str, Any]]:
     """The items of a request, each with an id of its own."""
     try:
-        given = json.loads(body)
+        given = json.loads(body, parse_constant=_not_finite)
     except (ValueError, RecursionError):
         raise Refused(
             'the request is no JSON; send {"items": [{"id": ..., "features": ...}]}'
@@ -159,12 +206,16 @@ def _items(body: bytes, most: int) -> list[dict[str, Any]]:
     seen = set()
     for i, item in enumerate(items):
         known = item.get("id") if isinstance(item, dict) else None
-        if not isinstance(known, str | int) or isinstance(known, bool):
+        if not isinstance(known, str | int) or isinstance(known, bool) or _HALF.search(str(known)):
             raise Refused(f"items[{i}].id: give a text or a whole number")
         if known in seen:
-            raise Refused(f"items[{i}].id: {json.dumps(known)[:40]} comes twice")
+            raise Refused(f"items[{i}].id: {_shown(known)} comes twice")
         seen.add(known)
     return items
+
+
+def _not_finite(literal: str) -> float:
+    raise Refused(f"{literal} is no number of JSON; send a finite one, or null where it is missing")
 
 
 def __getattr__(name: str) -> FastAPI:

@@ -183,7 +183,10 @@ def user_error(error: BaseException) -> LTRError | None:
 
 
 def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
-    """``key`` is not in the config: name the keys that are, composed with the same choices."""
+    """``key`` is not in the config: name the keys that are, composed with the same choices.
+
+    ``suggested`` is left out: its values are proposals that other keys read.
+    """
     parent, _, last = key.rpartition(".")
     groups = groups_of(config_name)
     names = [] if parent else groups
@@ -196,6 +199,6 @@ def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
         names += [str(name) for name in node] if isinstance(node, DictConfig) else []
     except (HydraException, OmegaConfBaseException):
         pass  # the choices themselves are wrong; name what is known
-    names = sorted({name for name in names if not name.startswith("_")})
+    names = sorted({name for name in names if not name.startswith("_")} - {"suggested"})
     known = f"; {f'{parent} has' if parent else 'the keys are'} {', '.join(names)}" if names else ""
     return f"{key}: no such key{known}" + hint(last, names)

@@ -124,11 +124,13 @@ def _of_transform(
     engine: str, model: nn.Module, transform: FeatureTransform | None, missing: int
 ) -> Iterator[str]:
     """Why ``engine`` cannot read the features as ``transform`` leaves them."""
-    if engine not in _OWN_FORMAT or transform is None:
+    if engine not in (*_OWN_FORMAT, "vespa") or transform is None:
         return
     splits = isinstance(model, BoostedTrees | RankBoost)
     if transform.codes.any() and not isinstance(model, BoostedTrees):
         yield "it has no categories: leave these columns out of the table, or use to=onnx"
+    if engine == "vespa":
+        return  # the graph has the transform
     if len(transform.indicated):
         yield "it has no indicators of missing values: set transform.missing=mean"
     if missing and not (splits and engine in LUCENE):

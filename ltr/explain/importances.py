@@ -1,4 +1,4 @@
-"""List the features that the trees, or the weights, of a run use, as a table and as files."""
+"""List the features that the trees, or the weights, of a run use, as a table and as a file."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.kept import load_kept
 from ltr.rounds import RoundModel
 from ltr.trees import BoostedTrees
-from ltr.whole import make_folder, write_frame, write_whole
+from ltr.whole import make_folder, write_frame
 
 
 def importances(cfg: DictConfig) -> str:
@@ -34,8 +34,8 @@ def importances(cfg: DictConfig) -> str:
     model = kept.model
     if not isinstance(model, RoundModel):
         raise CheckpointError(
-            f"{run} is a {type(model).__name__}, which has no importances of features: give a run "
-            "of model=lightgbm, xgboost, catboost, stumps, adarank or prank, or use "
+            f"{run}: a network and an ensemble have no importances of features: give a run of "
+            "model=lightgbm, xgboost, catboost, stumps, rankboost, adarank or prank, or use "
             "scripts/explain.py, which takes every model"
         )
     if not model.fitted:
@@ -44,13 +44,9 @@ def importances(cfg: DictConfig) -> str:
             "another"
         )
     table = _all_features(model, kept.columns)
-    written = [] if write is None else [write / "importances.csv"]
     if write is not None:
         make_folder("write", write)
-        write_frame(written[0], table)
-        if isinstance(model, BoostedTrees):
-            written.append(write / model.native)
-            write_whole(written[1], model.content)
+        write_frame(write / "importances.csv", table)
     used = int((table.gain > 0).sum())
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
     if "name" in shown:
@@ -60,8 +56,8 @@ def importances(cfg: DictConfig) -> str:
         f"{run}: {model.makes} of {_name(model)}, {used} of {model.width} features used",
         tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=","),
     ]
-    if written:
-        lines.append(f"written: {', '.join(map(str, written))}")
+    if write is not None:
+        lines.append(f"written: {write / 'importances.csv'}")
     return "\n".join(lines)
 
 

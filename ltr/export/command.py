@@ -20,7 +20,7 @@ from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.export.boosters import trees_of
 from ltr.export.dense import Dense, dense_of
-from ltr.export.form import Exported, Scores, Subject
+from ltr.export.form import IDENTIFIER, Exported, Scores, Subject
 from ltr.export.manifest import manifest, model_card, results_of, sha256
 from ltr.export.native import native
 from ltr.export.onnx import (
@@ -137,7 +137,7 @@ def _scores(kept: KeptModel, lists: Lists, items: int) -> Scores:
 def _name(cfg: DictConfig) -> str:
     """The name of the model in the engine."""
     name = str(cfg.name or Path(cfg.output).name)
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+    if not IDENTIFIER.fullmatch(name):
         if cfg.name is not None:
             raise ConfigError(f"name={name}: write letters, digits and _, a letter first")
         name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)

@@ -1,5 +1,6 @@
 """``Exported``: the files of a model for an engine, and how they are run."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 from ltr.data.lists import Lists
 
 Scores = NDArray[np.floating]
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
 
 
-def _same(scores: Scores) -> Scores:
+def unchanged(scores: Scores) -> Scores:
+    """``scores``."""
     return scores
 
 
@@ -43,7 +46,7 @@ class Exported:
     files: Mapping[str, bytes | str]
     run: Callable[[Path, Lists], Scores]
     ran_by: str
-    restore: Callable[[Scores], Scores] = _same
+    restore: Callable[[Scores], Scores] = unchanged
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 

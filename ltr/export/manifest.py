@@ -12,6 +12,7 @@ from ltr.errors import DataError
 from ltr.experiment.kept import KeptModel
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
+from ltr.models.embeddings import WithEmbeddings
 
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
 
@@ -59,11 +60,12 @@ def manifest(
         files: digest of each file by name.
     """
     columns = kept.columns
+    inner = kept.model.model if isinstance(kept.model, WithEmbeddings) else kept.model
     found = {} if columns is None else columns.state()["categories"]
     of_run = {} if results is None else {k: results[k] for k in _OF_RUN if k in results}
     return {
         "to": engine,
-        "model": type(kept.model).__name__,
+        "model": type(inner).__name__,
         "choices": {} if results is None else results["choices"],
         "features": list(features),
         "features_named": columns is not None,
@@ -72,10 +74,16 @@ def manifest(
         **of_run,
         "sha256": {"checkpoint": sha256(checkpoint), "data": dict(data), "files": dict(files)},
         "versions": {**versions(), **_installed()},
-        "notes": dict(notes),
+        "notes": {**({"categories": _CODES} if found else {}), **notes},
     }
 
 
+_CODES = (
+    "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
+    "list there, 0 where the list lacks it; of a number n there 1 + CRC-32 of the text in UTF-8 "
+    "modulo n; missing (NaN) where it is missing or empty. A whole number or a text such as 3.0 is "
+    "the text 3, a flag true or false."
+)
 _OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
            "seed", "commit", "finished")  # fmt: skip
 

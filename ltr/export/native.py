@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,4 @@ def _library(model: BoostedTrees) -> tuple[str, bytes, Callable[[Path, Floats], 
         found: Scores = library.Booster(model_file=str(path)).predict(lists, output_margin=True)
         return found
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.json"
-        model.booster.save_model(str(path))
-        return path.name, path.read_bytes(), score
+    return "model.json", bytes(model.booster.save_raw("json")), score

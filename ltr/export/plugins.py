@@ -30,8 +30,13 @@ def plugin(form: Trees | Dense, subject: Subject, kind: str | None) -> Exported:
     """The feature set and the model, of the type ``kind``; None: the first that can hold it.
 
     Raises:
-        ConfigError: ``kind`` holds no such model.
+        ConfigError: ``kind`` holds no such model, or a name is none of a field in a template.
     """
+    if wrong := [name for name in subject.features if "{{" in name]:
+        raise ConfigError(
+            f"{wrong[0]!r} is no name of a field in a mustache template, which replaces what "
+            "stands behind {{: name the columns without it, and train again"
+        )
     if isinstance(form, Trees):
         kinds: tuple[str, ...] = _OF_TREES
     else:

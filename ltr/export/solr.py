@@ -17,7 +17,7 @@ from ltr.data.lists import Floats, Lists
 from ltr.data.transforms import LOG, SIGNED_LOG, column_range
 from ltr.errors import ConfigError
 from ltr.export.dense import Dense, Layer, run_layers
-from ltr.export.form import Exported, Scores, Subject, shifted
+from ltr.export.form import IDENTIFIER, Exported, Scores, Subject, shifted, unchanged
 from ltr.export.trees import Tree, Trees, leaf, places, tree_of
 
 FEATURES, MODEL = "features.json", "model.json"
@@ -26,7 +26,6 @@ _RAN_BY = "an interpreter of Solr's formats"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
 _ACTIVATION = {"none": "identity", "leaky_relu": "leakyrelu"}  # the others have the same names
 _BACK = {name: ours for ours, name in _ACTIVATION.items()}
-_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a function query, without quotes
 
 
 def solr(form: Trees | Dense, subject: Subject) -> Exported:
@@ -36,7 +35,7 @@ def solr(form: Trees | Dense, subject: Subject) -> Exported:
         ConfigError: a name is no field of a function query.
     """
     model: dict[str, Any]
-    restore, notes = _unchanged, dict[str, Any]()
+    restore, notes = unchanged, dict[str, Any]()
     if isinstance(form, Trees):
         features = [_field(subject, name) for name in subject.features]
         params, moved = _trees(form, subject)
@@ -71,10 +70,6 @@ def solr(form: Trees | Dense, subject: Subject) -> Exported:
     return Exported(files, _run, _RAN_BY, restore, notes)
 
 
-def _unchanged(scores: Scores) -> Scores:
-    return scores
-
-
 def _field(subject: Subject, name: str) -> dict[str, Any]:
     return {
         "store": subject.name,
@@ -100,7 +95,7 @@ def _logarithms(form: Dense, subject: Subject) -> tuple[list[dict[str, Any]], li
         columns.append(weights[:, i])
         if form.shape[i] not in (LOG, SIGNED_LOG):
             continue
-        if not _FIELD.fullmatch(name):
+        if not IDENTIFIER.fullmatch(name):
             raise ConfigError(
                 f"to=solr: {name!r} is no name of a field in a function query, which its logarithm "
                 "needs: name it by letters, digits and _, or set transform=standardise"

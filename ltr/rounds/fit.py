@@ -12,7 +12,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.rounds.model import NOT_FINITE, WRONG_TYPE, Derivatives, Order, RoundModel, Rounds
+from ltr.rounds.model import WRONG_TYPE, Derivatives, Order, RoundModel, Rounds
 from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
@@ -137,7 +137,8 @@ class RoundTrainer:
             row["loss"] = self._objective.value
         for split in self.record.splits:
             scores = torch.tensor(rounds.scores(split))
-            check_finite(scores, data[split], whose=f"{self.model.makes}'", remedy=NOT_FINITE)
+            remedy = self.model.not_finite
+            check_finite(scores, data[split], whose=f"{self.model.makes}'", remedy=remedy)
             row |= self.record.measured(split, data[split], scores)
         row[self.model.makes] = rounds.length
         row |= rounds.columns()

@@ -18,12 +18,6 @@ from ltr.metrics.checks import positive_int
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
-# The remedy where scores are not finite.
-NOT_FINITE = (
-    "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
-    "features and labels of these lists"
-)
-
 # What a library raises, besides its own error, where a setting has the wrong type.
 WRONG_TYPE = (TypeError, ValueError, AttributeError)
 
@@ -113,6 +107,9 @@ class RoundModel(nn.Module, ABC):
     kind: ClassVar[str]  # the plural, in messages
     makes: ClassVar[str]  # what rounds make, in messages
     takes_losses: ClassVar[bool] = False  # whether it is fitted to a loss of ltr.losses
+    not_finite: ClassVar[str] = (  # the remedy where scores are not
+        "train with transform=standardise, or look at the features and labels of these lists"
+    )
     pointwise = True
 
     def __init__(self, width: int) -> None:
@@ -209,7 +206,7 @@ class RoundModel(nn.Module, ABC):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())
             found = single(self.score_items(items))
             if not np.isfinite(found).all():
-                raise TrainingError(f"the {self.makes}' scores are not finite: {NOT_FINITE}")
+                raise TrainingError(f"the {self.makes}' scores are not finite: {self.not_finite}")
             scores[mask] = torch.from_numpy(found).to(mask.device)
         return scores
 

@@ -1,5 +1,6 @@
 """Read the table that ``ltr predict`` scores."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 _OF_RUN = ("query", "id", "header", "names")  # what a run on tables says for its input too
 _RESERVED = ("row", "score", "rank")
+# Messages name keys of a data set: those that are the command's too; the others are for training.
+_SHARED = re.compile(
+    r"(?<!name it in )(?<! or )\bdataset\.(?=(?:query|id|features|header|names)\b)"
+)
 
 
 def is_table(path: Path) -> bool:
@@ -63,8 +68,5 @@ def read_table(cfg: DictConfig, kept: KeptModel) -> "TableLists":
         check_form(form)
         source = TableSource(Path(cfg.input), form)
         return lists_of(source, roles, columns=columns, labelled=False)
-    except (
-        ConfigError,
-        DataError,
-    ) as error:  # remedies name keys of a data set; here the command's
-        raise type(error)(str(error).replace("dataset.", "")) from None
+    except (ConfigError, DataError) as error:
+        raise type(error)(_SHARED.sub("", str(error))) from None

@@ -97,7 +97,10 @@ def check_kind(source: Source, name: str, coded: bool) -> None:
     found = kind(type_)
     if found == "number" or (coded and found in ("text", "date")):
         return
-    raise DataError(f"{source.title}: feature {name!r} holds {type_}; {_remedy(name, found)}")
+    raise DataError(
+        f"{source.title}: feature {name!r} holds {type_}, where numbers are read; write numbers, "
+        f"or to train {_remedy(name, found)}"
+    )
 
 
 def _remedy(name: str, found: str) -> str:

@@ -220,7 +220,7 @@ def _explain(path: Path, form: Form, convert: Any, schema: Any, error: pa.ArrowI
     if schema is not None and (cell := _CELL.search(text)):
         return (
             f"{where}: {cell[2][:40]!r} in column {schema.names[int(cell[1])]!r}; expected a "
-            "number, or an empty cell where it is missing (dataset.categories for texts)"
+            "number, or an empty cell where it is missing (to train on texts: dataset.categories)"
         )
     why = " ".join(_ROW.sub("", text).split())[:200]
     remedy = _DELIMITER if "Expected 1 columns" in why else "write the file again"

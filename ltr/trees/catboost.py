@@ -32,7 +32,6 @@ class CatBoost(BoostedTrees):
     library = "catboost"
     error = "CatBoostError"
     title = "CatBoost"
-    native = "model.cbm"
     objectives = ("YetiRank", "YetiRankPairwise", "PairLogit", "QueryRMSE")
     per_feature = (
         "monotone_constraints", "feature_weights", "first_feature_use_penalties",

@@ -29,7 +29,6 @@ class LightGBM(BoostedTrees):
     library = "lightgbm"
     error = "basic.LightGBMError"
     title = "LightGBM"
-    native = "model.txt"
     objectives = ("lambdarank", "rank_xendcg")
     per_feature = (
         "monotone_constraints", "feature_contri", "max_bin_by_feature",

@@ -45,7 +45,6 @@ class BoostedTrees(RoundModel, ABC):
 
     library: ClassVar[str]  # as it is imported
     error: ClassVar[str]  # the library's own, as a place in it
-    native: ClassVar[str]  # name of a file of the booster as the library writes it
     objectives: ClassVar[tuple[str, ...]]
     # Options that a run sets itself, or that break what it keeps: remedy -> names.
     reserved: ClassVar[Mapping[str, str]]
@@ -53,6 +52,10 @@ class BoostedTrees(RoundModel, ABC):
     kind = "boosted trees"
     makes = "trees"
     takes_losses: ClassVar[bool] = True
+    not_finite = (
+        "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
+        "features and labels of these lists"
+    )
 
     def __init__(
         self, width: int, objective: str | None, options: Mapping[str, Any] | None, **knobs: Any

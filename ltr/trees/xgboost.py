@@ -25,7 +25,6 @@ class XGBoost(BoostedTrees):
     library = "xgboost"
     error = "core.XGBoostError"
     title = "XGBoost"
-    native = "model.ubj"
     objectives = ("rank:ndcg", "rank:pairwise")
     per_feature = ("monotone_constraints",)
     reserved: ClassVar = {
