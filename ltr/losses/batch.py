@@ -45,7 +45,7 @@ def mean_over_batch(
     (tensor(3.), tensor(4.))
     """
     total, count = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
-    return total / torch.where(count > 0, count, 1)
+    return total / (count.clamp(min=1) if weights is None else torch.where(count > 0, count, 1.0))
 
 
 def sum_over_batch(

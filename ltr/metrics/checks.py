@@ -7,16 +7,13 @@ from itertools import pairwise
 
 from ltr.errors import ConfigError
 
-_DIGITS = 18  # of a cutoff: it is compared with ranks, in int64
+_MOST = 10**18  # cutoffs are compared with ranks, in int64
 
 
 def check_k(k: int | None) -> None:
     """Raise ``ConfigError`` unless ``k`` is a cutoff rank or None (the whole list)."""
-    if k is not None and not (_is_whole(k) and 1 <= k < 10**_DIGITS):
-        raise ConfigError(
-            f"k={k} is not a cutoff: write an integer k >= 1 of at most {_DIGITS} digits, or null "
-            "for all ranks"
-        )
+    if k is not None and not (_is_whole(k) and 1 <= k < _MOST):
+        raise ConfigError(f"k={k} is not a cutoff: write an integer k >= 1, or null for all ranks")
 
 
 def positive_int(knob: str, value: int) -> int:
