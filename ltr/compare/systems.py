@@ -87,9 +87,9 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str | None]:
         found[run.repeat] = by_digest.setdefault(run.digest, run.repeat)
     if len(by_digest) > 1 and any(run.cut_test for run in runs):
         raise ConfigError(
-            f"test was cut from one table by several seeds ({', '.join(map(str, found))}), so that "
-            "queries stand in several of them and would count as often: compare the runs of one "
-            "dataset.seed, with several seed="
+            f"test was cut from one table by several seeds ({', '.join(map(str, found))}): queries "
+            "that stand in several cuts would be counted more than once; compare the runs of one "
+            "dataset.seed, trained with several seed="
         )
     return found
 
@@ -160,9 +160,8 @@ def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
     """Check that ``metric`` is under one convention, and on the same test lists in each fold."""
     first = runs[0]
     name = metric.partition("@")[0]
-    ignored = (
-        set() if name == "err" or name not in METRICS else {"levels"}
-    )  # folds may differ in it
+    # of the metrics here err alone reads the number of grades, in which folds may differ
+    ignored = {"levels"} if name in METRICS and name != "err" else set()
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
         ours, theirs = (
