@@ -291,7 +291,7 @@ def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
     if "score" not in head:
         if len(head) > 1:
             raise DataError(
-                f"{path}:1: no column score in {lines[0][:40]!r}; rename the column of scores"
+                f"{path}:1: no column score in {lines[0][:40]!r}; name the column 'score'"
             )
         for number, line in enumerate(lines, 1):
             yield number, line.strip(), None, None
