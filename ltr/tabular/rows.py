@@ -10,11 +10,11 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from ltr.data.letor import MemorySink
+from ltr.data.letor import MemorySink, Sink
 from ltr.data.letor_rows import LARGEST_INDEX, Rules
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.blocks import Block, MemoryTable, Source, TableSink
+from ltr.tabular.blocks import Block, MemoryTable, Source
 from ltr.tabular.cells import category_text, distinct, float32, kind, numbers
 from ltr.tabular.columns import check_kind, find_columns, named_columns
 from ltr.tabular.queries import Queries
@@ -107,7 +107,7 @@ def _digest(lists: Lists) -> str:
 
 def parse_table(
     source: Source,
-    sink: TableSink,
+    sink: Sink,
     roles: Roles,
     columns: Columns,
     *,
@@ -181,7 +181,7 @@ def _rows_at_once(width: int) -> int:
     return max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * width)))
 
 
-def _check_room(sink: TableSink, rows: int, width: int, block: Block) -> None:
+def _check_room(sink: Sink, rows: int, width: int, block: Block) -> None:
     if width > LARGEST_INDEX:
         raise DataError(f"{block.file}: {width:,} features; expected at most {LARGEST_INDEX:,}")
     free, where = sink.free()
