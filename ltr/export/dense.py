@@ -46,11 +46,6 @@ class Dense:
         """Whether it is a sum of weights times features and a bias."""
         return len(self.layers) == 1 and self.layers[0].activation == "none"
 
-    @property
-    def logged(self) -> bool:
-        """Whether a feature has a logarithm."""
-        return bool(np.isin(self.shape, (LOG, SIGNED_LOG)).any())
-
 
 def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
     """The layers of a model that ``is_dense``, with the transform's standardisation in the first.
