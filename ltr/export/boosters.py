@@ -21,8 +21,7 @@ def trees_of(model: RoundModel) -> Trees:
         ConfigError: they hold what no engine has, such as splits on categories.
     """
     if isinstance(model, RankBoost):
-        names = ("features", "thresholds", "alphas")
-        rankers = zip(*(model.content.get(name, ()) for name in names), strict=True)
+        rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
         return Trees(tuple(stump(int(f), float(t), 0.0, float(a)) for f, t, a in rankers))
     for kind, read in ((LightGBM, _lightgbm), (XGBoost, _xgboost), (CatBoost, _catboost)):
         if isinstance(model, kind):

@@ -8,15 +8,15 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.checks import check_positive
-from ltr.rounds.model import Importances, Order, Rounds, single
-from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+from ltr.rounds.model import Order, Rounds, single
+from ltr.rounds.numbers import ChosenFeatures, Numbers, finite_features
 from ltr.training.evaluation import metrics_of_scores, padded_batches
 
 _LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight
 _VALUES = 1 << 22  # scores in a batch of single features: 32 MB
 
 
-class AdaRank(NumbersModel):
+class AdaRank(ChosenFeatures):
     """AdaRank (Xu and Li, 2007, figure 1): f = sum_t alpha_t x_{k_t}, one feature a round.
 
     With E(f, i) the metric of list i when it is ranked by f, and P_1 the same for all lists,
@@ -42,7 +42,7 @@ class AdaRank(NumbersModel):
     """
 
     title = "AdaRank"
-    makes = "rankers"
+    names = ("features", "alphas")
 
     def __init__(
         self, width: int, *, metric: str = "map", sharpness: float = 1.0, repeat: bool = True
@@ -63,36 +63,12 @@ class AdaRank(NumbersModel):
         """Measure each feature on each list of train; see the base class."""
         return _Rounds(self, order)
 
-    def fits(self, content: Numbers) -> bool:
-        features, alphas = content.get("features"), content.get("alphas")
-        return (
-            features is not None
-            and alphas is not None
-            and len(content) == 2
-            and features.ndim == 1
-            and features.shape == alphas.shape
-            and bool(np.isin(features, np.arange(self.width)).all())
-        )
-
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return items.astype(np.float64) @ self.linear_weights()
 
     def linear_weights(self) -> NDArray[np.float64]:
         """The weight of each feature, ``[width]``."""
-        return self._sums(self.content["alphas"])
-
-    def importances(self) -> Importances:
-        """The sum of alpha of each feature, and how often it was chosen."""
-        if not self.content:
-            return Importances(np.zeros(self.width), np.zeros(self.width))
-        alphas = self.content["alphas"]
-        return Importances(self._sums(alphas), self._sums(np.ones_like(alphas)))
-
-    def _sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum over rankers of ``values`` for each feature, ``[width]``."""
-        sums: NDArray[np.float64] = np.zeros(self.width)
-        np.add.at(sums, self.content["features"].astype(int), values)
-        return sums
+        return self.sums(self.content["alphas"])
 
 
 class _Rounds(Rounds):

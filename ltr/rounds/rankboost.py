@@ -5,15 +5,14 @@ from numpy.typing import NDArray
 
 from ltr.errors import DataError
 from ltr.metrics.checks import positive_int
-from ltr.rounds.model import Importances, Order, Rounds, single
-from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+from ltr.rounds.model import Order, Rounds, single
+from ltr.rounds.numbers import ChosenFeatures, Numbers, finite_features
 
-_NAMES = ("features", "thresholds", "alphas")
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
 
 
-class RankBoost(NumbersModel):
+class RankBoost(ChosenFeatures):
     """RankBoost (Freund et al., 2003, section 3): f = sum_t alpha_t [x_{k_t} > theta_t].
 
     With D_t(i, j) proportional to exp(f(j) - f(i)) over all pairs y_i > y_j of items of one list,
@@ -31,7 +30,7 @@ class RankBoost(NumbersModel):
     """
 
     title = "RankBoost"
-    makes = "rankers"
+    names = ("features", "thresholds", "alphas")
 
     def __init__(self, width: int, *, thresholds: int = 255) -> None:
         super().__init__(width)
@@ -41,30 +40,11 @@ class RankBoost(NumbersModel):
         """Sort the features into bins; see the base class."""
         return _Rounds(self, order)
 
-    def fits(self, content: Numbers) -> bool:
-        if set(content) != set(_NAMES):
-            return False
-        features = content["features"]
-        return (
-            features.ndim == 1
-            and all(array.shape == features.shape for array in content.values())
-            and bool(np.isin(features, np.arange(self.width)).all())
-        )
-
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         scores = np.zeros(len(items))
-        for feature, threshold, alpha in zip(*(self.content[n] for n in _NAMES), strict=True):
+        for feature, threshold, alpha in zip(*(self.content[n] for n in self.names), strict=True):
             scores += alpha * (items[:, int(feature)] > threshold)
         return scores
-
-    def importances(self) -> Importances:
-        """The sum of |alpha| of each feature, and how often it was chosen."""
-        gain, count = np.zeros(self.width), np.zeros(self.width)
-        if self.content:
-            features = self.content["features"].astype(int)
-            np.add.at(gain, features, np.abs(self.content["alphas"]))
-            np.add.at(count, features, 1.0)
-        return Importances(gain, count)
 
 
 class _Rounds(Rounds):
@@ -130,7 +110,7 @@ class _Rounds(Rounds):
     def content(self, length: int) -> Numbers:
         return {
             name: np.array([one[i] for one in self._chosen[:length]], np.float64)
-            for i, name in enumerate(_NAMES)
+            for i, name in enumerate(RankBoost.names)
         }
 
     def columns(self) -> dict[str, float]:
