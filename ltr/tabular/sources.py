@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from ltr.errors import ConfigError, DataError
 from ltr.tabular.blocks import Block
-from ltr.tabular.endings import ENDINGS, ending, is_text
+from ltr.tabular.endings import ENDINGS, ending
 from ltr.tabular.roles import check_there
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
@@ -105,7 +105,7 @@ class _Format:
 
 
 def _format(path: Path) -> _Format:
-    if is_text(path):
+    if ending(path) in (".csv", ".tsv"):
         return _Format(_text_schema, _text_batches)
     if ending(path) == ".parquet":
         return _Format(_parquet_schema, _parquet_batches)
