@@ -52,7 +52,7 @@ def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
 
     ``W ((f - mean) * scale) + b = (W * scale) f + (b - (W * scale) mean)``.
     """
-    first, *others = _merged(_layers(model, transform.outputs))
+    first, *others = _merged(_layers(model))
     weights = first.weights * transform.scale
     plain = ~np.isin(transform.shape, (LOG, SIGNED_LOG))
     folded = replace(
@@ -68,7 +68,7 @@ def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
     )
 
 
-def _layers(model: nn.Module, width: int) -> list[Layer]:
+def _layers(model: nn.Module) -> list[Layer]:
     if isinstance(model, AdaRank | PRank):
         return [Layer(model.linear_weights()[None], np.zeros(1), "none")]
     assert isinstance(model, MLP | Linear)

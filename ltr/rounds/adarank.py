@@ -8,8 +8,8 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.checks import check_positive
-from ltr.rounds.model import Order, Rounds, single
-from ltr.rounds.numbers import ChosenFeatures, Numbers, finite_features
+from ltr.rounds.model import Order, Rounds
+from ltr.rounds.numbers import ChosenFeatures, ChosenRounds
 from ltr.training.evaluation import metrics_of_scores, padded_batches
 
 _LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight
@@ -71,14 +71,11 @@ class AdaRank(ChosenFeatures):
         return self.sums(self.content["alphas"])
 
 
-class _Rounds(Rounds):
+class _Rounds(ChosenRounds):
     def __init__(self, model: AdaRank, order: Order) -> None:
+        super().__init__(model, order)
         self._model, self._data, self._convention = model, order.data, order.convention
         train = order.data["train"]
-        self._items = {
-            split: finite_features(data, model.title).astype(np.float64)
-            for split, data in order.data.items()
-        }
         self._single = of_features(train, model.metric, order.convention)
         counted = ~np.isnan(self._single).any(axis=1)
         if not np.isfinite(self._single[counted]).all() or not (
@@ -99,22 +96,18 @@ class _Rounds(Rounds):
             )
         self._own = counted * (1.0 if order.weights is None else order.weights)
         self._weights = self._own / self._own.sum()
-        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
-        self._features: list[int] = []
-        self._alphas: list[float] = []
 
     def round(self) -> None:
         means = self._weights @ self._single
         if not self._model.repeat:
-            means[self._features] = -np.inf
+            means[[int(feature) for feature, _ in self._chosen]] = -np.inf
         feature = int(means.argmax())
         if means[feature] == -np.inf:
             return
         alpha = 0.5 * np.log((1 + means[feature]) / max(1 - means[feature], _LEAST))
-        self._features.append(feature)
-        self._alphas.append(float(alpha))
+        self._chosen.append((feature, float(alpha)))
         for split, items in self._items.items():
-            self._now[split] += alpha * items[:, feature]
+            self._now[split] += alpha * items[:, feature].astype(np.float64)
         metric = self._model.metric
         scores = metrics_of_scores(
             self._data["train"], self._now["train"], [metric], self._convention
@@ -122,23 +115,11 @@ class _Rounds(Rounds):
         weights = self._own * np.exp(-self._model.sharpness * np.nan_to_num(scores[str(metric)]))
         self._weights = weights / weights.sum()
 
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return single(self._now[split])
-
-    @property
-    def length(self) -> int:
-        return len(self._alphas)
-
-    def content(self, length: int) -> Numbers:
-        return {
-            "features": np.array(self._features[:length], np.float64),
-            "alphas": np.array(self._alphas[:length]),
-        }
-
     def columns(self) -> dict[str, float]:
-        if not self._alphas:
+        if not self._chosen:
             return {}
-        return {"feature": self._features[-1] + 1, "alpha": self._alphas[-1]}
+        feature, alpha = self._chosen[-1]
+        return {"feature": feature + 1, "alpha": alpha}
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, DataError
-from ltr.rounds.model import Importances, RoundModel
+from ltr.rounds.model import Importances, Order, RoundModel, Rounds, single
 
 Numbers = Mapping[str, NDArray[np.float64]]
 
@@ -91,7 +91,8 @@ class ChosenFeatures(NumbersModel):
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The sum over rankers of ``values`` for each feature, ``[width]``."""
-        return np.bincount(self.content["features"].astype(int), values, self.width)
+        features = self.content["features"].astype(int)
+        return np.bincount(features, values, self.width).astype(np.float64)
 
     def importances(self) -> Importances:
         """The sum of |alpha| of each feature, and how often it was chosen."""
@@ -99,6 +100,29 @@ class ChosenFeatures(NumbersModel):
             return Importances(np.zeros(self.width), np.zeros(self.width))
         alphas = np.abs(self.content["alphas"])
         return Importances(self.sums(alphas), self.sums(np.ones_like(alphas)))
+
+
+class ChosenRounds(Rounds):
+    """A fit of ``ChosenFeatures``."""
+
+    def __init__(self, model: ChosenFeatures, order: Order) -> None:
+        self._names = model.names
+        self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
+        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
+        self._chosen: list[tuple[float, ...]] = []  # the numbers of each ranker, as ``names``
+
+    def scores(self, split: str) -> NDArray[np.float32]:
+        return single(self._now[split])
+
+    @property
+    def length(self) -> int:
+        return len(self._chosen)
+
+    def content(self, length: int) -> Numbers:
+        return {
+            name: np.array([one[i] for one in self._chosen[:length]], np.float64)
+            for i, name in enumerate(self._names)
+        }
 
 
 def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from ltr.errors import DataError
 from ltr.metrics.checks import positive_int
-from ltr.rounds.model import Order, Rounds, single
-from ltr.rounds.numbers import ChosenFeatures, Numbers, finite_features
+from ltr.rounds.model import Order, Rounds
+from ltr.rounds.numbers import ChosenFeatures, ChosenRounds
 
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
@@ -47,16 +47,15 @@ class RankBoost(ChosenFeatures):
         return scores
 
 
-class _Rounds(Rounds):
+class _Rounds(ChosenRounds):
     def __init__(self, model: RankBoost, order: Order) -> None:
+        super().__init__(model, order)
         train = order.data["train"]
-        self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
         self._list = np.repeat(np.arange(len(train)), train.lengths)
         self._grade = _places(train.labels.cpu().numpy(), self._list)
         self._shape = (len(train), 1 + self._grade.max(initial=0))
         weights = np.ones(len(train)) if order.weights is None else order.weights
         self._own = weights.astype(np.float64)[self._list]
-        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
         if not self._potential().any():
             raise DataError("RankBoost: no list of train has two labels: give graded lists")
         self._cuts = [_cuts(column, model.thresholds) for column in self._items["train"].T]
@@ -64,7 +63,6 @@ class _Rounds(Rounds):
             np.searchsorted(cuts, column)  # how many cuts are below each value
             for cuts, column in zip(self._cuts, self._items["train"].T, strict=True)
         ]
-        self._chosen: list[tuple[int, float, float]] = []
 
     def _potential(self) -> NDArray[np.float64]:
         """Sum over pairs of D as the better item, less that as the worse, ``[items]``."""
@@ -99,19 +97,6 @@ class _Rounds(Rounds):
         self._chosen.append((feature, threshold, float(alpha)))
         for split, items in self._items.items():
             self._now[split] += alpha * (items[:, feature] > threshold)
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return single(self._now[split])
-
-    @property
-    def length(self) -> int:
-        return len(self._chosen)
-
-    def content(self, length: int) -> Numbers:
-        return {
-            name: np.array([one[i] for one in self._chosen[:length]], np.float64)
-            for i, name in enumerate(RankBoost.names)
-        }
 
     def columns(self) -> dict[str, float]:
         if not self._chosen:

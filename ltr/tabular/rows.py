@@ -46,8 +46,6 @@ def lists_of(
     *,
     columns: Columns | None = None,
     labelled: bool = True,
-    labels: str = "grade",
-    max_grade: int | None = None,
 ) -> TableLists:
     """Make lists of a table in memory.
 
@@ -56,12 +54,11 @@ def lists_of(
         roles: what its columns are.
         columns: names and categories that a model was trained on; None: found here, as in train.
         labelled: False: every label counts as 0, and no weight is read.
-        labels, max_grade: as for ``ltr.data.letor_rows.Rules``.
 
     Raises:
         DataError: one line with the place: a missing column, a wrong type, a row without a query or
             a label, an infinite value, weights that differ within a query.
-        ConfigError: a setting is out of its range.
+        ConfigError: ``labelled``, and the roles name no column of labels.
 
     >>> table = pa.table({"q": [1, 2, 1], "y": [0, 1, 2], "x": [0.5, None, 1], "c": list("aba")})
     >>> made = lists_of(table, Roles(query="q", label="y", categories=("c",)))
@@ -71,14 +68,13 @@ def lists_of(
     ([0, 2, 1], ('x', 'c'))
     """
     source: Source = MemoryTable(table) if isinstance(table, pa.Table) else table
-    rules = Rules(labels=labels, max_grade=max_grade, labelled=labelled)
     found = find_columns(source, roles) if columns is None else columns
     sink, ids = MemorySink(), list[Any]()
 
     def see(cells: Any) -> None:
         ids.append(pa.Table.from_batches([cells.select(list(roles.id))]))
 
-    parse_table(source, sink, roles, found, rules=rules, see=see)
+    parse_table(source, sink, roles, found, rules=Rules(labelled=labelled), see=see)
     lists = replace(sink.lists, digest=_digest(sink.lists))
     order = np.arange(lists.items) if lists.rows is None else lists.rows
     return TableLists(lists, order, _joined(ids))
