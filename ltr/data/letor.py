@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -288,25 +288,13 @@ class MemorySink:
         offsets: Ints,
         qids: Texts,
         *,
-        digest: str,
-        missing: int,
         order: Ints | None,
         rows: Ints | None = None,
-        columns: Columns | None = None,
-        weights: Floats | None = None,
+        **rest: Any,
     ) -> None:
+        """As ``Sink.finish``; ``rest`` are fields of ``Lists``."""
         self.features.resize((self.rows, self.features.shape[1]), refcheck=False)
         features, labels = self.features, np.concatenate(self.labels)
         if order is not None:
             features, labels = features[order], labels[order]
-        self.lists = Lists(
-            features,
-            labels,
-            offsets,
-            qids,
-            digest,
-            missing,
-            columns,
-            weights,
-            in_order(rows, order),
-        )
+        self.lists = Lists(features, labels, offsets, qids, rows=in_order(rows, order), **rest)

@@ -138,7 +138,7 @@ def parse_table(
     plain = [name for name in (*values, label, weight) if name is not None]
     others = dict.fromkeys([roles.query, *roles.id, *columns.categories])
     texts = [name for name in others if name not in plain]
-    encode = _encoders(columns)
+    encode = {name: _encoder(values) for name, values in columns.categories.items()}
     queries, missing, taken = Queries(), 0, 0
     before, kept = 0, list[Ints]()  # rows of the table so far, and those of them that are taken
     for block in source.blocks(texts, plain, _rows_at_once(len(columns.names))):
@@ -191,20 +191,12 @@ def _check_room(sink: Sink, rows: int, width: int, block: Block) -> None:
 Encoder = Callable[[str], float]
 
 
-def _encoders(columns: Columns) -> dict[str, Encoder]:
-    """The code of a text, for each category column."""
-
-    def listed(values: Sequence[str]) -> Encoder:
-        codes = {value: code for code, value in enumerate(values, 1)}
-        return lambda text: codes.get(text, 0)
-
-    def hashed(size: int) -> Encoder:
-        return lambda text: 1 + crc32(text.encode()) % size
-
-    return {
-        name: hashed(values) if isinstance(values, int) else listed(values)
-        for name, values in columns.categories.items()
-    }
+def _encoder(values: Sequence[str] | int) -> Encoder:
+    """The code of a text in a column of the categories ``values``, as ``Columns`` has them."""
+    if isinstance(values, int):
+        return lambda text: 1 + crc32(text.encode()) % values
+    codes = {value: code for code, value in enumerate(values, 1)}
+    return lambda text: codes.get(text, 0)
 
 
 def _features(
