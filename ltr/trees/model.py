@@ -51,7 +51,7 @@ class BoostedTrees(RoundModel, ABC):
     per_feature: ClassVar[tuple[str, ...]]  # options that are lists, a value for each feature
     kind = "boosted trees"
     makes = "trees"
-    takes_losses: ClassVar[bool] = True
+    takes_losses: ClassVar[bool] = True  # whether they are fitted to a loss of ltr.losses
     not_finite = (
         "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
         "features and labels of these lists"
