@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ltr.data.archives import SETS, Known, PublishedSet, how_to_get, published
+from ltr.data.archives import SETS, Known, PublishedSet, published
 from ltr.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -68,13 +68,13 @@ def test_facts_of_mq2007() -> None:
 
 
 def test_how_to_get() -> None:
-    assert how_to_get("istella", "my data") == (
+    assert published("istella").how_to_get("my data") == (
         "download istella-letor.tar.gz from https://istella.ai/datasets/letor-dataset/ and run: "
         "python scripts/prepare_data.py dataset=istella archive=PATH/istella-letor.tar.gz "
         "data_dir='my data'"
     )
     with pytest.raises(ConfigError) as error:
-        how_to_get("web3k", "data")
+        published("web3k")
     assert str(error.value) == (
         "dataset=web3k is not downloaded; choose one of "
         "web30k, web10k, istella, istella_s, mq2007, mq2008"

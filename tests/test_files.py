@@ -2,14 +2,13 @@
 
 import logging
 import os
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ltr.data import files
+from ltr.data.archives import published
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
@@ -217,21 +216,16 @@ def test_missing_files_of_a_users_folder(tmp_path) -> None:
     assert "other5 and 4 more; name the files" in said(DataError, dataset(tmp_path).check)
 
 
-def test_missing_files_of_a_public_set(tmp_path, monkeypatch) -> None:
-    def how_to_get(name: str, data_dir: Path) -> str:
-        if name != "web30k":
-            raise ConfigError("not a public set")
-        return f"download {name} to {data_dir}"
-
-    monkeypatch.setitem(sys.modules, "ltr.data.archives", SimpleNamespace(how_to_get=how_to_get))
+def test_missing_files_of_a_public_set(tmp_path) -> None:
+    remedy = published("web30k").how_to_get(tmp_path / "data")
     data = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1)
     assert said(DataError, data.check) == (
-        f"{tmp_path}/data/MSLR-WEB30K/Fold1: no such folder; download web30k to {tmp_path}/data"
+        f"{tmp_path}/data/MSLR-WEB30K/Fold1: no such folder; {remedy}"
     )
     (tmp_path / "data" / "MSLR-WEB30K" / "Fold1").mkdir(parents=True)
     assert said(DataError, data.check) == (
         f"{tmp_path}/data/MSLR-WEB30K/Fold1: no train.txt, vali.txt, test.txt; "
-        f"it holds nothing; download web30k to {tmp_path}/data"
+        f"it holds nothing; {remedy}"
     )
     assert said(DataError, dataset(tmp_path, name="own", folder="x").check).endswith(
         "set dataset.folder to one there, or data_dir=DIR"

@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 from folders import ids, read_folder, refused, write_folder
 
-from ltr.data.archives import SETS, Known, PublishedSet, how_to_get, published
+from ltr.data.archives import SETS, Known, PublishedSet, published
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.preparation import prepare as preparing
@@ -259,7 +259,7 @@ def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
-        "error: there is no folder data/MSLR-WEB10K; " + how_to_get("web10k", "data")
+        "error: there is no folder data/MSLR-WEB10K; " + published("web10k").how_to_get("data")
     )
     assert "give dataset=..." in command(cwd=tmp_path).stderr
 

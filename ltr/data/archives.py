@@ -205,16 +205,10 @@ def published(name: str) -> PublishedSet:
 
     Raises:
         ConfigError: there is none.
+
+    >>> published("web10k").how_to_get("data").partition(" and ")[2]
+    'run: python scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data'
     """
     if name not in SETS:
         raise ConfigError(f"dataset={name} is not downloaded; choose one of {', '.join(SETS)}")
     return SETS[name]
-
-
-def how_to_get(name: str, data_dir: str | Path) -> str:
-    """One line: the page and the archive of a published set, and the command to run.
-
-    >>> how_to_get("web10k", "data").partition(" and ")[2]
-    'run: python scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data'
-    """
-    return published(name).how_to_get(data_dir)

@@ -8,7 +8,6 @@ from ltr.data.lists import Ints, Lists
 from ltr.errors import ConfigError
 
 Bagging = float | str | None  # the setting: a fraction, "bootstrap", or None: every list once
-BOOTSTRAP = "bootstrap"
 
 
 def check_bagging(value: Any) -> Bagging:
@@ -18,8 +17,8 @@ def check_bagging(value: Any) -> Bagging:
         ConfigError: it is none of the three.
     """
     fraction = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
-    if value is None or value == BOOTSTRAP or fraction:
-        return None if value is None else value
+    if value is None or value == "bootstrap" or fraction:
+        return value
     raise ConfigError(
         f"bagging={value}: write bootstrap, a fraction of the lists between 0 and 1, such as 0.7, "
         "or null for every list once"

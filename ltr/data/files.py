@@ -164,11 +164,11 @@ class LetorFiles:
         return f"{found}; {self._remedy()}"
 
     def _remedy(self) -> str:
-        from ltr.data.archives import how_to_get  # only needed where the data is not
+        from ltr.data.archives import published  # only needed where the data is not
 
         if self.name != "letor":
             with suppress(ConfigError):  # not a public set: a user's own config
-                return how_to_get(self.name, self.data_dir)
+                return published(self.name).how_to_get(self.data_dir)
         if self._place.is_dir():
             return "name the files train.txt, vali.txt and test.txt"
         for there, setting in (

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -21,15 +21,27 @@ LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest
 
 
 class Sink(Protocol):
-    """Takes rows in the file's order, block by block."""
+    """Takes rows in the order of the source, block by block: ``ListsWriter`` or ``MemorySink``."""
 
     def append(self, features: Floats, labels: Floats) -> None:
         """Take ``[rows, width]`` and ``[rows]``; a later block may be wider or narrower."""
 
     def finish(
-        self, offsets: Ints, qids: Texts, *, digest: str, missing: int, order: Ints | None
+        self,
+        offsets: Ints,
+        qids: Texts,
+        *,
+        digest: str,
+        missing: int,
+        order: Ints | None,
+        rows: Ints | None = None,
+        columns: Columns | None = None,
+        weights: Floats | None = None,
     ) -> None:
-        """Take the rest of ``Lists``; ``order``: the final order of the rows, None as appended."""
+        """Take the rest of ``Lists``; ``order``: the final order of the rows, None as appended.
+
+        ``rows``: the row of the source of each appended row; None: 0, 1, 2, ...
+        """
 
     def free(self) -> tuple[int, str]:
         """How many bytes the features may take in all, and where."""
@@ -276,25 +288,13 @@ class MemorySink:
         offsets: Ints,
         qids: Texts,
         *,
-        digest: str,
-        missing: int,
         order: Ints | None,
         rows: Ints | None = None,
-        columns: Columns | None = None,
-        weights: Floats | None = None,
+        **rest: Any,
     ) -> None:
+        """As ``Sink.finish``; ``rest`` are fields of ``Lists``."""
         self.features.resize((self.rows, self.features.shape[1]), refcheck=False)
         features, labels = self.features, np.concatenate(self.labels)
         if order is not None:
             features, labels = features[order], labels[order]
-        self.lists = Lists(
-            features,
-            labels,
-            offsets,
-            qids,
-            digest,
-            missing,
-            columns,
-            weights,
-            in_order(rows, order),
-        )
+        self.lists = Lists(features, labels, offsets, qids, rows=in_order(rows, order), **rest)

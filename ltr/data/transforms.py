@@ -7,7 +7,6 @@ compared, and applied to new lists without its recipe.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -83,13 +82,14 @@ class FeatureTransform:
                 f"{self.width}: use lists with the same features"
             )
         limit = np.finfo(np.float32).max
+        filled = self.codes.astype(np.float64)  # the mean of numbers, or the code after the last
 
         def transform(rows: Floats) -> Doubles:
             block = _reshape(rows, self.shape, self.sign, self.log_eps, self.grids)
             block -= self.mean
             block *= self.scale
             if not self.keep_missing:
-                np.copyto(block, self._fill, where=np.isnan(block))
+                np.copyto(block, filled, where=np.isnan(block))
             np.clip(block, -limit, limit, out=block)
             if not len(self.indicated):
                 return block
@@ -97,11 +97,6 @@ class FeatureTransform:
 
         shape = (len(features), self.outputs)
         return _by_small_blocks(transform, features, np.empty(shape, np.float32))
-
-    @cached_property
-    def _fill(self) -> Doubles:
-        """What a missing value becomes: the mean, or the code after the last."""
-        return self.codes.astype(np.float64)
 
     def keeping_missing(self) -> "FeatureTransform":
         """The same with missing values as NaN, and so without indicators."""

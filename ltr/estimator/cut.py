@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ltr.data.bagging import taken
 from ltr.data.cut import cut, place
 from ltr.data.lists import Lists
 from ltr.errors import DataError
@@ -47,19 +48,7 @@ def cut_off(lists: Lists, cut: Cut) -> Mapping[str, Lists]:
 
 def _chosen(lists: Lists, which: NDArray[np.bool_]) -> Lists:
     """The lists where ``which``, ``[lists]``, is True."""
-    items = np.repeat(which, lists.lengths)
-    features = lists.features[items]
-    return digested(
-        replace(
-            lists,
-            features=features,
-            labels=lists.labels[items],
-            offsets=np.concatenate([[0], np.cumsum(lists.lengths[which])]).astype(np.int64),
-            qids=lists.qids[which],
-            missing=int(np.isnan(features).sum()),
-            weights=None if lists.weights is None else lists.weights[which],
-        )
-    )
+    return digested(replace(taken(lists, np.flatnonzero(which)), rows=None))
 
 
 def digested(lists: Lists) -> Lists:

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
-from ltr.data.letor_rows import Rules
+from ltr.data.letor_rows import Rules, to_float32
 from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.errors import DataError
 from ltr.estimator.cut import Cut, digested
@@ -94,7 +94,7 @@ def read_rows(
                 "give a table (pandas, polars, Arrow) with the columns of fit"
             )
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
-        features, found = _single(X.toarray() if issparse(X) else X), None
+        features, found = to_float32(X.toarray() if issparse(X) else X)[0], None
     else:
         if QID in frame.columns:
             if qid is not None:
@@ -129,14 +129,6 @@ def _values(series: Any) -> Any:
     """A series of any library as an array; anything else as it is."""
     known = nw.from_native(series, series_only=True, pass_through=True)
     return known.to_numpy() if isinstance(known, nw.Series) else known
-
-
-def _single(values: NDArray[Any]) -> Floats:
-    """``values`` as float32; a number that is too large becomes NaN."""
-    with np.errstate(over="ignore"):
-        single = np.array(values, np.float32)
-    single[np.isinf(single)] = np.nan
-    return single
 
 
 def _encoded(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ltr.errors import ConfigError
-from ltr.export.trees import Tree, Trees, at_most, below, leaf, stump, tree_of
+from ltr.export.trees import Tree, Trees, at_most, below, leaf, read_tree, stump, tree_of
 from ltr.rounds import RankBoost, RoundModel
 from ltr.trees import CatBoost, LightGBM, XGBoost
 
@@ -21,8 +21,7 @@ def trees_of(model: RoundModel) -> Trees:
         ConfigError: they hold what no engine has, such as splits on categories.
     """
     if isinstance(model, RankBoost):
-        names = ("features", "thresholds", "alphas")
-        rankers = zip(*(model.content.get(name, ()) for name in names), strict=True)
+        rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
         return Trees(tuple(stump(int(f), float(t), 0.0, float(a)) for f, t, a in rankers))
     for kind, read in ((LightGBM, _lightgbm), (XGBoost, _xgboost), (CatBoost, _catboost)):
         if isinstance(model, kind):
@@ -39,37 +38,28 @@ def _no_other(what: str, remedy: str) -> ConfigError:
 
 
 def _lightgbm(booster: Any) -> Trees:
-    return Trees(
-        tuple(_of_lightgbm(one["tree_structure"]) for one in booster.dump_model()["tree_info"])
-    )
+    dumped = booster.dump_model()["tree_info"]
+    return Trees(tuple(read_tree(one["tree_structure"], _of_lightgbm) for one in dumped))
 
 
-def _of_lightgbm(root: Mapping[str, Any]) -> Tree:
-    """A tree of LightGBM: float64 thresholds, ``x <= t``.
+def _of_lightgbm(node: Mapping[str, Any]) -> Any:
+    """A node of LightGBM for ``read_tree``: float64 thresholds, ``x <= t``.
 
     A missing value counts as 0 unless train had missing values in the feature.
     """
-    nodes: list[Any] = [None]
-    stack = [(0, root)]
-    while stack:
-        place, node = stack.pop()
-        if "leaf_value" in node:
-            if "leaf_const" in node:
-                raise _no_other("linear leaves", "leave out model.options.linear_tree")
-            nodes[place] = (-1, 0.0, 0, 0, False, float(node["leaf_value"]))
-            continue
-        if node["decision_type"] != "<=":
-            raise _no_other("splits on categories", "leave these columns out of the table")
-        if node["missing_type"] == "Zero":
-            raise _no_other("zeros that are missing", "leave out model.options.zero_as_missing")
-        threshold = at_most(float(node["threshold"]))
-        known = node["missing_type"] == "NaN"
-        missing_left = bool(node["default_left"] if known else threshold >= 0)
-        left, right = len(nodes), len(nodes) + 1
-        nodes[place] = (node["split_feature"], threshold, left, right, missing_left, 0.0)
-        nodes += [None, None]
-        stack += [(left, node["left_child"]), (right, node["right_child"])]
-    return tree_of(nodes)
+    if "leaf_value" in node:
+        if "leaf_const" in node:
+            raise _no_other("linear leaves", "leave out model.options.linear_tree")
+        return float(node["leaf_value"])
+    if node["decision_type"] != "<=":
+        raise _no_other("splits on categories", "leave these columns out of the table")
+    if node["missing_type"] == "Zero":
+        raise _no_other("zeros that are missing", "leave out model.options.zero_as_missing")
+    threshold = at_most(float(node["threshold"]))
+    known = node["missing_type"] == "NaN"
+    missing_left = bool(node["default_left"] if known else threshold >= 0)
+    left, right = node["left_child"], node["right_child"]
+    return node["split_feature"], threshold, left, right, missing_left
 
 
 def _xgboost(booster: Any) -> Trees:

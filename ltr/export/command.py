@@ -4,7 +4,8 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +172,7 @@ def _exported(engine: str, kept: KeptModel, subject: Subject, kind: str | None) 
         form = dense_of(model, transform)
     if engine in LUCENE:
         return plugin(form, subject, kind)
-    writers: Mapping[str, Callable[[Trees | Dense, Subject], Exported]] = {
-        "solr": solr, "ranklib": ranklib,
-    }  # fmt: skip
-    return writers[engine](form, subject)
+    return solr(form, subject) if engine == "solr" else ranklib(form, subject)
 
 
 def _compared(
@@ -196,20 +194,19 @@ def _compared(
     if engine == "onnx":
         check_padding(part, kept.transform.width)
         compared["sizes"] = []
-        for length in LENGTHS:
-            for batch in BATCHES:
-                made = made_lists(subject.lists, length, batch)
-                ours = _scores(kept, made, cfg.evaluation_items)
-                raw = exported.run(part, made)
-                one = parity(made, ours, raw, exported.restore(raw), f"to={engine}")
-                size = {"length": length, "batch": batch}
-                compared["sizes"].append(
-                    size
-                    | {
-                        "largest_difference": one.difference,
-                        "largest_difference_of_unit": one.relative,
-                    }
-                )
+        for length, batch in product(LENGTHS, BATCHES):
+            made = made_lists(subject.lists, length, batch)
+            ours = _scores(kept, made, cfg.evaluation_items)
+            raw = exported.run(part, made)
+            one = parity(made, ours, raw, exported.restore(raw), f"to={engine}")
+            compared["sizes"].append(
+                {
+                    "length": length,
+                    "batch": batch,
+                    "largest_difference": one.difference,
+                    "largest_difference_of_unit": one.relative,
+                }
+            )
         compared["bytes"] = (part / NAME).stat().st_size
     if engine in LUCENE and subject.absent_is_zero:
         compared["absent_is_zero"] = _absent(subject, exported, part, raw)

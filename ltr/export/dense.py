@@ -46,18 +46,13 @@ class Dense:
         """Whether it is a sum of weights times features and a bias."""
         return len(self.layers) == 1 and self.layers[0].activation == "none"
 
-    @property
-    def logged(self) -> bool:
-        """Whether a feature has a logarithm."""
-        return bool(np.isin(self.shape, (LOG, SIGNED_LOG)).any())
-
 
 def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
     """The layers of a model that ``is_dense``, with the transform's standardisation in the first.
 
     ``W ((f - mean) * scale) + b = (W * scale) f + (b - (W * scale) mean)``.
     """
-    first, *others = _merged(_layers(model, transform.outputs))
+    first, *others = _merged(_layers(model))
     weights = first.weights * transform.scale
     plain = ~np.isin(transform.shape, (LOG, SIGNED_LOG))
     folded = replace(
@@ -73,7 +68,7 @@ def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
     )
 
 
-def _layers(model: nn.Module, width: int) -> list[Layer]:
+def _layers(model: nn.Module) -> list[Layer]:
     if isinstance(model, AdaRank | PRank):
         return [Layer(model.linear_weights()[None], np.zeros(1), "none")]
     assert isinstance(model, MLP | Linear)

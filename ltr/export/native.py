@@ -1,6 +1,5 @@
 """The file of a model's own library, or its numbers, and a reader that needs nothing of ours."""
 
-import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +51,7 @@ def native(model: RoundModel, transform: FeatureTransform) -> Exported:
 
 def _library(model: BoostedTrees) -> tuple[str, bytes, Callable[[Path, Floats], Scores]]:
     """Name and content of the file, and its scores by the library alone."""
-    library: Any = importlib.import_module(model.library)
+    library: Any = model.module
     if isinstance(model, LightGBM):
         return (
             "model.txt",

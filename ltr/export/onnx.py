@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.data.batches import batches_by_length
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError
@@ -25,6 +24,7 @@ from ltr.export.form import Exported, Scores
 from ltr.export.graph import Ranker
 from ltr.export.trees import Trees, leaf
 from ltr.rounds import RoundModel
+from ltr.training.evaluation import padded_batches
 
 NAME = "model.onnx"
 _ITEMS = 1 << 15  # padded items in a batch
@@ -206,10 +206,8 @@ def _run(folder: Path, lists: Lists) -> Scores:
     """Every list whole, padded to the longest of its batch; what stands on padding is NaN."""
     runs = session(folder / NAME)
     out = np.empty(lists.items, np.float32)
-    for which in batches_by_length(lists.lengths, items=_ITEMS):
-        places = np.arange(int(lists.lengths[which[0]]))
-        mask = places < lists.lengths[which][:, None]
-        rows = np.where(mask, lists.offsets[which][:, None] + places, 0)
+    for batch in padded_batches(lists, items=_ITEMS):
+        rows, mask = batch.rows.numpy(), batch.mask.numpy()
         features = np.asarray(lists.features)[rows]
         features[~mask] = np.nan
         (scores,) = runs.run(None, {"features": features, "mask": mask})
@@ -228,9 +226,9 @@ def _run_by_item(folder: Path, lists: Lists) -> Scores:
     return np.concatenate(parts)
 
 
-def made_lists(lists: Lists, length: int, count: int, seed: int = 0) -> Lists:
+def made_lists(lists: Lists, length: int, count: int) -> Lists:
     """``count`` lists of ``length`` items drawn from real ones, for sizes that these lack."""
-    random = np.random.default_rng([seed, length, count])
+    random = np.random.default_rng([0, length, count])
     rows = np.sort(random.integers(lists.items, size=length * count))
     random.shuffle(rows)
     return Lists(

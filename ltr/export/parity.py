@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.data.lists import Doubles, Ints, Lists
+from ltr.data.lists import Ints, Lists
 from ltr.errors import ConfigError
 from ltr.export.form import Scores
 
@@ -59,7 +59,8 @@ def parity(lists: Lists, ours: Scores, raw: Scores, restored: Scores, what: str)
     Raises:
         ConfigError: a list differs, with the first one's qid, items and scores.
     """
-    units = _by_list(lists, np.maximum(1.0, np.maximum.reduceat(np.abs(ours), lists.offsets[:-1])))
+    largest = np.maximum.reduceat(np.abs(ours), lists.offsets[:-1]).astype(np.float64)
+    units = np.repeat(np.maximum(1.0, largest), lists.lengths)
     gaps = np.abs(restored.astype(np.float64) - ours)
     near = np.zeros(len(lists), bool)
     for i in range(len(lists)):
@@ -82,10 +83,6 @@ def parity(lists: Lists, ours: Scores, raw: Scores, restored: Scores, what: str)
         near_ties=int(near.sum()),
         scores=(float(raw.min()), float(raw.max())),
     )
-
-
-def _by_list(lists: Lists, values: Scores) -> Doubles:
-    return np.repeat(values.astype(np.float64), lists.lengths)
 
 
 def _swapped(ours: Scores, theirs: Scores, least: float) -> Ints:

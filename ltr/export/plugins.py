@@ -18,7 +18,7 @@ from ltr.errors import ConfigError
 from ltr.export.dense import Dense
 from ltr.export.form import Exported, Scores, Subject, shifted
 from ltr.export.ranklib import RankNetText, ensemble, score_text
-from ltr.export.trees import Tree, Trees, above, leaf, places, tree_of
+from ltr.export.trees import Tree, Trees, above, leaf, places, read_tree
 
 LINEAR, XGBOOST, RAW = "model/linear", "model/xgboost+json", "model/xgboost+json+raw"
 RANKLIB = "model/ranklib"
@@ -251,21 +251,16 @@ def score_model(model: Mapping[str, Any], names: list[str], features: Floats) ->
 
 
 def _of_splits(root: Mapping[str, Any], names: list[str]) -> Tree:
-    nodes: dict[int, tuple[int, float, int, int, bool, float]] = {}
-    stack = [root]
-    while stack:
-        node = stack.pop()
+    def read(node: Mapping[str, Any]) -> Any:
         if "leaf" in node:
-            nodes[node["nodeid"]] = (-1, 0.0, 0, 0, False, node["leaf"])
-            continue
-        children = [child["nodeid"] for child in node["children"]]
-        if children != [node["yes"], node["no"]]:  # the plugin refuses them
+            return float(node["leaf"])
+        children, order = node["children"], [node["yes"], node["no"]]
+        if [child["nodeid"] for child in children] != order:  # the plugin refuses them
             raise ValueError(f"node {node['nodeid']}: yes and no are not its children in order")
-        feature = names.index(node["split"])
         missing_left = node["missing"] == node["yes"]
-        nodes[node["nodeid"]] = (feature, node["split_condition"], *children, missing_left, 0.0)
-        stack += node["children"]
-    return tree_of([nodes[place] for place in range(len(nodes))])
+        return names.index(node["split"]), node["split_condition"], *children, missing_left
+
+    return read_tree(root, read)
 
 
 def _of_arrays(tree: Mapping[str, Any], order: list[int]) -> Tree:

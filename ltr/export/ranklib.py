@@ -8,6 +8,7 @@ other two in float64.
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ltr.data.lists import Doubles, Floats, Lists
 from ltr.export.dense import ACTIVATIONS, Dense, Layer, logistic_layers, run_layers
 from ltr.export.form import Exported, Scores, Subject
-from ltr.export.trees import Tree, Trees, leaf, places, tree_of
+from ltr.export.trees import Tree, Trees, leaf, places, read_tree
 
 NAME = "model.txt"
 _RAN_BY = "an interpreter of RankLib's text"
@@ -156,31 +157,18 @@ def score_text(text: str, features: Floats) -> Scores:
 def _score_ensemble(text: str, items: Floats) -> Scores:
     total = np.zeros(len(items), np.float32)
     for one in ElementTree.fromstring(text).iter("tree"):
-        tree, weight = _parsed(one[0]), np.float64(np.float32(one.get("weight", "1")))
+        tree, weight = read_tree(one[0], _parsed), np.float64(np.float32(one.get("weight", "1")))
         outputs = tree.value.astype(np.float32).astype(np.float64)
         total = (total + outputs[places(tree, items)] * weight).astype(np.float32)
     return total
 
 
-def _parsed(root: ElementTree.Element) -> Tree:
-    nodes: list[tuple[int, float, int, int, bool, float]] = []
-    stack = [(root, -1, 0)]
-    children: list[tuple[int, int]] = []
-    while stack:
-        split, parent, side = stack.pop()
-        place = len(nodes)
-        children.append((0, 0))
-        if parent >= 0:
-            left, right = children[parent]
-            children[parent] = (left, place) if side else (place, right)
-        if split[0].tag == "feature":
-            feature, threshold = int(split[0].text or ""), float(split[1].text or "")
-            nodes.append((feature - 1, threshold, 0, 0, False, 0.0))
-            stack += [(split[3], place, 1), (split[2], place, 0)]
-        else:
-            nodes.append((-1, 0.0, 0, 0, False, float(split[0].text or "")))
-    linked = [(n[0], n[1], *s, n[4], n[5]) for n, s in zip(nodes, children, strict=True)]
-    return tree_of(linked)
+def _parsed(split: ElementTree.Element) -> Any:
+    """A node for ``read_tree``."""
+    if split[0].tag != "feature":
+        return float(split[0].text or "")
+    feature, threshold = int(split[0].text or ""), float(split[1].text or "")
+    return feature - 1, threshold, split[2], split[3], False
 
 
 def _network(lines: Sequence[str]) -> list[Layer]:

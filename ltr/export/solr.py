@@ -18,7 +18,7 @@ from ltr.data.transforms import LOG, SIGNED_LOG, column_range
 from ltr.errors import ConfigError
 from ltr.export.dense import Dense, Layer, run_layers
 from ltr.export.form import IDENTIFIER, Exported, Scores, Subject, shifted, unchanged
-from ltr.export.trees import Tree, Trees, leaf, places, tree_of
+from ltr.export.trees import Tree, Trees, leaf, places, read_tree
 
 FEATURES, MODEL = "features.json", "model.json"
 _LTR = "org.apache.solr.ltr"
@@ -91,9 +91,9 @@ def _logarithms(form: Dense, subject: Subject) -> tuple[list[dict[str, Any]], li
     least, most = column_range(subject.lists.features)
     features, columns = [], []
     for i, name in enumerate(subject.features):
-        features.append(_field(subject, name))
         columns.append(weights[:, i])
         if form.shape[i] not in (LOG, SIGNED_LOG):
+            features.append(_field(subject, name))
             continue
         if not IDENTIFIER.fullmatch(name):
             raise ConfigError(
@@ -105,13 +105,13 @@ def _logarithms(form: Dense, subject: Subject) -> tuple[list[dict[str, Any]], li
             value, below = below, value
         if form.shape[i] == LOG:
             bias += weights[:, i] * np.log(form.log_eps)
-            value = f"product(max({value},0),{1 / form.log_eps!r})"
-        else:
-            value = f"max({value},0)"
-            if (least[i] if form.sign[i] > 0 else -most[i]) < 0:
-                features.append(_query(subject, f"{name}_below_0", f"max({below},0)"))
-                columns.append(-weights[:, i])
-        features[-1 if features[-1]["name"] == name else -2] = _query(subject, name, value)
+            scaled = f"product(max({value},0),{1 / form.log_eps!r})"
+            features.append(_query(subject, name, scaled))
+            continue
+        features.append(_query(subject, name, f"max({value},0)"))
+        if (least[i] if form.sign[i] > 0 else -most[i]) < 0:
+            features.append(_query(subject, f"{name}_below_0", f"max({below},0)"))
+            columns.append(-weights[:, i])
     return features, [Layer(np.stack(columns, 1), bias, first.activation), *others]
 
 
@@ -227,16 +227,10 @@ def score_model(model: Mapping[str, Any], values: Floats) -> Scores:
 
 
 def _tree(root: Mapping[str, Any], names: list[str]) -> Tree:
-    nodes: list[Any] = [None]
-    stack = [(0, root)]
-    while stack:
-        place, node = stack.pop()
+    def read(node: Mapping[str, Any]) -> Any:
         if "feature" not in node:
-            nodes[place] = (-1, 0.0, 0, 0, False, float(node["value"]))
-            continue
-        left, right = len(nodes), len(nodes) + 1
+            return float(node["value"])
         threshold = np.float32(node["threshold"]) + _SLACK
-        nodes[place] = (names.index(node["feature"]), threshold, left, right, False, 0.0)
-        nodes += [None, None]
-        stack += [(left, node["left"]), (right, node["right"])]
-    return tree_of(nodes)
+        return names.index(node["feature"]), threshold, node["left"], node["right"], False
+
+    return read_tree(root, read)

@@ -7,6 +7,7 @@ the next float32 below.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +187,28 @@ def _floats(ordinals: NDArray[np.int64]) -> Floats:
     """The float32 numbers in their order; 0 is ordinal 0."""
     bits = np.abs(ordinals).astype(np.int32)
     return np.where(ordinals < 0, -bits.view(np.float32), bits.view(np.float32))
+
+
+def read_tree(root: Any, read: Callable[[Any], float | tuple[int, float, Any, Any, bool]]) -> Tree:
+    """The tree below the node ``root`` of an engine's file.
+
+    ``read`` gives the value of a leaf, and of a split ``feature, threshold, left node, right node,
+    missing_left``.
+    """
+    nodes: list[Any] = [None]
+    stack = [(0, root)]
+    while stack:
+        place, node = stack.pop()
+        told = read(node)
+        if isinstance(told, float):
+            nodes[place] = (-1, 0.0, 0, 0, False, told)
+            continue
+        feature, threshold, below_left, below_right, missing_left = told
+        left, right = len(nodes), len(nodes) + 1
+        nodes[place] = (feature, threshold, left, right, missing_left, 0.0)
+        nodes += [None, None]
+        stack += [(left, below_left), (right, below_right)]
+    return tree_of(nodes)
 
 
 def tree_of(nodes: Sequence[tuple[int, float, int, int, bool, float]]) -> Tree:

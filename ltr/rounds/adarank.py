@@ -8,15 +8,15 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.checks import check_positive
-from ltr.rounds.model import Importances, Order, Rounds, single
-from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+from ltr.rounds.model import Order, Rounds
+from ltr.rounds.numbers import ChosenFeatures, ChosenRounds
 from ltr.training.evaluation import metrics_of_scores, padded_batches
 
 _LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight
 _VALUES = 1 << 22  # scores in a batch of single features: 32 MB
 
 
-class AdaRank(NumbersModel):
+class AdaRank(ChosenFeatures):
     """AdaRank (Xu and Li, 2007, figure 1): f = sum_t alpha_t x_{k_t}, one feature a round.
 
     With E(f, i) the metric of list i when it is ranked by f, and P_1 the same for all lists,
@@ -42,7 +42,7 @@ class AdaRank(NumbersModel):
     """
 
     title = "AdaRank"
-    makes = "rankers"
+    names = ("features", "alphas")
 
     def __init__(
         self, width: int, *, metric: str = "map", sharpness: float = 1.0, repeat: bool = True
@@ -63,46 +63,19 @@ class AdaRank(NumbersModel):
         """Measure each feature on each list of train; see the base class."""
         return _Rounds(self, order)
 
-    def fits(self, content: Numbers) -> bool:
-        features, alphas = content.get("features"), content.get("alphas")
-        return (
-            features is not None
-            and alphas is not None
-            and len(content) == 2
-            and features.ndim == 1
-            and features.shape == alphas.shape
-            and bool(np.isin(features, np.arange(self.width)).all())
-        )
-
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return items.astype(np.float64) @ self.linear_weights()
 
     def linear_weights(self) -> NDArray[np.float64]:
         """The weight of each feature, ``[width]``."""
-        return self._sums(self.content["alphas"])
-
-    def importances(self) -> Importances:
-        """The sum of alpha of each feature, and how often it was chosen."""
-        if not self.content:
-            return Importances(np.zeros(self.width), np.zeros(self.width))
-        alphas = self.content["alphas"]
-        return Importances(self._sums(alphas), self._sums(np.ones_like(alphas)))
-
-    def _sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum over rankers of ``values`` for each feature, ``[width]``."""
-        sums: NDArray[np.float64] = np.zeros(self.width)
-        np.add.at(sums, self.content["features"].astype(int), values)
-        return sums
+        return self.sums(self.content["alphas"])
 
 
-class _Rounds(Rounds):
+class _Rounds(ChosenRounds):
     def __init__(self, model: AdaRank, order: Order) -> None:
+        super().__init__(model, order)
         self._model, self._data, self._convention = model, order.data, order.convention
         train = order.data["train"]
-        self._items = {
-            split: finite_features(data, model.title).astype(np.float64)
-            for split, data in order.data.items()
-        }
         self._single = of_features(train, model.metric, order.convention)
         counted = ~np.isnan(self._single).any(axis=1)
         if not np.isfinite(self._single[counted]).all() or not (
@@ -123,22 +96,18 @@ class _Rounds(Rounds):
             )
         self._own = counted * (1.0 if order.weights is None else order.weights)
         self._weights = self._own / self._own.sum()
-        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
-        self._features: list[int] = []
-        self._alphas: list[float] = []
 
     def round(self) -> None:
         means = self._weights @ self._single
         if not self._model.repeat:
-            means[self._features] = -np.inf
+            means[[int(feature) for feature, _ in self._chosen]] = -np.inf
         feature = int(means.argmax())
         if means[feature] == -np.inf:
             return
         alpha = 0.5 * np.log((1 + means[feature]) / max(1 - means[feature], _LEAST))
-        self._features.append(feature)
-        self._alphas.append(float(alpha))
+        self._chosen.append((feature, float(alpha)))
         for split, items in self._items.items():
-            self._now[split] += alpha * items[:, feature]
+            self._now[split] += alpha * items[:, feature].astype(np.float64)
         metric = self._model.metric
         scores = metrics_of_scores(
             self._data["train"], self._now["train"], [metric], self._convention
@@ -146,23 +115,11 @@ class _Rounds(Rounds):
         weights = self._own * np.exp(-self._model.sharpness * np.nan_to_num(scores[str(metric)]))
         self._weights = weights / weights.sum()
 
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return single(self._now[split])
-
-    @property
-    def length(self) -> int:
-        return len(self._alphas)
-
-    def content(self, length: int) -> Numbers:
-        return {
-            "features": np.array(self._features[:length], np.float64),
-            "alphas": np.array(self._alphas[:length]),
-        }
-
     def columns(self) -> dict[str, float]:
-        if not self._alphas:
+        if not self._chosen:
             return {}
-        return {"feature": self._features[-1] + 1, "alpha": self._alphas[-1]}
+        feature, alpha = self._chosen[-1]
+        return {"feature": feature + 1, "alpha": alpha}
 
 
 @torch.inference_mode()

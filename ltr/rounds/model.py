@@ -106,7 +106,6 @@ class RoundModel(nn.Module, ABC):
     title: ClassVar[str]
     kind: ClassVar[str]  # the plural, in messages
     makes: ClassVar[str]  # what rounds make, in messages
-    takes_losses: ClassVar[bool] = False  # whether it is fitted to a loss of ltr.losses
     not_finite: ClassVar[str] = (  # the remedy where scores are not
         "train with transform=standardise, or look at the features and labels of these lists"
     )
@@ -173,7 +172,7 @@ class RoundModel(nn.Module, ABC):
         return nullcontext()
 
     def derivatives(self, loss: Loss, data: ItemTensors, settings: Settings) -> Derivatives:
-        """What to fit for ``loss``; only where ``takes_losses``."""
+        """What to fit for ``loss``; only of models that are fitted to losses."""
         raise NotImplementedError
 
     def check_lists(self) -> None:

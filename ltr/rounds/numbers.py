@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, DataError
-from ltr.rounds.model import RoundModel
+from ltr.rounds.model import Importances, Order, RoundModel, Rounds, single
 
 Numbers = Mapping[str, NDArray[np.float64]]
 
@@ -68,6 +68,61 @@ class NumbersModel(RoundModel, ABC):
                 "wrote, or train again"
             )
         self.take(arrays)
+
+
+class ChosenFeatures(NumbersModel):
+    """A model of weak rankers, each of one feature: arrays ``names``, ``[rankers]`` each.
+
+    Among them are ``features``, 0-based, and ``alphas``, the weights.
+    """
+
+    makes = "rankers"
+    names: ClassVar[tuple[str, ...]]
+
+    def fits(self, content: Numbers) -> bool:
+        if set(content) != set(self.names):
+            return False
+        features = content["features"]
+        return (
+            features.ndim == 1
+            and all(array.shape == features.shape for array in content.values())
+            and bool(np.isin(features, np.arange(self.width)).all())
+        )
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum over rankers of ``values`` for each feature, ``[width]``."""
+        features = self.content["features"].astype(int)
+        return np.bincount(features, values, self.width).astype(np.float64)
+
+    def importances(self) -> Importances:
+        """The sum of |alpha| of each feature, and how often it was chosen."""
+        if not self.content:
+            return Importances(np.zeros(self.width), np.zeros(self.width))
+        alphas = np.abs(self.content["alphas"])
+        return Importances(self.sums(alphas), self.sums(np.ones_like(alphas)))
+
+
+class ChosenRounds(Rounds):
+    """A fit of ``ChosenFeatures``."""
+
+    def __init__(self, model: ChosenFeatures, order: Order) -> None:
+        self._names = model.names
+        self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
+        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
+        self._chosen: list[tuple[float, ...]] = []  # the numbers of each ranker, as ``names``
+
+    def scores(self, split: str) -> NDArray[np.float32]:
+        return single(self._now[split])
+
+    @property
+    def length(self) -> int:
+        return len(self._chosen)
+
+    def content(self, length: int) -> Numbers:
+        return {
+            name: np.array([one[i] for one in self._chosen[:length]], np.float64)
+            for i, name in enumerate(self._names)
+        }
 
 
 def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:

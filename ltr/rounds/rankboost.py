@@ -5,15 +5,14 @@ from numpy.typing import NDArray
 
 from ltr.errors import DataError
 from ltr.metrics.checks import positive_int
-from ltr.rounds.model import Importances, Order, Rounds, single
-from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+from ltr.rounds.model import Order, Rounds
+from ltr.rounds.numbers import ChosenFeatures, ChosenRounds
 
-_NAMES = ("features", "thresholds", "alphas")
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
 
 
-class RankBoost(NumbersModel):
+class RankBoost(ChosenFeatures):
     """RankBoost (Freund et al., 2003, section 3): f = sum_t alpha_t [x_{k_t} > theta_t].
 
     With D_t(i, j) proportional to exp(f(j) - f(i)) over all pairs y_i > y_j of items of one list,
@@ -31,7 +30,7 @@ class RankBoost(NumbersModel):
     """
 
     title = "RankBoost"
-    makes = "rankers"
+    names = ("features", "thresholds", "alphas")
 
     def __init__(self, width: int, *, thresholds: int = 255) -> None:
         super().__init__(width)
@@ -41,42 +40,22 @@ class RankBoost(NumbersModel):
         """Sort the features into bins; see the base class."""
         return _Rounds(self, order)
 
-    def fits(self, content: Numbers) -> bool:
-        if set(content) != set(_NAMES):
-            return False
-        features = content["features"]
-        return (
-            features.ndim == 1
-            and all(array.shape == features.shape for array in content.values())
-            and bool(np.isin(features, np.arange(self.width)).all())
-        )
-
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         scores = np.zeros(len(items))
-        for feature, threshold, alpha in zip(*(self.content[n] for n in _NAMES), strict=True):
+        for feature, threshold, alpha in zip(*(self.content[n] for n in self.names), strict=True):
             scores += alpha * (items[:, int(feature)] > threshold)
         return scores
 
-    def importances(self) -> Importances:
-        """The sum of |alpha| of each feature, and how often it was chosen."""
-        gain, count = np.zeros(self.width), np.zeros(self.width)
-        if self.content:
-            features = self.content["features"].astype(int)
-            np.add.at(gain, features, np.abs(self.content["alphas"]))
-            np.add.at(count, features, 1.0)
-        return Importances(gain, count)
 
-
-class _Rounds(Rounds):
+class _Rounds(ChosenRounds):
     def __init__(self, model: RankBoost, order: Order) -> None:
+        super().__init__(model, order)
         train = order.data["train"]
-        self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
         self._list = np.repeat(np.arange(len(train)), train.lengths)
         self._grade = _places(train.labels.cpu().numpy(), self._list)
         self._shape = (len(train), 1 + self._grade.max(initial=0))
         weights = np.ones(len(train)) if order.weights is None else order.weights
         self._own = weights.astype(np.float64)[self._list]
-        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
         if not self._potential().any():
             raise DataError("RankBoost: no list of train has two labels: give graded lists")
         self._cuts = [_cuts(column, model.thresholds) for column in self._items["train"].T]
@@ -84,7 +63,6 @@ class _Rounds(Rounds):
             np.searchsorted(cuts, column)  # how many cuts are below each value
             for cuts, column in zip(self._cuts, self._items["train"].T, strict=True)
         ]
-        self._chosen: list[tuple[int, float, float]] = []
 
     def _potential(self) -> NDArray[np.float64]:
         """Sum over pairs of D as the better item, less that as the worse, ``[items]``."""
@@ -119,19 +97,6 @@ class _Rounds(Rounds):
         self._chosen.append((feature, threshold, float(alpha)))
         for split, items in self._items.items():
             self._now[split] += alpha * (items[:, feature] > threshold)
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return single(self._now[split])
-
-    @property
-    def length(self) -> int:
-        return len(self._chosen)
-
-    def content(self, length: int) -> Numbers:
-        return {
-            name: np.array([one[i] for one in self._chosen[:length]], np.float64)
-            for i, name in enumerate(_NAMES)
-        }
 
     def columns(self) -> dict[str, float]:
         if not self._chosen:

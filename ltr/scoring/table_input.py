@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.lists import Columns
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel
+from ltr.tabular.endings import ending
 
 if TYPE_CHECKING:
     from ltr.tabular.rows import TableLists
@@ -23,8 +24,6 @@ _SHARED = re.compile(
 
 def is_table(path: Path) -> bool:
     """Whether ``path`` is a table by its name, or a folder of shards."""
-    from ltr.tabular.endings import ending
-
     return path.is_dir() or ending(path) is not None
 
 

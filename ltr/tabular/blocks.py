@@ -1,10 +1,8 @@
-"""Where the rows of a table come from, block by block, and where they go."""
+"""Where the rows of a table come from, block by block."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-from ltr.data.lists import Columns, Floats, Ints, Texts
 
 
 @dataclass(frozen=True)
@@ -36,33 +34,6 @@ class Source(Protocol):
 
         ``texts`` are columns whose text counts as the file has it; ``numbers`` are to be numbers.
         """
-
-
-class TableSink(Protocol):
-    """Takes rows in the table's order, block by block: ``ListsWriter`` or ``MemorySink``."""
-
-    def append(self, features: Floats, labels: Floats) -> None:
-        """Take ``[rows, width]`` and ``[rows]``."""
-
-    def finish(
-        self,
-        offsets: Ints,
-        qids: Texts,
-        *,
-        digest: str,
-        missing: int,
-        order: Ints | None,
-        rows: Ints | None,
-        columns: Columns | None,
-        weights: Floats | None,
-    ) -> None:
-        """Take the rest of ``Lists``; ``order``: the final order of the rows, None as appended.
-
-        ``rows``: the row of the table of each appended row; None: 0, 1, 2, ...
-        """
-
-    def free(self) -> tuple[int, str]:
-        """How many bytes the features may take in all, and where."""
 
 
 class MemoryTable:

@@ -40,12 +40,8 @@ def check_fractions(fractions: Sequence[float], names: Sequence[str]) -> tuple[f
     Raises:
         ConfigError: not one for each of ``names``, each > 0, 1 in sum.
     """
-    numbers = all(isinstance(one, int | float) for one in fractions)
-    if len(fractions) != len(names) or not numbers or min(fractions) <= 0:
-        good = False
-    else:
-        good = abs(sum(fractions) - 1) < 1e-6
-    if not good:
+    known = len(fractions) == len(names) and all(isinstance(n, int | float) for n in fractions)
+    if not (known and min(fractions) > 0 and abs(sum(fractions) - 1) < 1e-6):
         raise ConfigError(
             f"dataset.fractions={list(fractions)}: give the parts of {', '.join(names)}, each > 0, "
             "1 in sum"

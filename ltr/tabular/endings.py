@@ -18,8 +18,3 @@ def ending(path: Path) -> str | None:
     found = _SAME.get(last, last)
     known = (".csv", ".tsv") if packed else (".csv", ".tsv", ".parquet", ".arrow")
     return found if found in known else None
-
-
-def is_text(path: Path) -> bool:
-    """Whether it is a CSV or TSV file."""
-    return ending(path) in (".csv", ".tsv")

@@ -10,11 +10,11 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from ltr.data.letor import MemorySink
+from ltr.data.letor import MemorySink, Sink
 from ltr.data.letor_rows import LARGEST_INDEX, Rules
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.blocks import Block, MemoryTable, Source, TableSink
+from ltr.tabular.blocks import Block, MemoryTable, Source
 from ltr.tabular.cells import category_text, distinct, float32, kind, numbers
 from ltr.tabular.columns import check_kind, find_columns, named_columns
 from ltr.tabular.queries import Queries
@@ -46,8 +46,6 @@ def lists_of(
     *,
     columns: Columns | None = None,
     labelled: bool = True,
-    labels: str = "grade",
-    max_grade: int | None = None,
 ) -> TableLists:
     """Make lists of a table in memory.
 
@@ -56,12 +54,11 @@ def lists_of(
         roles: what its columns are.
         columns: names and categories that a model was trained on; None: found here, as in train.
         labelled: False: every label counts as 0, and no weight is read.
-        labels, max_grade: as for ``ltr.data.letor_rows.Rules``.
 
     Raises:
         DataError: one line with the place: a missing column, a wrong type, a row without a query or
             a label, an infinite value, weights that differ within a query.
-        ConfigError: a setting is out of its range.
+        ConfigError: ``labelled``, and the roles name no column of labels.
 
     >>> table = pa.table({"q": [1, 2, 1], "y": [0, 1, 2], "x": [0.5, None, 1], "c": list("aba")})
     >>> made = lists_of(table, Roles(query="q", label="y", categories=("c",)))
@@ -71,14 +68,13 @@ def lists_of(
     ([0, 2, 1], ('x', 'c'))
     """
     source: Source = MemoryTable(table) if isinstance(table, pa.Table) else table
-    rules = Rules(labels=labels, max_grade=max_grade, labelled=labelled)
     found = find_columns(source, roles) if columns is None else columns
     sink, ids = MemorySink(), list[Any]()
 
     def see(cells: Any) -> None:
         ids.append(pa.Table.from_batches([cells.select(list(roles.id))]))
 
-    parse_table(source, sink, roles, found, rules=rules, see=see)
+    parse_table(source, sink, roles, found, rules=Rules(labelled=labelled), see=see)
     lists = replace(sink.lists, digest=_digest(sink.lists))
     order = np.arange(lists.items) if lists.rows is None else lists.rows
     return TableLists(lists, order, _joined(ids))
@@ -107,7 +103,7 @@ def _digest(lists: Lists) -> str:
 
 def parse_table(
     source: Source,
-    sink: TableSink,
+    sink: Sink,
     roles: Roles,
     columns: Columns,
     *,
@@ -142,7 +138,7 @@ def parse_table(
     plain = [name for name in (*values, label, weight) if name is not None]
     others = dict.fromkeys([roles.query, *roles.id, *columns.categories])
     texts = [name for name in others if name not in plain]
-    encode = _encoders(columns)
+    encode = {name: _encoder(values) for name, values in columns.categories.items()}
     queries, missing, taken = Queries(), 0, 0
     before, kept = 0, list[Ints]()  # rows of the table so far, and those of them that are taken
     for block in source.blocks(texts, plain, _rows_at_once(len(columns.names))):
@@ -181,7 +177,7 @@ def _rows_at_once(width: int) -> int:
     return max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * width)))
 
 
-def _check_room(sink: TableSink, rows: int, width: int, block: Block) -> None:
+def _check_room(sink: Sink, rows: int, width: int, block: Block) -> None:
     if width > LARGEST_INDEX:
         raise DataError(f"{block.file}: {width:,} features; expected at most {LARGEST_INDEX:,}")
     free, where = sink.free()
@@ -195,20 +191,12 @@ def _check_room(sink: TableSink, rows: int, width: int, block: Block) -> None:
 Encoder = Callable[[str], float]
 
 
-def _encoders(columns: Columns) -> dict[str, Encoder]:
-    """The code of a text, for each category column."""
-
-    def listed(values: Sequence[str]) -> Encoder:
-        codes = {value: code for code, value in enumerate(values, 1)}
-        return lambda text: codes.get(text, 0)
-
-    def hashed(size: int) -> Encoder:
-        return lambda text: 1 + crc32(text.encode()) % size
-
-    return {
-        name: hashed(values) if isinstance(values, int) else listed(values)
-        for name, values in columns.categories.items()
-    }
+def _encoder(values: Sequence[str] | int) -> Encoder:
+    """The code of a text in a column of the categories ``values``, as ``Columns`` has them."""
+    if isinstance(values, int):
+        return lambda text: 1 + crc32(text.encode()) % values
+    codes = {value: code for code, value in enumerate(values, 1)}
+    return lambda text: codes.get(text, 0)
 
 
 def _features(

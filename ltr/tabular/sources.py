@@ -1,7 +1,7 @@
 """Read table files block by block: Parquet, CSV and TSV (gzip too), Arrow IPC and Feather."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from ltr.errors import ConfigError, DataError
 from ltr.tabular.blocks import Block
-from ltr.tabular.endings import ENDINGS, ending, is_text
+from ltr.tabular.endings import ENDINGS, ending
 from ltr.tabular.roles import check_there
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
@@ -45,7 +45,7 @@ class TableSource:
             DataError: nothing readable is there.
         """
         self.title, self.files, self._form = str(path), table_files(path), form
-        self.schema = _format(self.files[0]).schema(self.files[0], form)
+        self.schema = _schema(self.files[0], form)
 
     def blocks(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Block]:
         """As for ``Source``.
@@ -54,11 +54,11 @@ class TableSource:
             DataError: a file cannot be read, or lacks a column.
         """
         for path in self.files:
-            there = _format(path).schema(path, self._form).names
+            there = _schema(path, self._form).names
             check_there(dict.fromkeys([*texts, *numbers], "in the first file"), there, str(path))
             first = 0
             with _reading(path):
-                for batch in _format(path).batches(path, self._form, texts, numbers, rows):
+                for batch in _batches(path, self._form, texts, numbers, rows):
                     for start in range(0, len(batch), rows):
                         cells = batch.slice(start, rows)
                         yield Block(str(path), first, cells.select([*texts, *numbers]))
@@ -98,34 +98,34 @@ def _reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: cannot be read, {why}; write the file again") from None
 
 
-@dataclass(frozen=True)
-class _Format:
-    schema: Callable[[Path, Form], Any]
-    batches: Callable[[Path, Form, Sequence[str], Sequence[str], int], Iterator[Any]]
+def _schema(path: Path, form: Form) -> Any:
+    """Names and types of the columns of a file."""
+    with _reading(path):
+        if ending(path) == ".parquet":
+            with _parquet(path) as file:
+                return file.schema_arrow
+        if ending(path) == ".arrow":
+            with _ipc(path) as (schema, _):
+                return schema
+        return _text_schema(path, form)
 
 
-def _format(path: Path) -> _Format:
-    if is_text(path):
-        return _Format(_text_schema, _text_batches)
+def _batches(
+    path: Path, form: Form, texts: Sequence[str], numbers: Sequence[str], rows: int
+) -> Iterator[Any]:
+    """The rows of a file, of Parquet at most ``rows`` at once, with these columns alone."""
     if ending(path) == ".parquet":
-        return _Format(_parquet_schema, _parquet_batches)
-    return _Format(_ipc_schema, _ipc_batches)
+        with _parquet(path) as file:
+            yield from file.iter_batches(batch_size=rows, columns=[*texts, *numbers])
+    elif ending(path) == ".arrow":
+        with _ipc(path, [*texts, *numbers]) as (_, batches):
+            yield from batches
+    else:
+        yield from _text_batches(path, form, texts, numbers)
 
 
 def _parquet(path: Path) -> Any:
     return pa.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_PAGE_BYTES)
-
-
-def _parquet_schema(path: Path, form: Form) -> Any:
-    with _reading(path), _parquet(path) as file:
-        return file.schema_arrow
-
-
-def _parquet_batches(
-    path: Path, form: Form, texts: Sequence[str], numbers: Sequence[str], rows: int
-) -> Iterator[Any]:
-    with _parquet(path) as file:
-        yield from file.iter_batches(batch_size=rows, columns=[*texts, *numbers])
 
 
 @contextmanager
@@ -146,18 +146,6 @@ def _ipc(path: Path, columns: Sequence[str] | None = None) -> Iterator[tuple[Any
             yield schema, iter(reader)
 
 
-def _ipc_schema(path: Path, form: Form) -> Any:
-    with _reading(path), _ipc(path) as (schema, _):
-        return schema
-
-
-def _ipc_batches(
-    path: Path, form: Form, texts: Sequence[str], numbers: Sequence[str], rows: int
-) -> Iterator[Any]:
-    with _ipc(path, [*texts, *numbers]) as (_, batches):
-        yield from batches
-
-
 def _open_text(path: Path, form: Form, convert: Any = None, *, threads: bool = True) -> Any:
     names = form.names if not form.header else None
     read = pa.csv.ReadOptions(
@@ -174,12 +162,11 @@ def _open_text(path: Path, form: Form, convert: Any = None, *, threads: bool = T
 
 def _text_schema(path: Path, form: Form) -> Any:
     """Names, and the types of the first block."""
-    with _reading(path):
-        try:
-            with _open_text(path, form) as reader:
-                schema = reader.schema
-        except pa.ArrowInvalid as error:
-            raise DataError(_explain(path, form, None, None, error)) from None
+    try:
+        with _open_text(path, form) as reader:
+            schema = reader.schema
+    except pa.ArrowInvalid as error:
+        raise DataError(_explain(path, form, None, None, error)) from None
     if form.header and len(schema) == 1 and _MERGED.search(schema.names[0]):
         raise DataError(f"{path}: one column, {schema.names[0]!r}; {_DELIMITER}")
     if form.header or form.names is not None:
@@ -188,7 +175,7 @@ def _text_schema(path: Path, form: Form) -> Any:
 
 
 def _text_batches(
-    path: Path, form: Form, texts: Sequence[str], numbers: Sequence[str], rows: int
+    path: Path, form: Form, texts: Sequence[str], numbers: Sequence[str]
 ) -> Iterator[Any]:
     schema = _text_schema(path, form)
     flags = [name for name in numbers if pa.types.is_boolean(schema.field(name).type)]

@@ -1,8 +1,9 @@
 """CatBoost: boosted symmetric trees."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -128,13 +129,6 @@ def with_categories(items: NDArray[np.float32], categories: Sequence[int]) -> An
     return table
 
 
-class _Stop:
-    """Ends CatBoost's fit at the next round when ``stop`` says so."""
-
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self.after_iteration = lambda info: not stop()
-
-
 class _Boosting(Rounds):
     def __init__(
         self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
@@ -157,8 +151,9 @@ class _Boosting(Rounds):
             cat_features=categories or None, group_weight=order.weights_of_items,
             group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=order.threads,
         )  # fmt: skip
+        goes_on = SimpleNamespace(after_iteration=lambda _: not order.stop())
         gpu = order.device == "cuda"  # where CatBoost has no callbacks
-        self._booster.fit(pool, callbacks=None if gpu else [_Stop(order.stop)])
+        self._booster.fit(pool, callbacks=None if gpu else [goes_on])
         for split, items in self._items.items():
             self._staged[split] = self._booster.staged_predict(
                 items, prediction_type="RawFormulaVal", thread_count=order.threads

@@ -51,7 +51,7 @@ class BoostedTrees(RoundModel, ABC):
     per_feature: ClassVar[tuple[str, ...]]  # options that are lists, a value for each feature
     kind = "boosted trees"
     makes = "trees"
-    takes_losses: ClassVar[bool] = True
+    takes_losses: ClassVar[bool] = True  # whether they are fitted to a loss of ltr.losses
     not_finite = (
         "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
         "features and labels of these lists"
@@ -79,7 +79,7 @@ class BoostedTrees(RoundModel, ABC):
         _ = self.module  # installed?
         self.trusted = False  # True: a state from elsewhere is not tried out first
         self.content = b""  # the booster as the library writes it; empty before the first tree
-        self._booster: Any = None
+        self.booster: Any = None  # the library's own; None before the first tree
         self._leaves: int | None = None
 
     @abstractmethod
@@ -128,11 +128,6 @@ class BoostedTrees(RoundModel, ABC):
             ) from error
 
     @property
-    def booster(self) -> Any:
-        """The library's own booster; None before the first tree."""
-        return self._booster
-
-    @property
     def version(self) -> str:
         """The version of the library."""
         return str(self.module.__version__)
@@ -141,14 +136,14 @@ class BoostedTrees(RoundModel, ABC):
     def fitted(self) -> int:
         """Leaves of all trees, a fitted number each."""
         if self._leaves is None:  # asked at every list; libraries count slowly
-            self._leaves = 0 if self._booster is None else self.count_leaves(self._booster)
+            self._leaves = 0 if self.booster is None else self.count_leaves(self.booster)
         return self._leaves
 
     def importances(self) -> Importances:
         """Gain and splits of each feature; zeros before the first tree."""
-        if self._booster is None:
+        if self.booster is None:
             return Importances(np.zeros(self.width), np.zeros(self.width))
-        return self.importances_in(self._booster)
+        return self.importances_in(self.booster)
 
     def check_lists(self) -> None:
         """Raise ``ConfigError`` where an option of ``per_feature`` is not of ``width`` values."""
@@ -198,7 +193,7 @@ class BoostedTrees(RoundModel, ABC):
         return self.objective or self.objectives[0]
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self.score_with(self._booster, items)
+        return self.score_with(self.booster, items)
 
     def take(self, content: bytes | None) -> None:
         """Take the booster ``content``; none, or empty: no trees.
@@ -216,7 +211,7 @@ class BoostedTrees(RoundModel, ABC):
                 f"the trees kept are not a model that {self.title} {self.version} reads: use the "
                 "version that wrote them, or train again"
             ) from error
-        self.content, self._booster, self._leaves = content, booster, None
+        self.content, self.booster, self._leaves = content, booster, None
 
     def keep(self, content: bytes | None) -> None:
         know(content or b"")
