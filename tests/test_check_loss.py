@@ -98,7 +98,7 @@ def test_a_stranger_s_bad_loss_fails_with_what_was_seen(stranger, capsys, monkey
     assert (code, err) == (1, "")
     (line,) = [line for line in out.splitlines() if "lists do not see each other" in line]
     assert line.startswith("FAILS ")
-    assert "value of list 0 changed from" in line
+    assert "value of list 1 changed from" in line
 
 
 def test_a_loss_that_crashes_is_a_finding(stranger, capsys, monkeypatch) -> None:

@@ -124,7 +124,7 @@ CAUGHT: dict[type[Right], tuple[str, str]] = {
     ScoredPadding: ("there_is_one_score_per_item", "masked_fill"),
     OfPadding: ("padding_is_never_read", "padding is read"),
     MeanOverPlaces: ("more_padding_and_its_place_change_nothing", "9 behind"),
-    Coupled: ("a_list_alone_is_scored_as_in_a_batch", "stood alone"),
+    Coupled: ("a_list_alone_is_scored_as_in_a_batch", "score of list 0, item 0, changed"),
     OfTheBatch: ("lists_do_not_see_each_other", "in training mode"),
     OfPlaces: ("the_order_of_the_items_means_nothing", "in another order"),
     Unmasked: ("the_gradient_is_finite_and_reaches_every_parameter", "nan with NaN on padding"),

@@ -331,6 +331,7 @@ def test_damage_is_named(tmp_path) -> None:
         ([], "give run folders"),
         (["x", "margn=1"], "margn: no such key; the keys are alpha, baseline, cache_dir"),
         (["x", "margin=a"], "margin=a: give a number"),
+        (["x", f"margin={10**309}"], "0: give a number"),
         (["x", "samples=-1"], "samples=-1: give a whole number >= 0"),
         (["nowhere"], "nowhere: no results.json there or below"),
     ],

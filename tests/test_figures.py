@@ -237,6 +237,8 @@ def test_the_csv_has_what_is_drawn(tmp_path) -> None:
         ("rank_distribution.n_samples=0", "rank_distribution: n_samples=0: write a whole number"),
         ("rank_distribution.scores=[1]", "rank_distribution: scores=.*: write a list of 2 or more"),
         ("selection.lists=[1]", "selection: lists=1: write a whole number >= 2"),
+        ("selection.lists=[9.5]", "selection: lists=9.5: write a whole number >= 2"),
+        (f"selection.lists=[{10**309}]", "selection: lists=.*: write a list of 1 or more finite"),
         ("~figure1.x", "figure1: missing a required argument: 'x'; its keys are labels, scores"),
         ("+figure1.k=2", "figure1: got an unexpected keyword argument 'k'; its keys are labels"),
         ("output=pyproject.toml/x", "output=.* cannot be written .*: give another folder"),

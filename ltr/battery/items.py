@@ -50,8 +50,8 @@ def lists_do_not_see_each_other(loss: Subject) -> None:
         changed[what][[0, 2]] = others
         found, slope = loss.measure(changed["scores"], changed["labels"], mask)
         when = f"when the {what} of the lists beside it became {others}"
-        expect_close(found[1:2], value[1:2], "value", when, tolerance=1e-13)
-        expect_close(slope[1:2], gradient[1:2], "gradient", when, tolerance=1e-13)
+        expect_close(found[1:2], value[1:2], "value", when, tolerance=1e-13, first=1)
+        expect_close(slope[1:2], gradient[1:2], "gradient", when, tolerance=1e-13, first=1)
 
 
 def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
@@ -63,9 +63,9 @@ def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
         one = [x[i : i + 1, real] for x in (scores, labels, mask)]
         found, slope = loss.measure(*one)
         when = f"when list {i} stood alone without padding"
-        expect_close(found, value[i : i + 1], "value", when, tolerance=1e-12)
+        expect_close(found, value[i : i + 1], "value", when, tolerance=1e-12, first=i)
         expected = gradient[i : i + 1, real] / (i + 1)
-        expect_close(slope, expected, "gradient", when, tolerance=1e-12)
+        expect_close(slope, expected, "gradient", when, tolerance=1e-12, first=i)
 
 
 def the_order_of_the_items_means_nothing(loss: Subject) -> None:

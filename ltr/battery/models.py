@@ -131,7 +131,7 @@ def lists_do_not_see_each_other(model: ModelSubject) -> str | None:
             changed[[0, 2, 3]] = others
             found = scores_of(model.built(training=training), changed, mask, ranks)
             when = f"when the features of the lists beside it became {others:g}{_mode(training)}"
-            _expect_list(1, found[1], expected[1], when)
+            expect_close(found[1:2], expected[1:2], "score", when, tolerance=_CLOSE, first=1)
     return None
 
 
@@ -141,10 +141,9 @@ def a_list_alone_is_scored_as_in_a_batch(model: ModelSubject) -> None:
     built = model.built()
     expected = scores_of(built, features, mask, ranks)
     for i in range(3):
-        real = mask[i]
-        alone = features[i : i + 1, real], mask[i : i + 1, real], ranks[i : i + 1, real]
+        *alone, before = (x[i : i + 1, mask[i]] for x in (features, mask, ranks, expected))
         when = "when it stood alone without padding"
-        _expect_list(i, scores_of(built, *alone)[0], expected[i, real], when)
+        expect_close(scores_of(built, *alone), before, "score", when, tolerance=_CLOSE, first=i)
 
 
 def an_item_is_scored_by_its_own_features_alone(model: ModelSubject) -> str:
@@ -288,15 +287,6 @@ def a_resumed_training_gives_the_same_weights(model: ModelSubject) -> str:
 
 def _mode(training: bool) -> str:
     return " in training mode" if training else ""
-
-
-def _expect_list(number: int, found: Tensor, expected: Tensor, when: str) -> None:
-    """Raise ``Broken`` unless the scores of one list agree, to float32's last digits."""
-    wrong = ~((found - expected).abs() <= _CLOSE * expected.abs().clamp(min=1))
-    if wrong.any():
-        item = int(wrong.nonzero()[0])
-        one, two = expected[item].item(), found[item].item()
-        raise Broken(f"score of list {number} changed from {one:.10g} to {two:.10g} {when}")
 
 
 def _expect_same(found: Weights, expected: Weights, when: str) -> None:

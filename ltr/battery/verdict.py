@@ -51,12 +51,18 @@ def judge(prop: Property, subject: Any) -> Verdict:
 
 
 def expect_close(
-    found: Tensor, expected: Tensor, what: str, when: str, *, tolerance: float = 0.0
+    found: Tensor,
+    expected: Tensor,
+    what: str,
+    when: str,
+    *,
+    tolerance: float = 0.0,
+    first: int = 0,
 ) -> None:
     """Raise ``Broken`` unless both agree, such as values (``what``) before and after (``when``).
 
     ``tolerance`` is the largest difference, times the larger of 1 and the expected number. A NaN
-    agrees with nothing.
+    agrees with nothing. ``first`` is the number of the first list among those of its batch.
 
     >>> expect_close(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 1.0]), "value", "in a dream")
     Traceback (most recent call last):
@@ -69,9 +75,8 @@ def expect_close(
         place = torch.nonzero(wrong)[0].tolist()
         one, two = expected[tuple(place)].item(), found[tuple(place)].item()
         item = f", item {place[1]}," if len(place) > 1 else ""
-        raise Broken(
-            f"{what} of list {place[0]}{item} changed from {one:.10g} to {two:.10g} {when}"
-        )
+        number = first + place[0]
+        raise Broken(f"{what} of list {number}{item} changed from {one:.10g} to {two:.10g} {when}")
 
 
 def expect_finite(found: Tensor, what: str, when: str) -> None:

@@ -18,17 +18,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.benchmark import (
-    bits,
-    evaluation,
-    losses,
-    peers,
-    quality,
-    reader,
-    runs,
-    serving,
-    training,
-)
+from ltr.benchmark import bits, evaluation, losses, peers, quality, reader, runs, serving, training
 from ltr.benchmark.comparison import Comparison, Plan, Row, now
 from ltr.benchmark.gpu_kernel import counted_kernel
 from ltr.benchmark.growth import growth

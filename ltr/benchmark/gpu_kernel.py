@@ -43,10 +43,6 @@ class Loop(NamedTuple):
         """Whether the other loop lies in this one."""
         return self != other and self.start <= other.start and other.end <= self.end
 
-    @property
-    def exponentials(self) -> int:
-        return self.found["MUFU.EX2"]
-
 
 class Code(NamedTuple):
     """A compiled variant. Loops stand in their order; ``stack`` and ``shared`` are bytes."""
@@ -79,11 +75,11 @@ class Code(NamedTuple):
         for loop in self.loops:
             if any(other.holds(loop) for other in self.loops):
                 continue
-            inside = sum((a.found.total() for a in self.loops if loop.holds(a)), 0)
+            inside = sum(a.found.total() for a in self.loops if loop.holds(a))
             own = loop.found.total() - inside
             if not inside:
                 slots += turns * own
-            elif any(a.exponentials for a in self.loops if loop.holds(a)):
+            elif any(a.found["MUFU.EX2"] for a in self.loops if loop.holds(a)):
                 slots += max_iter * (own + turns * inside)
             else:
                 slots += -(-self.size // slope_rows) * (own + max_iter * inside)
@@ -91,11 +87,7 @@ class Code(NamedTuple):
 
 
 def code_of(
-    size: int,
-    dtype: torch.dtype = torch.float32,
-    *,
-    transposed: bool = False,
-    capability: int = 90,
+    size: int, dtype: torch.dtype = torch.float32, *, transposed: bool = False, capability: int = 90
 ) -> Code:
     """Compile the kernel for lists of ``size`` places and a GPU of a compute capability.
 

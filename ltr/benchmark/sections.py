@@ -90,10 +90,12 @@ class Goal:
         return bound, f"{found:.3g}{unit}", word
 
 
-def _beats(text: str, case: str, bound: float, *devices: str, **more: str) -> Goal:
-    """A peer, allRank unless ``peer`` says so, takes at least ``bound`` times what ours takes."""
-    subject, what = more.get("subject", "losses"), more.get("what", TIME)
-    top, bottom = Figure(case, more.get("peer", "allrank"), what), Figure(case, OURS, what)
+def _beats(
+    text: str, case: str, bound: float, *devices: str,
+    subject: str = "losses", peer: str = "allrank", what: str = TIME,
+) -> Goal:  # fmt: skip
+    """The peer takes at least ``bound`` times what ours takes."""
+    top, bottom = Figure(case, peer, what), Figure(case, OURS, what)
     return Goal(text, subject, bound, top, bottom, devices or ("cpu", "cuda"))
 
 

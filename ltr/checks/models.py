@@ -3,7 +3,7 @@
 import copy
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
@@ -94,18 +94,14 @@ def _trained(config: DictConfig, parent: Path, epochs: Sequence[int]) -> dict[st
     return {**weights, "the test scores": torch.tensor(RunFolder(folder).scores)}
 
 
-def _grown(config: DictConfig, parent: Path) -> tuple[partial[nn.Module], int]:
+def _grown(config: DictConfig, parent: Path) -> tuple[Callable[[int], nn.Module], int]:
     """A model of three rounds, to be copied, and its number of features."""
     folder = Path(tempfile.mkdtemp(dir=parent))
     own = config.copy()
     own.epochs = 3
     run(own, folder, {})
     kept = load_kept(str(folder), torch.device("cpu"), trust=["ltr.trees"])
-    return partial(_copied, kept.model), kept.transform.width
-
-
-def _copied(model: nn.Module, width: int) -> nn.Module:
-    return copy.deepcopy(model)
+    return lambda width: copy.deepcopy(kept.model), kept.transform.width
 
 
 @contextmanager

@@ -135,11 +135,12 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
         pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
     folds = [fold for fold in systems[0].folds if fold is not None]
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
+    outside = [f"{name}: the scores of {', '.join(files)}" for name, files in order.scores.items()]
     aligned = align(values)
     dataset = runs[0].results["dataset"]
     return Findings(
         title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
-        made="\n".join([_made(systems), *_outside(order)]),
+        made="\n".join([_made(systems), *outside]),
         convention=runs[0].convention,
         metric=metric,
         systems={name: interval_of(of, name=name, **draws) for name, of in values.items()},
@@ -213,10 +214,6 @@ def _measured(
         blocks.append(values_of_scores(file, run, metric, data=data, places=order.places))
         queries += named_queries(fold, run.queries["qid"].tolist())
     return SystemValues(np.concatenate(blocks)[None], queries)
-
-
-def _outside(order: Order) -> list[str]:
-    return [f"{name}: the scores of {', '.join(files)}" for name, files in order.scores.items()]
 
 
 def _baseline(given: str, names: Sequence[str]) -> str:

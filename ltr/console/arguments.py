@@ -1,9 +1,9 @@
 """Translate the arguments that a user types to Hydra's grammar, in one way for every command."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ltr.console.configs import own_keys
 from ltr.errors import ConfigError
@@ -71,7 +71,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             follows = not follows and argument in _WITH_VALUE
         elif grammar.launcher and key.lstrip("+").startswith(("hydra/launcher", "hydra.launcher.")):
             launcher.append(argument)
-        elif grammar.bare and (not equals or Path(argument).exists()):
+        # Path.exists raises at what is longer than a name can be
+        elif grammar.bare and (not equals or os.path.exists(argument)):  # noqa: PTH110
             bare.append(argument)
         elif not equals and not key.startswith("~"):
             raise ConfigError(f"{argument}: write KEY=VALUE, see --help")

@@ -1,6 +1,6 @@
 """Read values of a command's config; a wrong one is one line with the remedy."""
 
-import math
+import sys
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +27,8 @@ def number(cfg: DictConfig, key: str) -> float:
         ConfigError: it is none.
     """
     value = cfg[key]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (plain and abs(value) <= sys.float_info.max):  # math.isfinite overflows at long integers
         raise ConfigError(f"{key}={value}: give a number, such as 0.05")
     return float(value)
 

@@ -69,7 +69,7 @@ def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | N
 
 def _shap(subject: Subject, model: BoostedTrees) -> Attributions:
     """SHAP values of trees by the library's own method (Lundberg et al., 2020, TreeSHAP)."""
-    rows = subject.data.features[subject.rows][subject.items]
+    rows = subject.data.features[subject.items]
     given = np.ascontiguousarray(rows.cpu().numpy())
     parts = np.zeros((len(given), model.width + 1))
     if model.content:
@@ -121,7 +121,7 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
             f"explaining a network needs captum, which does not load here ({error}): pip install "
             "'ltr-torch[explain]'"
         ) from error
-    features = subject.data.features[subject.rows][None]  # [1, list, feature]
+    features = subject.data.features[None]  # [1, list, feature]
     baseline = features.mean(1, keepdim=True).expand_as(features).clone()
     baseline[..., subject.data.categories] = features[..., subject.data.categories]
     size = features.shape[1]

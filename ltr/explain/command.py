@@ -58,12 +58,12 @@ def explain(cfg: DictConfig) -> str:
         ours="one kept model",
     )
     make_folder("output", folder)
-    details = [(title, frame) for title, frame in frames.items()]
-    write_whole(folder / "page.html", page(report, pictures, details))
+    write_whole(folder / "page.html", page(report, pictures, [*frames.items()]))
+    files = ["page.html"]
     for title, frame in frames.items():
-        write_frame(folder / f"{title.replace(' ', '_')}.csv", frame)
-    files = ", ".join(["page.html", *(f"{title.replace(' ', '_')}.csv" for title in frames)])
-    return f"{terminal(report)}\nkept in {folder} ({files})"
+        files.append(f"{title.replace(' ', '_')}.csv")
+        write_frame(folder / files[-1], frame)
+    return f"{terminal(report)}\nkept in {folder} ({', '.join(files)})"
 
 
 def _folder(cfg: DictConfig, subject: Subject) -> Path:
@@ -77,26 +77,21 @@ def _folder(cfg: DictConfig, subject: Subject) -> Path:
 
 def _command(cfg: DictConfig, subject: Subject) -> str:
     words = ["python", "scripts/explain.py", f"checkpoint={cfg.checkpoint}", f"qid={subject.qid}"]
-    words += [f"split={subject.split}"]
-    words += (
-        [f"items={','.join(map(str, sorted(subject.items + 1)))}"]
-        if cfg["items"] is not None
-        else []
-    )
+    words.append(f"split={subject.split}")
+    if cfg["items"] is not None:
+        words.append(f"items={','.join(map(str, sorted(subject.items + 1)))}")
     keys = {"top": 10, "features": 15, "lists": 100, "seed": 0}
     return shlex.join(words + [f"{key}={cfg[key]}" for key in keys if cfg[key] != keys[key]])
 
 
 def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tuple[str, str], ...]:
     metric, convention = subject.metric, subject.convention
-    values = metrics_of_scores(
-        subject.data, _scores_at_place(subject), [metric], convention
-    )[str(metric)]  # fmt: skip
+    (value,) = metrics_of_scores(subject.data, subject.scores, [metric], convention)[str(metric)]
     facts = [
         ("run", subject.checkpoint),
         ("model", type(subject.kept.model).__name__),
         ("list", f"qid {subject.qid} of {subject.split}, {len(subject.scores)} items"),
-        (str(metric), f"{values[subject.chosen]:.4f} ({convention.describe(metric.parts)})"),
+        (str(metric), f"{value:.4f} ({convention.describe(metric.parts)})"),
     ]
     if parts is None:
         facts.append(("features", "no parts of single scores: such a model has none; an ensemble's "
@@ -116,13 +111,6 @@ def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tu
         count = min(lists, len(subject.lists))
         facts.append(("permutation", f"each feature shuffled within the lists, {count} lists"))
     return tuple(facts)
-
-
-def _scores_at_place(subject: Subject) -> np.ndarray:
-    """The scores of the list among zeros for all others."""
-    scores = np.zeros(subject.lists.items)
-    scores[subject.rows] = subject.scores
-    return scores
 
 
 def _named(places: Sequence[int] | np.ndarray) -> list[str]:
@@ -162,7 +150,7 @@ def _parts_block(subject: Subject, parts: Attributions, count: int) -> Block:
     sums += [("baseline", parts.baseline), ("score", parts.scores)]
     rows += [[name, "", *(f"{value:+.4f}" for value in values)] for name, values in sums]
     head = ["", "mean size", *_named(subject.items)]
-    return _block("What features add to the scores", f"{parts.method}", head, rows)
+    return _block("What features add to the scores", parts.method, head, rows)
 
 
 def _parts_picture(subject: Subject, parts: Attributions, count: int) -> Picture:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import Batch, ItemTensors
-from ltr.explain.subject import Subject, list_alone
+from ltr.explain.subject import Subject
 from ltr.training.bars import bar as progress_bar
 from ltr.training.evaluation import ranks_of, score
 
@@ -35,10 +35,7 @@ def taken_out(subject: Subject, *, items: int = 32768) -> TakenOut:
         subject: of a list-aware model.
         items: bounds the padded items of a batch.
     """
-    one = ItemTensors(
-        list_alone(subject.lists, subject.chosen), subject.kept.transform, subject.data.device
-    )
-    size = len(one.labels)
+    size = len(subject.scores)
     explained, precision = subject.items, subject.kept.config["precision"]
     scores = np.full((len(explained), size), np.nan)
     places = np.zeros((len(explained), size), np.int64)
@@ -49,7 +46,7 @@ def taken_out(subject: Subject, *, items: int = 32768) -> TakenOut:
         for first in range(0, size, at_a_time):
             out = np.arange(first, min(size, first + at_a_time))
             rest = np.array([np.delete(np.arange(size), j) for j in out])
-            found = score(subject.kept.model, _batch(one, rest), precision).cpu().numpy()
+            found = score(subject.kept.model, _batch(subject.data, rest), precision).cpu().numpy()
             for j, left, now in zip(out, rest, found, strict=True):
                 whole = np.full(size, np.nan)
                 whole[left] = now

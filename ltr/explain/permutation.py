@@ -37,7 +37,7 @@ def permutation_importance(
     count = len(subject.lists)
     which = np.sort(rng.choice(count, min(lists, count), replace=False))
     part = taken(subject.lists, which)
-    data = ItemTensors(part, subject.kept.transform, subject.data.device)
+    data = ItemTensors(part, subject.kept.transform, subject.data.device, mapped=False)
     shuffled = torch.from_numpy(
         np.lexsort([rng.random(part.items), np.repeat(np.arange(len(part)), part.lengths)])
     ).to(data.device)

@@ -55,8 +55,7 @@ def matrix(
         axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
         axes.tick_params(length=0)
         axes.grid(visible=False)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        axes.spines[:].set_visible(False)
         return Picture(title, caption, svg(figure, name, title))
 
 

@@ -8,15 +8,12 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from ltr.console.values import required, texts, whole
+from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.kept import KeptModel, load_kept
-from ltr.experiment.parts import (
-    as_list,
-    make_convention,
-    named_metrics,
-)
+from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.metrics import Convention, Metric
 from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import set_threads
@@ -34,8 +31,8 @@ class Subject:
         name: of the data set, with its fold.
         split: of the data set.
         lists: all lists of the split.
-        data: the same as the model reads them.
         chosen: the number of the list.
+        data: the list alone, as the model reads it.
         scores: of the items of the list, ``[items]`` float32.
         ranks: of the items, 1 = best, ties in file order.
         items: the 0-based places of the items to explain, best first.
@@ -47,8 +44,8 @@ class Subject:
     name: str
     split: str
     lists: Lists
-    data: ItemTensors
     chosen: int
+    data: ItemTensors
     scores: NDArray[np.float32]
     ranks: NDArray[np.int64]
     items: NDArray[np.int64]
@@ -101,15 +98,12 @@ def subject_of(cfg: DictConfig) -> Subject:
     metrics = named_metrics(
         [*as_list(own.metrics), str(own.select_on)], own.get("own_metrics") or {}
     )
-    data = ItemTensors(lists, kept.transform, device)
     chosen = _list_of(str(cfg.qid), lists, str(cfg.split))
-    one = list_alone(lists, chosen)
-    scores = predict(
-        kept.model, ItemTensors(one, kept.transform, device),
-        items=cfg.evaluation_items, precision=kept.config["precision"],
-    )  # fmt: skip
+    data = ItemTensors(taken(lists, np.array([chosen])), kept.transform, device)
+    precision = kept.config["precision"]
+    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
     found = scores.cpu().numpy()
-    ranks = ranks_of(found, one.offsets)
+    ranks = ranks_of(found, data.offsets)
     fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
     return Subject(
         checkpoint=str(cfg.checkpoint),
@@ -117,8 +111,8 @@ def subject_of(cfg: DictConfig) -> Subject:
         name=f"{dataset.name}{fold}",
         split=str(cfg.split),
         lists=lists,
-        data=data,
         chosen=chosen,
+        data=data,
         scores=found,
         ranks=ranks,
         items=_items(cfg, ranks),
@@ -150,15 +144,3 @@ def _items(cfg: DictConfig, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
             )
         places.append(int(text) - 1)
     return order[np.isin(order, places)]
-
-
-def list_alone(lists: Lists, which: int) -> Lists:
-    """List number ``which`` of ``lists`` alone."""
-    rows = slice(lists.offsets[which], lists.offsets[which + 1])
-    return Lists(
-        features=np.asarray(lists.features[rows]),
-        labels=lists.labels[rows],
-        offsets=np.array([0, lists.lengths[which]]),
-        qids=lists.qids[which : which + 1],
-        columns=lists.columns,
-    )

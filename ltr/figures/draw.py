@@ -1,7 +1,7 @@
 """Draw the figures that a config names, and check their knobs."""
 
 import inspect
-import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,4 +85,6 @@ def as_list(values: Sequence[float]) -> Tensor:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # math.isfinite overflows at a longer integer

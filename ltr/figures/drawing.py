@@ -15,6 +15,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ltr.statistics import WORDS
 from ltr.whole import write_frame, write_whole
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
@@ -128,8 +129,6 @@ def page(title: str, caption: str, *, width: float, height: float) -> Figure:
 
 def verdict_colours() -> dict[str, str]:
     """The colour of each word of a verdict, in every plot and page."""
-    from ltr.statistics import WORDS  # late: its import takes longer than a figure without verdicts
-
     return dict(zip(WORDS, _VERDICTS.values(), strict=True))
 
 

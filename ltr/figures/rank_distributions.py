@@ -43,8 +43,9 @@ def rank_distributions(
     check_whole("n_samples", n_samples, least=1)
     check_whole("seed", seed, least=0)
     found = distributions(as_list(means), sigma=sigma, n_samples=n_samples, seed=seed)
-    distance = {
-        name: 0.5 * (matrix - found["exact"]).abs().sum(0) for name, matrix in found.items()
+    distance = {  # the mean over items
+        name: float((0.5 * (matrix - found["exact"]).abs().sum(0)).mean())
+        for name, matrix in found.items()
     }
     size = len(means)
     figure = page(
@@ -66,7 +67,7 @@ def rank_distributions(
     for column, (name, matrix) in enumerate(found.items()):
         axes = figure.add_subplot(grid[0, column])
         image = axes.imshow(matrix.numpy(), cmap="Blues", vmin=0, vmax=highest, aspect="auto")
-        far = f"mean distance {float(distance[name].mean()):.3f}"
+        far = f"mean distance {distance[name]:.3f}"
         axes.set_title(f"{_NAMES[name]}\n{f'{n_samples:,} draws' if name == 'exact' else far}")
         axes.set_xlabel("item, by descending mean")
         axes.set_xticks(shown, ticks)
@@ -77,7 +78,6 @@ def rank_distributions(
             axes.set_ylabel("rank (1 = first)")
     figure.colorbar(image, cax=figure.add_subplot(grid[0, 3]), label="probability")
     _draw_items(figure, grid, means, shown, found)
-    mean = {name: float(values.mean()) for name, values in distance.items()}
     ranks = np.arange(1, size + 1)
     data = pd.DataFrame(
         {
@@ -91,7 +91,8 @@ def rank_distributions(
         figure,
         data,
         f"total variation distance from the exact distribution, mean over {size} items: "
-        f"Rank-Binomial {mean['rank_binomial']:.4f}, rows and columns scaled {mean['scaled']:.4f}",
+        f"Rank-Binomial {distance['rank_binomial']:.4f}, rows and columns scaled "
+        f"{distance['scaled']:.4f}",
     )
 
 
@@ -107,11 +108,7 @@ def distributions(scores: Tensor, *, sigma: float, n_samples: int, seed: int) ->
         scores.expand(copies, -1), mask.expand(copies, -1), sigma=sigma,
         n_samples=n_samples // copies, generator=torch.Generator().manual_seed(seed),
     )  # fmt: skip
-    return {
-        "exact": sampled.mean(0),
-        "rank_binomial": soft[0],
-        "scaled": sinkhorn(soft, mask)[0],
-    }
+    return {"exact": sampled.mean(0), "rank_binomial": soft[0], "scaled": sinkhorn(soft, mask)[0]}
 
 
 def _draw_items(

@@ -31,18 +31,18 @@ def selection(
     Raises:
         ConfigError: a knob is out of range.
     """
-    sizes = [int(size) for size in numbers("lists", lists)]
+    numbers("lists", lists)
     for name, value, least in (
-        ("lists", min(sizes), 2), ("settings", settings, 3), ("folds", folds, 1),
+        *(("lists", size, 2) for size in lists), ("settings", settings, 3), ("folds", folds, 1),
         ("epochs", epochs, 2), ("draws", draws, 2), ("seed", seed, 0),
     ):  # fmt: skip
         check_whole(name, value, least=least)
-    if max(sizes) * settings * epochs > _MOST:
+    if max(lists) * settings * epochs > _MOST:
         raise ConfigError(
-            f"lists={max(sizes)}: with {settings} settings of {epochs} epochs that is too much to "
+            f"lists={max(lists)}: with {settings} settings of {epochs} epochs that is too much to "
             "hold; give fewer"
         )
-    found = pd.DataFrame([summary(size, settings, folds, epochs, draws, seed) for size in sizes])
+    found = pd.DataFrame([summary(size, settings, folds, epochs, draws, seed) for size in lists])
     figure = page(
         "Choosing the best epoch: what its value on vali claims, and what it is",
         f"Simulated: {settings} settings of {epochs} epochs on {folds} folds, {draws} draws. "
@@ -58,11 +58,11 @@ def selection(
     for axes, columns in ((left, _BIASES), (right, _RANKS)):
         for (column, label), colour in zip(columns.items(), (ORANGE, BLUE, GREY), strict=False):
             axes.errorbar(
-                sizes, found[column], 2 * found[f"{column}_error"], color=colour, marker="o",
+                lists, found[column], 2 * found[f"{column}_error"], color=colour, marker="o",
                 markersize=4, label=label,
             )  # fmt: skip
         axes.set(xscale="log", xlabel="lists of vali")
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.set_xticks(lists, [f"{size:,}" for size in lists])
         axes.minorticks_off()
         axes.legend()
     left.set_ylabel("value minus truth")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import ndtri, stdtr
 
 _CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
@@ -208,7 +207,8 @@ def resolvable_difference(
     """
     if error == 0 or math.isinf(error):
         return error
-    from statsmodels.stats.power import TTestPower  # imports a second's worth
+    from scipy.optimize import brentq
+    from statsmodels.stats.power import TTestPower  # both import a second's worth
 
     test = TTestPower()
 
