@@ -16,13 +16,7 @@ from ltr.tables.report import PUBLISHED, Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.tables.units import Units
-from ltr.tables.verdicts import (
-    ALPHA,
-    Verdicts,
-    interval_covers,
-    most_and_others,
-    over_repeats,
-)
+from ltr.tables.verdicts import ALPHA, Verdicts, interval_covers, most_and_others, over_repeats
 
 
 def blocks(
@@ -137,11 +131,7 @@ _APART = (BETTER, WORSE, DIFFER)
 
 
 def _with_notes(
-    block: Block,
-    frame: pd.DataFrame,
-    published: Published | None,
-    baseline: str,
-    units: Units,
+    block: Block, frame: pd.DataFrame, published: Published | None, baseline: str, units: Units
 ) -> Block:
     """``block`` with what its signs mean; the foot, for a paper, has all of it in short."""
     texts = [cell.text for row in block.rows for cell in row]
