@@ -8,13 +8,14 @@ from typing import Any
 
 import optuna
 from filelock import FileLock
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
-from ltr.search.definition import Search, parsed
+from ltr.search.definition import Search
 from ltr.search.results import own_values
 from ltr.search.space import sets_what_is_searched
 from ltr.search.study import finished
@@ -76,9 +77,11 @@ def command_of(path: Path) -> str:
 
 def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTrial) -> str:
     """The file: what was searched in comments, then groups and values."""
-    overrides = [*search.overrides, *best.user_attrs["overrides"]]
-    given = {key: value for key, value in parsed(overrides).items() if key not in keys(Kind.PLACE)}
-    _, choices = search.trial(best.user_attrs["overrides"])
+    searched = best.user_attrs["overrides"]
+    every = OverridesParser.create().parse_overrides([*search.overrides, *searched])
+    places = keys(Kind.PLACE)
+    given = {one.key_or_group: one.value() for one in every if one.key_or_group not in places}
+    _, choices = search.trial(searched)
     base = given.pop("experiment", None)
     groups = ("dataset", "model", "loss", "optimizer", "schedule")
     named = {group: choices[group] for group in groups if group in choices}
