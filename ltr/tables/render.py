@@ -173,6 +173,7 @@ def _verdicts(
     head += [PUBLISHED, "difference", "covered"] if with_published else []
     rows = []
     stand_in: dict[str, str] = {}
+    notes: dict[str, list[str]] = {}
     for line in chosen.to_dict("records"):
         texts = [line["row"], units.number(line["ours"]), units.between(line["low"], line["high"])]
         word = ""
@@ -192,6 +193,8 @@ def _verdicts(
             texts = [number + mark, gap, covered]
             cells += map(Cell, texts)
         rows.append(tuple(cells))
+        if isinstance(line["note"], str) and line["note"]:
+            notes.setdefault(line["note"], []).append(str(line["row"]))
     note = f"under {name}" + (", in percent" if units.percent else "")
     foot = f"{note}; intervals of {1 - ALPHA:.0%}; p after Holm"
     if with_published:
@@ -202,10 +205,6 @@ def _verdicts(
     for theirs, mark in stand_in.items():
         note += f"; {mark}: the number of {theirs}"
         foot += f"; {mark}: the number of {theirs}"
-    notes: dict[str, list[str]] = {}
-    for line in chosen.to_dict("records"):
-        if isinstance(line["note"], str) and line["note"]:
-            notes.setdefault(line["note"], []).append(str(line["row"]))
     for said, labels in notes.items():
         note += f"; {', '.join(labels)}: {said}"
     return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows), foot)
