@@ -2,7 +2,6 @@
 
 import datetime
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +87,11 @@ def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTri
     named |= {key: given.pop(key) for key in list(given) if key in choices}
     defaults: list[Any] = [] if base is None else [base]
     defaults += [{f"override /{group}": choice} for group, choice in named.items()]
-    values: dict[str, Any] = {}
+    content = OmegaConf.create({"defaults": defaults})
     for key, value in given.items():
-        _set(values, key.split("."), value)
+        OmegaConf.update(content, key, value)
     lines = ["# @package _global_", f"# {command}", *_comments(search, study, best)]
-    body = OmegaConf.to_yaml(OmegaConf.create({"defaults": defaults, **values}))
-    return "\n".join(lines) + "\n" + body
+    return "\n".join(lines) + "\n" + OmegaConf.to_yaml(content)
 
 
 def _check_searched(search: Search, best: FrozenTrial) -> None:
@@ -140,10 +138,3 @@ def data_of(search: Search) -> str:
             many = "s" if len(several) > 1 else ""
             parts.append(f"{word}{many} {' '.join(map(str, several))}")
     return ", ".join(parts) + (" (mean)" if len(search.repeats) > 1 else "")
-
-
-def _set(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    *above, last = path
-    for name in above:
-        values = values.setdefault(name, {})
-    values[last] = value
