@@ -230,16 +230,3 @@ def _needs(package: str) -> None:
         raise ConfigError(
             f"tracking={package}: {package} is not installed: pip install 'ltr-torch[tracking]'"
         )
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a nested config by their whole keys.
-
-    >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
-    {'seed': 1, 'loss.temperature': 0.5}
-    """
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        whole = f"{prefix}{key}"
-        found |= flat(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
-    return found

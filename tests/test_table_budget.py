@@ -19,12 +19,12 @@ from orders import table_of
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.search.found import Found
-from ltr.tables.budget import spend
+from ltr.tables.budget import known_already, spend
 from ltr.tables.found import add_kept, read_kept
 from ltr.tables.order import Order
 from ltr.tables.searches import RowSearch, plan_searches
-from ltr.tables.spec import Table, parse_table, without
-from ltr.tables.table import make_table
+from ltr.tables.spec import Table, only, parse_table, without
+from ltr.tables.table import _budget, make_table
 
 TABLE: dict[str, Any] = {
     "title": "Two rows",
@@ -185,7 +185,15 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     monkeypatch.setattr("ltr.search.job.search_job", searched)
     searches = [one for one in planned(here).values() if one.label == "RankSVM"]
     path.unlink()  # killed before it was written: what the searches left is taken
-    assert spend(searches, table_of(here), Path("out"), [], []).found == found
+    order, left = table_of(here), known_already(searches, path)
+    assert spend(searches, order, path, left, Path("out"), [], []).found == found
     assert read_kept(path) == found
-    shutil.rmtree("out")  # another machine
-    assert spend(searches, table_of(here), Path("out"), [], []).found == found
+    shutil.rmtree("out")  # another machine, whose code has changed
+    add_kept(path, "x", {place: replace(one, code="other") for place, one in found.items()})
+    table = parse_table(Path("configs/tables/two.yaml"))
+    assert isinstance(table, Table)
+    capsys.readouterr()
+    budget = _budget(only(table, ["RankSVM"]), order, Path("out").absolute())
+    assert budget is not None
+    assert budget.settings == {place: one.settings for place, one in found.items()}
+    assert capsys.readouterr().err.count("the code changed since 2 settings") == 1

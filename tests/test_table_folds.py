@@ -14,7 +14,7 @@ from ltr.metrics import Convention
 from ltr.tables.folds import _chosen, _lines, _of, _report, _tried, make_folds
 from ltr.tables.order import Order
 from ltr.tables.runs import Run
-from ltr.tables.spec import FoldsTable, read_table
+from ltr.tables.spec import Choices, FoldsTable, read_table
 
 
 def folds_table() -> FoldsTable:
@@ -43,6 +43,9 @@ def test_every_combination_of_choices_is_a_row() -> None:
     ]
     assert len(rows) == 4
     assert list(_tried(table, "RankBoost").rows) == ["RankBoost"]
+    mine = Choices(("model=mlp",), {"patience": [None, 5], "model.hidden_sizes": [[8, 4]]}, "")
+    (tried, _) = _tried(replace(table, rows={"mine": mine}), "mine").rows.values()
+    assert tried == ("model=mlp", "patience=null", "model.hidden_sizes=[8,4]")
 
 
 def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.labels import check_loss, loss_drowns, metric_drowns, refuse_metrics
+from ltr.experiment.labels import check_loss, check_metrics, loss_drowns, metric_drowns
 from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
@@ -88,7 +88,7 @@ def of_metric(metric: Metric, labels: np.ndarray) -> str:
     largest = float(labels.max())
     convention = Convention(levels=levels_for(largest))
     try:
-        refuse_metrics("data", _lists(labels), [metric], convention)
+        check_metrics("data", _lists(labels), [metric], convention, warn=False)
     except ConfigError as error:
         return _remedy(error)
     return TOP if metric_drowns(metric, convention, largest) else YES

@@ -90,10 +90,8 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             out.append(with_quotes(argument))
     if len(bare) > 1 and not grammar.several:
         raise ConfigError(f"{bare[1]}: write KEY=VALUE, see --help")
-    if bare and grammar.several:
-        out.append(f"{grammar.bare}={_listed(bare)}")
-    elif bare:
-        out += [f"{grammar.bare}={quoted(value)}" for value in bare[-1:]]
+    if bare:
+        out.append(f"{grammar.bare}={_listed(bare) if grammar.several else quoted(bare[0])}")
     out += [f"{grammar.launcher}={_listed(launcher)}"] if launcher else []
     return [*out, f"{grammar.rest}={_listed(rest)}"] if rest else out
 

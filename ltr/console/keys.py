@@ -104,3 +104,16 @@ def without(config: Mapping[str, Any], *what: Kind) -> dict[str, Any]:
         for key, value in config.items()
         if key not in gone
     }
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested config by their whole keys.
+
+    >>> flat({"seed": 1, "loss": {"temperature": 0.5}})
+    {'seed': 1, 'loss.temperature': 0.5}
+    """
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        whole = f"{prefix}{key}"
+        found |= flat(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
+    return found

@@ -22,22 +22,10 @@ from ltr.data.transforms import no_transform
 from ltr.ensembles.weights import VALI, Weights, chosen_on_vali
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.keeping import seen_from
-from ltr.experiment.kept import (
-    KeptModel,
-    check_columns,
-    ensemble_of,
-    kept_model,
-    trusted,
-)
+from ltr.experiment.kept import KeptModel, check_columns, ensemble_of, kept_model, trusted
 from ltr.experiment.parts import as_list, make_convention, make_dataset, named_metrics
 from ltr.experiment.provenance import commit, place_of, places_of, versions
-from ltr.experiment.run_folder import (
-    NOTE,
-    RunFolder,
-    write_queries,
-    write_results,
-    write_scores,
-)
+from ltr.experiment.run_folder import NOTE, RunFolder, write_queries, write_results, write_scores
 from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
 from ltr.training.device import describe_device, pick_device

@@ -52,14 +52,11 @@ def ensemble_order(cfg: DictConfig) -> Order:
         raise ConfigError(
             f"{unfinished[0]} is not finished: go on with it, or name the runs one by one"
         )
-    folder = None if cfg.output is None else Path(cfg.output)
-    if (
-        folder is not None
-        and folder.exists()
-        and not (folder.is_dir() and not any(folder.iterdir()))
-    ):
-        raise ConfigError(f"output={folder} is there already: give the name of a new folder")
-    if folder is None:
+    if cfg.output is not None:
+        folder = Path(cfg.output)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"output={folder} is there already: give the name of a new folder")
+    else:
         now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
         name = f"{now}_{runs[0].results['dataset']}-ensemble_{secrets.token_hex(2)}"
         folder = Path(cfg.output_dir) / name

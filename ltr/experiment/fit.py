@@ -20,11 +20,7 @@ from ltr.experiment.build import Experiment
 from ltr.experiment.engines import check_engine
 from ltr.experiment.identity import sorter_digest, teacher_digest
 from ltr.experiment.keeping import config_to_keep
-from ltr.experiment.kept import (
-    check_columns,
-    check_size,
-    trusts_trees,
-)
+from ltr.experiment.kept import check_columns, check_size, trusts_trees
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
 from ltr.experiment.teacher import taught

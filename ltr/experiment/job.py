@@ -174,17 +174,14 @@ def _leave_sweep(cfg: DictConfig, folder: Path) -> None:
 @contextmanager
 def alone(folder: Path, *, wait: bool) -> Iterator[None]:
     """Lock the run folder, so that no two processes run it at once."""
-    lock = FileLock(folder / ".lock")
     try:
-        lock.acquire(timeout=-1 if wait else 0)
+        held = FileLock(folder / ".lock").acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise ConfigError(
             f"{folder} is in use: another process is training it; wait for it or stop it"
         ) from None
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str, str]]:

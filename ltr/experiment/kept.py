@@ -8,7 +8,7 @@ not kept.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -230,7 +230,8 @@ def trusted(
             for metric in own_metrics(config):
                 if not _lives_in(metric, homes):
                     raise _refusal("metric", metric)
-            for node in _nodes_of_metrics(config):
+            nodes = config.get("own_metrics") or {}  # a run of an earlier version has none
+            for node in nodes.values() if isinstance(nodes, Mapping) else [nodes]:
                 _check_target("metric", node, homes)
             continue
         node = config.get(part)
@@ -268,11 +269,6 @@ def check_override(
                 f"the folder's override {key}={one[:60]} calls a resolver: leave it out of "
                 ".hydra/overrides.yaml if you know where the folder comes from"
             )
-
-
-def _nodes_of_metrics(config: Mapping[str, Any]) -> Iterable[Any]:
-    nodes = config.get("own_metrics") or {}  # a run of an earlier version has none
-    return nodes.values() if isinstance(nodes, Mapping) else [nodes]
 
 
 def _check_target(part: str, node: Any, homes: Sequence[str]) -> None:

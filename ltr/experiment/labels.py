@@ -98,6 +98,7 @@ def check_metrics(
     *,
     measured: bool = True,
     levels_key: str = "convention.levels",
+    warn: bool = True,
 ) -> None:
     """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
 
@@ -109,39 +110,16 @@ def check_metrics(
         source: the data set or the file of the lists, to name a line.
         measured: False where only the number of grades must fit.
         levels_key: the key that sets that number.
+        warn: of metrics that see the largest labels alone, by a line of the log.
 
     Raises:
         ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
             metric, or a gain is too large to count with.
     """
-    refuse_metrics(
-        split, lists, metrics, convention, source, measured=measured, levels_key=levels_key
-    )
-    largest = float(lists.labels.max())
-    tried = metrics if measured else ()
-    if drowned := [str(metric) for metric in tried if metric_drowns(metric, convention, largest)]:
-        log.warning(
-            "%s of %s: beside %s one of %g counts no more than one of 0, as 2^label counts; set "
-            "convention.gain=linear (err does not take it), or choose other metrics",
-            " ".join(drowned), split, largest_item(split, lists, source), largest / 2,
-        )  # fmt: skip
-
-
-def refuse_metrics(
-    split: str,
-    lists: Lists,
-    metrics: Sequence[Metric],
-    convention: Convention,
-    source: Source = None,
-    *,
-    measured: bool = True,
-    levels_key: str = "convention.levels",
-) -> None:
-    """As ``check_metrics``, without its warning."""
     if any("levels" in metric.parts for metric in metrics):
         _check_levels({split: lists}, levels_key, convention.levels, source)
     if any("gain" in metric.parts for metric in metrics) and not isinstance(convention.gain, str):
-        _check_gains({split: lists}, convention.gain, source)
+        _check_gains(split, lists, convention.gain, source)
     if not measured:
         return
     largest, labels = best_list(lists)
@@ -174,6 +152,12 @@ def refuse_metrics(
                 f"{metric} of {split}: no list has a relevant item, the largest label is "
                 f"{largest:g}{threshold}: every list would {counts}; {remedy}"
             )
+    if warn and (drowned := [str(m) for m in metrics if metric_drowns(m, convention, largest)]):
+        log.warning(
+            "%s of %s: beside %s one of %g counts no more than one of 0, as 2^label counts; set "
+            "convention.gain=linear (err does not take it), or choose other metrics",
+            " ".join(drowned), split, largest_item(split, lists, source), largest / 2,
+        )  # fmt: skip
 
 
 def _check_levels(splits: Mapping[str, Lists], key: str, levels: float, source: Source) -> None:
@@ -190,17 +174,15 @@ def _check_levels(splits: Mapping[str, Lists], key: str, levels: float, source: 
             )
 
 
-def _check_gains(splits: Mapping[str, Lists], table: Sequence[float | int], source: Source) -> None:
+def _check_gains(split: str, lists: Lists, table: Sequence[float | int], source: Source) -> None:
     """Raise ``ConfigError`` where a label is no grade of the ``table`` of gains."""
-    for split, lists in splits.items():
-        labels = lists.labels
-        wrong = (labels >= len(table)) | (labels != np.floor(labels))
-        if wrong.any():
-            raise ConfigError(
-                f"{split} has {named_item(int(wrong.argmax()), split, lists, source)}, but "
-                f"convention.gain has the gains of the grades 0 to {len(table) - 1}: write one for "
-                "each label of the data, or set convention.gain=linear"
-            )
+    wrong = (lists.labels >= len(table)) | (lists.labels != np.floor(lists.labels))
+    if wrong.any():
+        raise ConfigError(
+            f"{split} has {named_item(int(wrong.argmax()), split, lists, source)}, but "
+            f"convention.gain has the gains of the grades 0 to {len(table) - 1}: write one for "
+            "each label of the data, or set convention.gain=linear"
+        )
 
 
 def check_loss(

@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
-from ltr.console.keys import Kind, Resumed, keys
+from ltr.console.keys import Kind, Resumed, flat, keys
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
 from ltr.experiment.advice import after, before
@@ -24,7 +24,7 @@ from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.statistics.crossfit import Crossfit
-from ltr.tracking import Tracking, flat, tracked
+from ltr.tracking import Tracking, tracked
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device, deterministic
 from ltr.training.evaluation import means, metrics_of_scores, predict

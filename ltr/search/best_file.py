@@ -2,19 +2,19 @@
 
 import datetime
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
 from filelock import FileLock
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError
-from ltr.search.definition import Search, parsed
+from ltr.search.definition import Search
 from ltr.search.results import own_values
 from ltr.search.space import sets_what_is_searched
 from ltr.search.study import finished
@@ -76,21 +76,22 @@ def command_of(path: Path) -> str:
 
 def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTrial) -> str:
     """The file: what was searched in comments, then groups and values."""
-    overrides = [*search.overrides, *best.user_attrs["overrides"]]
-    given = {key: value for key, value in parsed(overrides).items() if key not in keys(Kind.PLACE)}
-    _, choices = search.trial(best.user_attrs["overrides"])
+    searched = best.user_attrs["overrides"]
+    every = OverridesParser.create().parse_overrides([*search.overrides, *searched])
+    places = keys(Kind.PLACE)
+    given = {one.key_or_group: one.value() for one in every if one.key_or_group not in places}
+    _, choices = search.trial(searched)
     base = given.pop("experiment", None)
     groups = ("dataset", "model", "loss", "optimizer", "schedule")
     named = {group: choices[group] for group in groups if group in choices}
     named |= {key: given.pop(key) for key in list(given) if key in choices}
     defaults: list[Any] = [] if base is None else [base]
     defaults += [{f"override /{group}": choice} for group, choice in named.items()]
-    values: dict[str, Any] = {}
+    content = OmegaConf.create({"defaults": defaults})
     for key, value in given.items():
-        _set(values, key.split("."), value)
+        OmegaConf.update(content, key, value)
     lines = ["# @package _global_", f"# {command}", *_comments(search, study, best)]
-    body = OmegaConf.to_yaml(OmegaConf.create({"defaults": defaults, **values}))
-    return "\n".join(lines) + "\n" + body
+    return "\n".join(lines) + "\n" + OmegaConf.to_yaml(content)
 
 
 def _check_searched(search: Search, best: FrozenTrial) -> None:
@@ -137,10 +138,3 @@ def data_of(search: Search) -> str:
             many = "s" if len(several) > 1 else ""
             parts.append(f"{word}{many} {' '.join(map(str, several))}")
     return ", ".join(parts) + (" (mean)" if len(search.repeats) > 1 else "")
-
-
-def _set(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    *above, last = path
-    for name in above:
-        values = values.setdefault(name, {})
-    values[last] = value

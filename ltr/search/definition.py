@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS, own_keys
-from ltr.console.keys import Kind, without
+from ltr.console.keys import Kind, flat, without
 from ltr.console.values import flag, text, texts, whole
 from ltr.errors import ConfigError
 from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
@@ -140,12 +140,12 @@ class Search:
         del whole["monitor"]  # it chooses nothing
         whole["init_from"] = beginning_digest(self.config.init_from)
         whole["teacher"] = teacher_digest(self.config.teacher)
-        flat = dict(_flat(without(whole, Kind.PLACE)))
+        found = flat(without(whole, Kind.PLACE))
         for key, distribution in self.space.items():
-            flat.pop(key, None)
-            flat[f"space.{key}"] = str(distribution)
+            found.pop(key, None)
+            found[f"space.{key}"] = str(distribution)
         repeats = [str(repeat) for repeat in self.repeats]
-        return flat | {"repeats": repeats, "select_value": self.select_value}
+        return found | {"repeats": repeats, "select_value": self.select_value}
 
 
 def need_optuna() -> None:
@@ -225,12 +225,6 @@ def value_for(config: DictConfig, fewest: int) -> str:
         fewest: lists of vali, of the fold that has fewest.
     """
     return "crossfit" if fewest < FEW_LISTS and config.select == "best" else "best"
-
-
-def parsed(overrides: Iterable[str]) -> dict[str, Any]:
-    """Key and value of each override; a later one replaces an earlier one of the same key."""
-    found = OverridesParser.create().parse_overrides(list(overrides))
-    return {override.key_or_group: override.value() for override in found}
 
 
 def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -319,10 +313,3 @@ def _check_read(space: Space, config: DictConfig) -> None:
             f"space: {', '.join(unread)} {'do' if len(unread) > 1 else 'does'} nothing to boosted "
             "trees: leave out; model.* are their settings"
         )
-
-
-def _flat(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    if not isinstance(node, dict):
-        return [(prefix, node)]
-    dot = "." if prefix else ""
-    return [pair for key, value in node.items() for pair in _flat(value, f"{prefix}{dot}{key}")]

@@ -36,10 +36,7 @@ def check_disk(folder: Path, storage: str | None, mounts: Path = _MOUNTS) -> Non
     if path is None or (found := _mount(path, mounts)) is None:
         return
     kind, options, place = found
-    network = kind in _NETWORK or kind.removeprefix("fuse.") in _NO_LOCKS
-    if storage is None and not _lacks_locks(kind, options):
-        return
-    if network or _lacks_locks(kind, options):
+    if _lacks_locks(kind, options) or (storage is not None and kind in _NETWORK):
         what = f"{folder}/search.db" if storage is None else f"storage=sqlite:///{path}"
         remedy = "set output_dir to a local disk" if storage is None else "leave storage out"
         raise ConfigError(

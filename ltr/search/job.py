@@ -1,14 +1,13 @@
 """A search as one job of a sweep: it says nothing, and leaves what it has found in its folder."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
 from ltr.console.ending import is_full, one_line
 from ltr.errors import LTRError, OutputError, TrainingError
-from ltr.search.definition import Search, define_search, value_for
+from ltr.search.definition import Search, define_search
 from ltr.search.found import Found, found_path, search_identity
 from ltr.search.results import best_of, own_values, worth, write_trials
 from ltr.search.search import begin, read_all
@@ -50,8 +49,7 @@ def _found(search: Search) -> Found:
     Raises:
         TrainingError: no trial was trained to its end.
     """
-    data, fewest = read_all(search)
-    search = replace(search, select_value=search.select_value or value_for(search.config, fewest))
+    search, data = read_all(search)
     with storage_errors(search):
         study = open_study(search)
         begin(search, study, data)

@@ -33,11 +33,7 @@ class Watch:
         self._seen = {trial.number for trial in finished(study)}
         self._finished = Finished(trials, min(trials, len(self._seen)))
         self._bar = tqdm(
-            total=trials,
-            initial=self._finished.done,
-            desc="trials",
-            unit="trial",
-            disable=None,
+            total=trials, initial=self._finished.done, desc="trials", unit="trial", disable=None
         )
 
     def look(self) -> None:
@@ -90,7 +86,7 @@ def write_trials(path: Path, study: optuna.Study, search: Search) -> None:
     """Write a row per trial, those cut off included, atomically."""
     rows, by_crossfit = [], search.select_value == "crossfit"
     for trial in study.get_trials(deepcopy=False):
-        failed = reason(trial)
+        failed, done = reason(trial), trial.state == TrialState.COMPLETE
         word = "failed" if failed else _WORDS.get(trial.state, "cut off")
         took = None if word == "cut off" else trial.duration  # that would be until it was noticed
         rows.append(
@@ -98,18 +94,13 @@ def write_trials(path: Path, study: optuna.Study, search: Search) -> None:
                 "trial": trial.number,
                 "state": word,
                 f"vali {search.metric}": worth(trial),
-                **({search.value_name: _crossfit(trial)} if by_crossfit else {}),
+                **({search.value_name: trial.value if done else None} if by_crossfit else {}),
                 "seconds": None if took is None else round(took.total_seconds(), 1),
                 **{key: trial.params.get(key) for key in search.space},
                 "reason": failed or trial.user_attrs.get("pruned", ""),
             }
         )
     write_csv(path, rows)
-
-
-def _crossfit(trial: FrozenTrial) -> float | None:
-    """The value of a trial that was trained to its end."""
-    return trial.value if trial.state == TrialState.COMPLETE else None
 
 
 def importances(study: optuna.Study, search: Search) -> dict[str, float]:

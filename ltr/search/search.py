@@ -39,8 +39,7 @@ def run_search(search: Search) -> bool:
     if search.dry_run:
         print(_described(search))
         return True
-    data, fewest = read_all(search)
-    search = replace(search, select_value=search.select_value or value_for(search.config, fewest))
+    search, data = read_all(search)
     check_free(path, search.folder)
     search.folder.mkdir(parents=True, exist_ok=True)
     with storage_errors(search):
@@ -96,8 +95,8 @@ def _added(search: Search, override: str) -> str:
     return f"; to search a key that the config does not have, write space.+{key}"
 
 
-def read_all(search: Search) -> tuple[dict[str, str], int]:
-    """What identifies the lists of every fold, ``{"fold 1 train": ..., ...}``; the fewest of vali.
+def read_all(search: Search) -> tuple[Search, dict[str, str]]:
+    """``search`` with its ``select_value``; what identifies its lists, ``{"fold 1 train": ...}``.
 
     Raises:
         DataError: a file is not there or malformed.
@@ -112,7 +111,8 @@ def read_all(search: Search) -> tuple[dict[str, str], int]:
         settle(config, experiment, lists)
         found |= digests(fold, lists)
         counts.append(len(lists["vali"]))
-    return found, min(counts)
+    value = search.select_value or value_for(search.config, min(counts))
+    return replace(search, select_value=value), found
 
 
 def _work(search: Search, study: optuna.Study) -> list[str]:

@@ -150,6 +150,8 @@ def describe_budget(
 def spend(
     searches: Sequence[RowSearch],
     order: Order,
+    path: Path,
+    found: Mapping[Place, Found],
     folder: Path,
     launcher: Sequence[str],
     extra: Sequence[str],
@@ -159,6 +161,8 @@ def spend(
     Args:
         searches: at least one.
         order: of the table.
+        path: the file of found settings.
+        found: as ``known_already`` has it.
         folder: of the table; the list of the jobs is written there.
         launcher: overrides of Hydra's launcher.
         extra: overrides of all trials that change no result, such as ``threads=1``.
@@ -167,8 +171,6 @@ def spend(
         ConfigError: a space cannot be built, or the file of found settings holds something else.
         OutputError: it cannot be written.
     """
-    path = found_file(searches, order)
-    found = known_already(searches, path)
     todo = [one for one in searches if one.place not in found]
     reasons: dict[Path, str] = {}
     try:
@@ -185,7 +187,8 @@ def spend(
             jobs = folder / "searches.yaml"
             reasons = launch("search", search_job, pieces, jobs, launcher, ("search", "searches"))
     finally:  # stopped, it keeps what is done
-        found |= {one.place: left for one in todo if (left := one.left()) is not None}
+        more = {one.place: left for one in todo if (left := one.left()) is not None}
+        found = {**found, **more}
         add_kept(path, order.found_command(), found)
     failed = {one.label: reasons[one.search.folder] for one in todo if one.search.folder in reasons}
     return Budget(int(order.budget or 0), path, found, failed)

@@ -15,6 +15,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.parts import as_list, make_convention
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
+from ltr.search.space import as_text
 from ltr.tables.launch import local_launcher
 from ltr.tables.measure import conventions_of
 from ltr.tables.order import Order, refuse
@@ -71,7 +72,7 @@ def _tried(table: FoldsTable, label: str) -> Table:
     """A table with a row for each combination of the choices of ``label``."""
     row = table.rows[label]
     combinations = product(
-        *([f"{key}={_plain(value)}" for value in values] for key, values in row.choices.items())
+        *([f"{key}={as_text(value)}" for value in values] for key, values in row.choices.items())
     )
     rows = {" ".join([label, *chosen]): (*row.settings, *chosen) for chosen in combinations}
     return Table(
@@ -124,10 +125,6 @@ def _check(table: FoldsTable, tried: Mapping[str, Table], given: Sequence[str]) 
         if missing := set(table.metrics) - set(as_list(config.metrics)):
             raise ConfigError(f"metrics: {min(missing)} is compared; leave metrics out")
     return convention
-
-
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _chosen(label: str, runs: Sequence[Run], table: FoldsTable) -> pd.DataFrame:

@@ -84,8 +84,7 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
         values: dict[str, PerQuery] = {}
         for name, convention in conventions_of(table, int(run.config.suggested.levels)).items():
-            wanted = dict.fromkeys([*table.metrics, *([] if values else curve)])
-            metrics = named_metrics(list(wanted))
+            metrics = named_metrics([*table.metrics, *([] if values else curve)])
             values[name] = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
         first = values[table.conventions[0]]
         of_k = {name: first[name] for name in curve}

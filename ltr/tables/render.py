@@ -16,13 +16,7 @@ from ltr.tables.report import PUBLISHED, Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
 from ltr.tables.units import Units
-from ltr.tables.verdicts import (
-    ALPHA,
-    Verdicts,
-    interval_covers,
-    most_and_others,
-    over_repeats,
-)
+from ltr.tables.verdicts import ALPHA, Verdicts, interval_covers, most_and_others, over_repeats
 
 
 def blocks(
@@ -137,11 +131,7 @@ _APART = (BETTER, WORSE, DIFFER)
 
 
 def _with_notes(
-    block: Block,
-    frame: pd.DataFrame,
-    published: Published | None,
-    baseline: str,
-    units: Units,
+    block: Block, frame: pd.DataFrame, published: Published | None, baseline: str, units: Units
 ) -> Block:
     """``block`` with what its signs mean; the foot, for a paper, has all of it in short."""
     texts = [cell.text for row in block.rows for cell in row]
@@ -183,6 +173,7 @@ def _verdicts(
     head += [PUBLISHED, "difference", "covered"] if with_published else []
     rows = []
     stand_in: dict[str, str] = {}
+    notes: dict[str, list[str]] = {}
     for line in chosen.to_dict("records"):
         texts = [line["row"], units.number(line["ours"]), units.between(line["low"], line["high"])]
         word = ""
@@ -202,6 +193,8 @@ def _verdicts(
             texts = [number + mark, gap, covered]
             cells += map(Cell, texts)
         rows.append(tuple(cells))
+        if isinstance(line["note"], str) and line["note"]:
+            notes.setdefault(line["note"], []).append(str(line["row"]))
     note = f"under {name}" + (", in percent" if units.percent else "")
     foot = f"{note}; intervals of {1 - ALPHA:.0%}; p after Holm"
     if with_published:
@@ -212,10 +205,6 @@ def _verdicts(
     for theirs, mark in stand_in.items():
         note += f"; {mark}: the number of {theirs}"
         foot += f"; {mark}: the number of {theirs}"
-    notes: dict[str, list[str]] = {}
-    for line in chosen.to_dict("records"):
-        if isinstance(line["note"], str) and line["note"]:
-            notes.setdefault(line["note"], []).append(str(line["row"]))
     for said, labels in notes.items():
         note += f"; {', '.join(labels)}: {said}"
     return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows), foot)

@@ -159,11 +159,7 @@ def _data(node: str, fold: int | None) -> tuple[dict[str, str], int]:
 
 
 def _space(
-    table: Table,
-    order: Order,
-    label: str,
-    choices: Mapping[str, str],
-    overrides: Sequence[str],
+    table: Table, order: Order, label: str, choices: Mapping[str, str], overrides: Sequence[str]
 ) -> list[str]:
     """The arguments that make a search over the row's space, also of keys in ``overrides``."""
     row, own = table.rows[label], table.spaces.get(label, ())

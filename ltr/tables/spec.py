@@ -196,18 +196,15 @@ def parse_table(path: Path) -> Table | StatisticsTable | FoldsTable:
     if kind == FOLDS:
         return _folds_table(path, raw)
     given = {str(label): row for label, row in (raw["rows"] or {}).items()}
-    rows = {
-        label: () if isinstance(row, dict) else _flat(listed(label, row))
+    mixed = {label: row for label, row in given.items() if kind == RUNS and isinstance(row, dict)}
+    parts = {
+        label: split_space(() if label in mixed else _flat(listed(label, row)))
         for label, row in given.items()
     }
-    mixed = {label: row for label, row in given.items() if isinstance(row, dict)}
     settings, space = split_space(_flat(listed("settings", raw["settings"])))
-    parts = {label: split_space(row) for label, row in rows.items()}
     rows = {label: trained for label, (trained, _) in parts.items()}
     published = raw.get("published") or {}
     if kind == STATISTICS:
-        for label, row in mixed.items():
-            listed(label, row)
         return StatisticsTable(
             name=path.stem,
             title=raw["title"],

@@ -31,7 +31,7 @@ from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, describe, execute, missing_libraries, plan, trained_rows
 from ltr.tables.searches import plan_searches
-from ltr.tables.sizes import Size, lists_in_words, sizes_of, unlike_published
+from ltr.tables.sizes import lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import (
     FoldsTable,
     StatisticsTable,
@@ -87,7 +87,9 @@ def make_table(order: Order) -> bool:
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(trained, workers)}")
     done = list(dict.fromkeys(run.folder for run in runs if run.done))
     sizes = sizes_of(runs)
-    if unlike := _unlike(table, runs, sizes):
+    data = str(runs[0].config.dataset.name)
+    unlike = unlike_published(data, sizes) if data in table.published else None
+    if unlike:
         say(f"warning: {unlike}")
     if note := elsewhere(done, asked_place(runs[0].config, threads)):
         say(note)
@@ -99,7 +101,7 @@ def make_table(order: Order) -> bool:
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
-    folder = output_dir / "tables" / order.name(str(runs[0].config.dataset.name))
+    folder = output_dir / "tables" / order.name(data)
 
     def train() -> dict[Path, str]:
         """Train what waits for no teacher; why a run is not done, by folder."""
@@ -123,7 +125,9 @@ def make_table(order: Order) -> bool:
         if run.folder in failures:
             there = missing.get(run.label, "")
             missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
-    print(terminal(_write(table, order, runs, conventions, missing, folder, sizes, budget)))
+    lists = lists_in_words(sizes)
+    report = _write(table, order, runs, conventions, missing, folder, lists, unlike, budget)
+    print(terminal(report))
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
     print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
@@ -179,7 +183,7 @@ def _budget(table: Table, order: Order, output_dir: Path) -> Budget | None:
         return Budget(int(order.budget or 0), path, found, {})
     launcher = order.launcher or local_launcher(min(place.workers, max(1, todo)))
     folder = output_dir / "tables" / order.name(str(config.dataset.name))
-    budget = spend(searches, order, folder, launcher, place.extra)
+    budget = spend(searches, order, path, found, folder, launcher, place.extra)
     for label, reason in budget.failed.items():
         say(f"{label}: its search failed: {reason}")
     return budget
@@ -192,7 +196,8 @@ def _write(
     conventions: Mapping[str, Convention],
     missing: Mapping[str, str],
     folder: Path,
-    sizes: Mapping[int | None, Size],
+    lists: str,
+    unlike: str | None,
     budget: Budget | None,
 ) -> Report:
     """Compute the table from the finished runs and write it in every format."""
@@ -201,11 +206,10 @@ def _write(
     published = table.published.get(data)
     baseline = table.baseline or next(iter(table.rows))
     folds = list(dict.fromkeys(run.fold for run in runs))
-    how: Any = {"margin": MARGIN if order.margin is None else order.margin}
-    how["percent"] = order.percent
-    first = table.conventions[0]
+    margin = MARGIN if order.margin is None else order.margin
+    how: Any = {"baseline": baseline, "margin": margin, "percent": order.percent}
     verdicts = {
-        metric: judge(measured, first, metric, folds=folds, baseline=baseline, **how)
+        metric: judge(measured, table.conventions[0], metric, folds=folds, **how)
         for metric in table.verdicts
         if measured
     }
@@ -217,7 +221,7 @@ def _write(
         title=f"{table.title}: {data}",
         command=order.command(),
         facts=(
-            *facts(table, runs, measured, published, verdicts, baseline, lists_in_words(sizes)),
+            *facts(table, runs, measured, published, verdicts, baseline, lists),
             *kept_gains(table, verdicts, baseline),
             *(budget.facts([row for row, _ in trained_rows(table)]) if budget else ()),
         ),
@@ -230,7 +234,7 @@ def _write(
             conventions,
             missing,
             baseline,
-            unlike=_unlike(table, runs, sizes),
+            unlike=unlike,
             percent=order.percent,
         ),
     )
@@ -242,12 +246,6 @@ def _write(
     drawn = pictures(measured, verdicts, found, baseline) if measured else ()
     write_table(folder, report, {"table": found, "runs": every}, drawn, details)
     return report
-
-
-def _unlike(table: Table, runs: Sequence[Run], sizes: Mapping[int | None, Size]) -> str | None:
-    """A line where the data are not those of the published numbers of ``table``."""
-    data = str(runs[0].config.dataset.name)
-    return unlike_published(data, sizes) if data in table.published else None
 
 
 def _commands(table: Table, order: Order) -> pd.DataFrame:

@@ -64,6 +64,7 @@ class Record:
     Attributes:
         best: the checkpoint of the epoch with the best ``select_on`` on vali.
         last: the checkpoint from which a run is resumed.
+        convention: of the metrics.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Record:
         """
         self.settings, self.progress = settings, Progress()
         self.best, self.last = folder / "best.pt", folder / "last.pt"
-        self._metrics, self._convention = metrics, convention
+        self._metrics, self.convention = metrics, convention
         self._folder, self._kept = folder, kept
         self._after_epoch = after_epoch or (lambda epoch, row: None)
         self._halves: Halves | None = None
@@ -134,11 +135,6 @@ class Record:
                 self._scalars.close()
 
     @property
-    def convention(self) -> Convention:
-        """The convention of the metrics."""
-        return self._convention
-
-    @property
     def splits(self) -> tuple[str, ...]:
         """The splits that are evaluated after every epoch."""
         return tuple(dict.fromkeys((*self.settings.monitor, "vali")))
@@ -158,12 +154,12 @@ class Record:
         Of vali the means of ``select_on`` over the halves are kept too, for ``crossfit``.
         """
         items = self.settings.evaluation_items
-        values = metrics_of_scores(data, scores, self._metrics, self._convention, items=items)
+        values = metrics_of_scores(data, scores, self._metrics, self.convention, items=items)
         if split == "vali":
             selected = values[self.settings.select_on]
             self._halves = self._halves or Halves.of(~np.isnan(selected))
             self._measured = self._halves.means(selected)
-        return {f"{split}_{name}": mean for name, mean in means(values, self._convention).items()}
+        return {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
 
     def add(self, row: dict[str, float]) -> bool:
         """Append ``row`` to the history; return whether it is the best so far.
