@@ -78,8 +78,8 @@ def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTri
     """The file: what was searched in comments, then groups and values."""
     searched = best.user_attrs["overrides"]
     every = OverridesParser.create().parse_overrides([*search.overrides, *searched])
-    places = keys(Kind.PLACE)
-    given = {one.key_or_group: one.value() for one in every if one.key_or_group not in places}
+    given: dict[str, Any] = {one.key_or_group: one.value() for one in every}
+    given = {key: value for key, value in given.items() if key not in keys(Kind.PLACE)}
     _, choices = search.trial(searched)
     base = given.pop("experiment", None)
     groups = ("dataset", "model", "loss", "optimizer", "schedule")
