@@ -249,6 +249,10 @@ def test_a_search_of_an_earlier_version_went_by_the_best_epoch(tmp_path: Path) -
     assert settle_identity(study, tmp_path, old | {"select_value": "best"}, {}, "code")
     with pytest.raises(ConfigError, match="select_value=best, now it is crossfit"):
         settle_identity(study, tmp_path, old | {"select_value": "crossfit"}, {}, "code")
+    added = old | {"select_value": "best", "later": None, "switch": False}
+    assert settle_identity(study, tmp_path, added, {}, "code")
+    with pytest.raises(ConfigError, match="switch=null, now it is True"):
+        settle_identity(study, tmp_path, added | {"switch": True}, {}, "code")
 
 
 @pytest.mark.slow

@@ -117,3 +117,14 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         whole = f"{prefix}{key}"
         found |= flat(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
     return found
+
+
+def stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that are neither null nor false, as a key is that a later version adds.
+
+    So what is known by them stays the same when one is added.
+
+    >>> stated({"seed": 0, "patience": None, "compile": False})
+    {'seed': 0}
+    """
+    return {key: value for key, value in config.items() if value is not None and value is not False}

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ltr.console.keys import stated
 from ltr.data.lists import Lists
 from ltr.errors import DataError
 from ltr.search.definition import Search
@@ -55,7 +56,7 @@ def search_identity(search: Search, data: Mapping[str, str]) -> str:
         data: as ``digests`` has it.
     """
     parts = {
-        "settings": search.settings(),
+        "settings": stated(search.settings()),
         "data": dict(data),
         "pruner": search.pruner,
         "sampler": [search.sampler_seed, search.n_startup_trials],

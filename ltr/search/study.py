@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from ltr.console.keys import stated
 from ltr.errors import ConfigError, DataError, LTRError, OutputError
 from ltr.search.definition import Search
 from ltr.search.disks import check_disk
@@ -202,9 +203,9 @@ def settle_identity(
         identity = {"settings": dict(settings), "data": dict(data), "code": code}
         study.set_user_attr(_IDENTITY, identity | {_DIGEST: _digest(identity)})
         return True
-    before = {"select_value": "best", **kept["settings"]}  # a search of an earlier version
-    for key in [*settings, *before]:
-        one, other = before.get(key, "not set"), settings.get(key, "not set")
+    before = stated({"select_value": "best", **kept["settings"]})  # a search of an earlier version
+    for key in [*(now := stated(settings)), *before]:
+        one, other = before.get(key, "null"), now.get(key, "null")
         if one != other:
             raise ConfigError(
                 f"{folder} is a search with {key}={one}, now it is {other}: put it back, or give "
