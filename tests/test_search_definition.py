@@ -15,7 +15,8 @@ from test_checkpoint import content
 from ltr.console.configs import choices
 from ltr.errors import LTRError
 from ltr.search import definition
-from ltr.search.definition import need_optuna
+from ltr.search.definition import Search, need_optuna
+from ltr.search.found import search_identity
 from ltr.search.search import begin, check_space
 from ltr.search.space import FORMS, Choice, Range, distribution, parse_space
 from ltr.search.study import open_study
@@ -265,3 +266,14 @@ def test_there_is_room_for_the_most_epochs_of_a_trial() -> None:
     assert planned("space.epochs=[choice,4,12]") == (12, 2)
     assert planned("space.epochs=[int,4,12]") == (12, 2)
     assert planned("space.epochs=[int,1,2]") == (3, 1)  # the first trial has the config's own
+
+
+def test_a_key_that_is_added_as_null_or_false_makes_no_other_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    search = search_of(["epochs=1", "model=mlp"])
+    settings, known = search.settings(), search_identity(search, {})
+    monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": None, "on": False})
+    assert search_identity(search, {}) == known
+    monkeypatch.setattr(Search, "settings", lambda self: settings | {"later": 0})
+    assert search_identity(search, {}) != known

@@ -120,9 +120,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that are neither null nor false, as a key is that a later version adds.
+    """The entries that are neither null nor false.
 
-    So what is known by them stays the same when one is added.
+    A later version adds a key as null or false, so that a digest of the others stays the same.
 
     >>> stated({"seed": 0, "patience": None, "compile": False})
     {'seed': 0}
