@@ -56,11 +56,12 @@ def distil_loss(
     check_choice("cost", cost, ["listnet", "lambdarank"])
     check_positive("temperature", temperature)
     check_share("alpha", alpha)
-    given = labels if teacher is None else teacher
     total = torch.zeros(())
     if alpha > 0:
+        given, called = (labels, "labels") if teacher is None else (teacher, "teacher")
+        taught = without_padding(scores, given, mask, called=called)
         distilled = _softened_listnet if cost == "listnet" else _teachers_lambdas
-        total = alpha * distilled(*without_padding(scores, given, mask), mask, temperature)
+        total = alpha * distilled(*taught, mask, temperature)
     if alpha < 1:
         of_labels = listnet_loss if cost == "listnet" else lambdarank_loss
         total = total + (1 - alpha) * of_labels(scores, labels, mask)

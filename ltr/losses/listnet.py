@@ -2,6 +2,7 @@
 
 import torch
 
+from ltr.metrics.per_list import check_lists
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -18,6 +19,7 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     >>> listnet_loss(scores, labels, torch.tensor([[True, True, False]]))  # log 2
     tensor([0.6931])
     """
+    check_lists(scores, labels, mask)
     return cross_entropy(scores, labels, mask)
 
 

@@ -41,8 +41,8 @@ def ranknet_loss(
     >>> ranknet_loss(scores, labels, mask, k=1)  # log(1 + exp(2))
     tensor([2.1269])
     """
+    scores, labels = without_padding(scores, labels, mask)
     if kernels_apply(scores):
-        scores, labels = without_padding(scores, labels, mask)
         own = torch.ones_like(scores)
         ranks = None if k is None else rank_of_item(scores, mask)
         return sum_over_pairs(

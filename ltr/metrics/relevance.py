@@ -8,7 +8,7 @@ from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_k, check_levels, check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import at_ranks, ranks_like, running_sums, sum_of_group, tie_groups
-from ltr.metrics.per_list import float_type, settle
+from ltr.metrics.per_list import check_lists, float_type, promoted_labels, settle
 from ltr.metrics.spec import MAP_OVER
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
@@ -16,10 +16,15 @@ _LARGEST = 1023  # power of two in float64
 
 
 def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
-    """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding."""
+    """1 where ``is_relevant``, else 0, ``[batch, list]``, in the dtype of a metric."""
+    check_lists(scores, labels, mask)
+    return is_relevant(labels, mask, relevant).to(float_type(scores, labels))
+
+
+def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
+    """True where an item's label is at least ``relevant``, ``[batch, list]``; False on padding."""
     check_positive("relevant", relevant)
-    at_least = labels.double() >= threshold(relevant)  # in float32, 0.50000001 would be 0.5
-    return (at_least & mask).to(float_type(scores, labels))
+    return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 
 
 def threshold(relevant: float | int) -> float:
@@ -230,7 +235,7 @@ def err(
     check_levels(levels)
     if ties == "averaged":
         raise ConfigError("err has no averaged ties: leave err out, or set ties to file")
-    grades = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
+    grades = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     if bool((grades > float(levels - 1)).any()):
         raise ConfigError(
             f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
