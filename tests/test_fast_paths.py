@@ -84,6 +84,37 @@ def test_both_paths_agree(
             torch.testing.assert_close(one, other, atol=near * size, rtol=near)
 
 
+PAIRWISE = ("ranknet_loss", "lambdarank_loss", "lambda_loss", "ranksvm_loss", "rankboost_loss")
+
+
+@pytest.mark.parametrize("path", ["kernels", "plain", "off the CPU"])
+def test_differences_beyond_the_largest_float_are_no_nan(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, mask = torch.tensor([[2.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
+    right, alike, wrong = ([3e38, 1.0, -3e38], [3e38, 3e38, -3e38], [-3e38, 1.0, 3e38])
+    near = [60.0, 60.0, -60.0]  # costs as ``alike`` does
+    cases = [(n, k) for n in PAIRWISE for k in CASES[n] if "sigma" not in k]
+    for name, knobs in [*cases, ("distil_loss", {"cost": "lambdarank"})]:
+        with monkeypatch.context() as patch:
+            if path != "kernels":
+                plain(patch, name)
+            if path == "off the CPU":
+                patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            loss = partial(getattr(losses, name), **knobs)
+            (value, slope), (same, pushed), (least, flat), (large, _) = (
+                value_and_gradient(loss, torch.tensor([s]), labels, mask)
+                for s in (alike, near, right, wrong)
+            )
+        torch.testing.assert_close((value, slope), (same, pushed))
+        assert large.item() > 1e38
+        if knobs.get("variant") != "ndcg1":  # which has a cost for each order
+            assert least.item() == 0
+            assert not flat.any()
+        else:
+            assert least.isfinite()
+
+
 def test_listmle_follows_scores_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, labels, mask = random_lists(0, torch.float64)
     found = value_and_gradient(losses.listmle_loss, 1e3 * scores, labels, mask)
