@@ -53,7 +53,7 @@ def softly_sorted(
     """``values`` in the soft order of the scores, sinkhorn(neural_sort(s)) v, ``[batch, rank]``.
 
     ``scores`` and ``values`` are 0 on padding, the result at the ranks beyond the items. On the CPU
-    no matrix is formed, and ``values`` get no gradient.
+    the memory is that of ``neural_ndcg_loss``, and ``values`` get no gradient.
     """
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
