@@ -15,9 +15,9 @@ dtype, value and gradient together, first derivatives only, memory in proportion
 of a soft permutation and SoftNDCG keep one list's matrix, or a part of it, for each thread. Numba
 compiles them for some seconds at their first use and keeps them on the disk. On a GPU, under
 torch.compile and without Numba, the same formulas run on whole tensors and do not wait for the GPU.
-The exceptions there are NeuralNDCG and OT-NDCG, which have a kernel on an NVIDIA GPU and keep that
-of the CPU under torch.compile, and SVM-NDCG, whose assignments are found on the CPU. Tests hold that
-all paths agree.
+The exceptions are NeuralNDCG and OT-NDCG, which have a kernel on an NVIDIA GPU and keep that of the
+CPU under torch.compile, and SVM-NDCG, whose assignments are found on the CPU. Tests hold that all
+paths agree.
 
 A loss that learns from another model takes its scores as ``teacher``, ``[batch, list]``.
 

@@ -35,13 +35,12 @@ def neural_ndcg_loss(
     the temperature goes to 0. A list without a relevant item gives 0 without gradient, where the
     metric counts 1 by default; the paper does not say what it trains on there.
 
-    On the CPU a list of n items takes at most n^2 time; a thread keeps the band of its list's matrix
-    that is not 0, up to 2^22 entries (32 MiB), and computes a larger one again in every pass, in
-    memory in proportion to n. On an NVIDIA GPU one Triton kernel, which keeps no matrix, takes lists
-    of up to 2,048 places, once it has been seen to agree with the plain path; few lists of more
-    than 900 places take the plain path, which fills the GPU. Elsewhere the plain path forms
-    ``[batch, list, list]``. The scaling couples all ranks, so that a cutoff saves no time. First
-    derivatives only.
+    On the CPU a list of n items takes at most n^2 time; a thread keeps the band of the matrix that
+    is not 0, up to 2^22 entries (32 MiB), and computes a larger one again in every pass, in memory
+    in proportion to n. On an NVIDIA GPU one Triton kernel, which keeps no matrix, takes lists of up
+    to 2,048 places, once it has been seen to agree with the plain path; few lists of more than 900
+    places take the plain path, which fills the GPU. Elsewhere the plain path forms ``[batch, list,
+    list]``. The scaling couples all ranks, so that a cutoff saves no time. First derivatives only.
 
     Args:
         scores: ``[batch, list]``. Items with equal scores share their ranks, so an output that
