@@ -23,6 +23,7 @@ from ltr.experiment.parts import make_settings
 from ltr.metrics import parse_metric
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP
+from ltr.training.evaluation import predict
 from ltr.training.stepper import Stepper
 from ltr.trees import LossObjective
 
@@ -140,6 +141,26 @@ def test_and_before_data_are_read(
         lambda: build(compose(f"metrics=[{__name__}.{name}]")),
         f"{__name__}.{name} returned .*one value per list",
     )
+
+
+@pytest.mark.parametrize(
+    ("returned", "came"),
+    [
+        (lambda scores: scores[..., None], r"[3, \d+, 1]"),
+        (lambda scores: scores[:, :1], "[3, 1]"),  # which was broadcast
+        (lambda scores: (scores, 1), "tuple"),
+    ],
+)
+def test_a_model_of_ones_own_returns_one_score_for_each_item(returned, came) -> None:
+    class Own(torch.nn.Linear):
+        def forward(self, features, mask, ranks=None):
+            return returned(super().forward(features)[..., 0])
+
+    with torch.inference_mode():
+        in_one_line(
+            lambda: predict(Own(5, 1), tensors(make_lists([4, 2, 5]))),
+            f"the model returned .*{came}.*one score per item",
+        )
 
 
 def test_a_metric_of_ones_own_that_returns_no_tensor_is_refused() -> None:

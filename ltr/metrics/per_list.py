@@ -36,19 +36,20 @@ def check_lists(scores: Scores, labels: Labels, mask: Mask, *, called: str = "la
             wanted = "torch.bool, True where an item exists"
         else:
             continue
-        raise ConfigError(f"{name}: given is {_told(given)}, wanted {wanted}")
+        raise ConfigError(f"{name}: given is {told(given)}, wanted {wanted}")
 
 
 def check_values(values: Any, mask: Mask, *, whose: str) -> None:
     """Raise ``ConfigError`` unless a loss or metric, ``whose``, returned one value per list."""
     if not isinstance(values, Tensor) or values.shape != mask.shape[:1]:
         raise ConfigError(
-            f"{whose} returned {_told(values)}: return one value per list, a tensor "
+            f"{whose} returned {told(values)}: return one value per list, a tensor "
             f"{list(mask.shape[:1])} for these {len(mask)} lists of {mask.shape[-1]} places"
         )
 
 
-def _told(given: Any) -> str:
+def told(given: Any) -> str:
+    """The dtype, shape and device of a tensor, or the type of what is none, for an error."""
     if not isinstance(given, Tensor):
         return type(given).__name__
     return f"{given.dtype} {list(given.shape)} on {given.device}"
