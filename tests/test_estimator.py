@@ -273,8 +273,8 @@ def test_categories_are_those_of_train_alone(one_list, monkeypatch) -> None:
         Ranker("mlp").fit(X, y, qid)
     of_vali = np.isin(qid, seen["vali"].qids.astype(int))
     kind = np.where(of_vali, "new", np.where(X[:, 0] > 0, "a", "b"))
+    ranker = Ranker("mlp", one_list=one_list)
     with pytest.raises(KeyboardInterrupt):
-        ranker = Ranker("mlp", one_list=one_list)
         ranker.fit(pd.DataFrame({"x": X[:, 0], "kind": kind}), y, qid)
     assert seen["train"].features.shape[1] == seen["vali"].features.shape[1] == 2
     assert seen["vali"].features[:, 1].tolist() == [0] * len(seen["vali"].features), "any other"
