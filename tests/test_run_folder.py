@@ -1,6 +1,7 @@
 """What a run leaves is read again as it was left, or refused with the remedy."""
 
 import json
+import math
 import random
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from ltr.errors import DataError
 from ltr.experiment.job import Standing, take_up
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
-from ltr.experiment.sweep import read_runs
+from ltr.experiment.sweep import read_runs, table_of
 from ltr.whole import write_csv
 
 
@@ -47,6 +48,28 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
     assert run.values("ndcg@5")[1].tolist() == [0.25, 1.0, 1e-5]
     assert run.scores.astype(np.float32).tolist() == np.linspace(-1, 1, 12, dtype="f4").tolist()
     assert run.history["vali_ndcg@5"].tolist() == [0.5]
+
+
+def test_a_mean_over_no_list_is_null_in_the_file_and_nan_where_it_is_read(tmp_path) -> None:
+    def no_json(name):
+        raise ValueError(f"{name} is not JSON")
+
+    for seed in (1, 2):
+        folder = left(tmp_path / f"seed-{seed}").folder
+        results = {**RunFolder(folder).results, "protocol": {"sigma": math.inf}}
+        for split in ("test", "vali"):
+            results[split] = {**results[split], "map": math.nan}
+        finish(folder, results | {"seed": seed})
+        (folder / ".hydra").mkdir()
+        (folder / ".hydra" / "overrides.yaml").write_text(f"- seed={seed}")
+        plain = json.loads((folder / RESULTS).read_text(), parse_constant=no_json)
+        assert plain["vali"]["map"] is plain["test"]["map"] is None
+        read = RunFolder(folder)
+        assert read.damage() is None
+        assert read.results["vali"] == {"ndcg@5": 0.5, "map": pytest.approx(math.nan, nan_ok=True)}
+    means = table_of(read_runs(tmp_path)).partition("mean ±")[2]
+    assert "vali ndcg@5" in means
+    assert "map" not in means
 
 
 @pytest.mark.parametrize("name", [RESULTS, *FILES])

@@ -1,6 +1,7 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
 import functools
+import math
 import os
 import re
 import sys
@@ -201,7 +202,9 @@ def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
     if not repeated or len(done) < 2:
         return ""
     metrics = [name for name in done[0] if name.startswith(_METRICS)]
-    metrics = [name for name in metrics if all(name in row for row in done)]  # select=last has none
+    metrics = [  # select=last has no crossfit, and a mean over no list is NaN
+        name for name in metrics if all(math.isfinite(row.get(name, math.nan)) for row in done)
+    ]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in done:
         groups.setdefault(tuple(row[name] for name in compared), []).append(row)
