@@ -47,6 +47,16 @@ def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
     assert asked_place(other) == "cpu, 2 threads"
 
 
+@pytest.mark.slow
+def test_the_threads_of_a_run_are_not_those_of_the_next(tiny: list[str], tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    for threads, place in ((1, "cpu, 1 thread"), ("null", "cpu, 2 threads")):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        run(compose(*tiny, "loss=listnet", "epochs=0", f"threads={threads}"), folder, {})
+        assert places_of(json.loads((folder / "results.json").read_text())) == (place,)
+
+
 def keep(folder: Path, **results: object) -> Path:
     folder.mkdir()
     for name in FILES:
