@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from conftest import compose
 
 from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
-from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of
+from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of, versions
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, write_results
 from ltr.training.checkpoint import load_checkpoint
@@ -55,6 +56,12 @@ def test_the_threads_of_a_run_are_not_those_of_the_next(tiny: list[str], tmp_pat
         folder.mkdir()
         run(compose(*tiny, "loss=listnet", "epochs=0", f"threads={threads}"), folder, {})
         assert places_of(json.loads((folder / "results.json").read_text())) == (place,)
+
+
+def test_the_version_of_every_package_that_computes_is_recorded() -> None:
+    here = versions()
+    for name in ("torch", "numpy", "numba", "scipy", "pandas", "scikit-learn"):
+        assert here[name] == metadata.version(name)
 
 
 def keep(folder: Path, **results: object) -> Path:

@@ -49,6 +49,10 @@ _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log
 def identity(config: DictConfig) -> str:
     """SHA-256 of what a run computes: its config without places, its data, the code.
 
+    The code is this project's, the user's and the library of its trees, whose versions fit other
+    trees. The versions of PyTorch, NumPy, Numba and SciPy do not count, for they change the last
+    digits as the machine does, and no kept run would outlive an update; ``results.json`` has them.
+
     Raises:
         ConfigError, DataError: its data are missing, or cannot be read.
     """
