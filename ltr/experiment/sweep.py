@@ -22,6 +22,7 @@ from tabulate import tabulate
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
+from ltr.console.folders import unshown_keys
 from ltr.console.keys import Kind, keys
 from ltr.console.values import flag
 from ltr.errors import ConfigError, DataError, OutputError
@@ -39,7 +40,7 @@ class SweepSummary(Callback):
         self._quiet = quiet
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add the folder of the sweep to the overrides of each job.
+        """Add what names the folders of the sweep and its jobs to the overrides of each job.
 
         A launcher's processes compose each job from its own overrides, which do not say it.
         """
@@ -52,6 +53,10 @@ class SweepSummary(Callback):
         except OmegaConfBaseException:
             return  # the sweep itself says what is wrong with it
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
+        unshown = unshown_keys(config.hydra.overrides.task)
+        if unshown != unshown_keys():
+            key = "hydra.job.config.override_dirname.exclude_keys"
+            config.hydra.overrides.hydra.append(f"{key}=[{','.join(unshown)}]")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Remove the paths of this machine from what Hydra wrote."""
