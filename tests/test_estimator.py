@@ -264,7 +264,8 @@ def test_vali_is_whole_queries_and_weights_count_queries(monkeypatch) -> None:
         assert train.weights.tolist() == [of_query[int(one)] for one in train.qids]
 
 
-def test_categories_are_those_of_train_alone(monkeypatch) -> None:
+@pytest.mark.parametrize("one_list", [False, True])
+def test_categories_are_those_of_train_alone(one_list, monkeypatch) -> None:
     X, y, qid = rows()
     seen = {}
     monkeypatch.setattr(Trainer, "fit", lambda self, data: seen.update(data) or _stop())
@@ -272,8 +273,9 @@ def test_categories_are_those_of_train_alone(monkeypatch) -> None:
         Ranker("mlp").fit(X, y, qid)
     of_vali = np.isin(qid, seen["vali"].qids.astype(int))
     kind = np.where(of_vali, "new", np.where(X[:, 0] > 0, "a", "b"))
+    ranker = Ranker("mlp", one_list=one_list)
     with pytest.raises(KeyboardInterrupt):
-        Ranker("mlp").fit(pd.DataFrame({"x": X[:, 0], "kind": kind}), y, qid)
+        ranker.fit(pd.DataFrame({"x": X[:, 0], "kind": kind}), y, qid)
     assert seen["train"].features.shape[1] == seen["vali"].features.shape[1] == 2
     assert seen["vali"].features[:, 1].tolist() == [0] * len(seen["vali"].features), "any other"
     assert sorted({*seen["train"].features[:, 1].tolist()}) == [1, 2]

@@ -96,6 +96,21 @@ def test_what_an_indicator_adds_belongs_to_its_feature() -> None:
     assert worth["a"] == worth["c"] == 0
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_a_list_without_an_item_is_scored_in_the_precision_of_the_run(precision) -> None:
+    allowed = []
+
+    class Seen(Compared):
+        def forward(self, features, mask, ranks=None):
+            allowed.append(torch.backends.cuda.matmul.allow_tf32)
+            return super().forward(features, mask, ranks)
+
+    of = subject(Seen([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
+    allowed.clear()
+    taken_out(replace(of, kept=replace(of.kept, config={"precision": precision})))
+    assert {*allowed} == {precision == "tf32"}
+
+
 def test_an_item_is_taken_out_of_the_list() -> None:
     of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
 

@@ -80,7 +80,7 @@ def read_rows(
         qid: ``[rows]``, or None.
         columns: encode categories with these; None: with those that are found.
         reset: whether this is the X of a fit.
-        cut: categories are found in the rows of its train, as vali is not to be known.
+        cut: of several queries the categories are those of its train, as vali is not to be known.
 
     Raises:
         ValueError, TypeError: as scikit-learn's estimators.
@@ -111,7 +111,7 @@ def read_rows(
         check_consistent_length(X if frame is None else range(len(frame)), queries.numbers)
     if frame is not None:
         of_train = None
-        if cut is not None and columns is None and queries is not None:
+        if cut and columns is None and queries and len(queries.qids) > 1:
             of_train = cut.train(queries.qids)[queries.numbers]
         features, found = _encoded(frame, columns, of_train)
     return Rows(features, found, queries)

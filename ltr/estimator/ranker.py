@@ -151,9 +151,8 @@ class Ranker(BaseEstimator):
             begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
         cut = Cut(self.vali_fraction, cfg.seed) if eval_set is None else None
         train = self._lists(
-            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position,
-            cut=None if self.one_list else cut,
-        ).lists  # fmt: skip
+            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position, cut=cut
+        ).lists
         lists = {"train": train}
         for split, given in zip(_SPLITS, eval_set or (), strict=False):
             lists[split] = self._evaluated(given, train.columns)

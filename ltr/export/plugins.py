@@ -97,12 +97,13 @@ def _files(
     model: dict[str, Any] = {"type": kind}
     if normalizers:
         model["feature_normalizers"] = normalizers
-    text = definition if isinstance(definition, str) else json.dumps(definition)
+    text = definition if isinstance(definition, str) else json.dumps(definition, allow_nan=False)
     model["definition"] = text  # text, as the plugin keeps it
     featureset = {"featureset": {"name": subject.name, "features": features}}
+    whole = {"model": {"name": subject.name, "model": model}}
     return {
-        FEATURES: json.dumps(featureset, indent=1) + "\n",
-        MODEL: json.dumps({"model": {"name": subject.name, "model": model}}, indent=1) + "\n",
+        FEATURES: json.dumps(featureset, indent=1, allow_nan=False) + "\n",
+        MODEL: json.dumps(whole, indent=1, allow_nan=False) + "\n",
     }
 
 

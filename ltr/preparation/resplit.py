@@ -79,7 +79,7 @@ def split_train(folder: Path, *, vali_share: float, seed: int) -> dict[str, Any]
     _check_same(partial)
     for path, written in partial.items():
         written.replace(path)
-    write_whole(record, json.dumps(facts, indent=2) + "\n")
+    write_whole(record, json.dumps(facts, indent=2, allow_nan=False) + "\n")
     return facts
 
 

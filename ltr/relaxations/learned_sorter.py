@@ -133,7 +133,7 @@ def _wrong(path: Path, why: str) -> ConfigError:
 def as_text(sorter: Sorter, told: Mapping[str, Any]) -> str:
     """The content of a file: weights as plain numbers of six digits, and what is told of them."""
     weights = {name: _rounded(value.tolist()) for name, value in sorter.state_dict().items()}
-    return json.dumps({**told, "weights": weights}, indent=None) + "\n"
+    return json.dumps({**told, "weights": weights}, allow_nan=False) + "\n"
 
 
 def _rounded(values: Any) -> Any:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-import torch
 from tabulate import tabulate
 from tqdm import tqdm
 
@@ -17,7 +16,7 @@ from ltr.errors import DataError, LTRError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.runs import Run
 from ltr.tables.timing import measured, shape_of
-from ltr.training.device import describe_device, pick_device
+from ltr.training.device import describe_device, on_threads, pick_device
 
 
 def expected(runs: Sequence[Run], workers: int) -> str:
@@ -63,21 +62,18 @@ def estimate(runs: Sequence[Run], *, workers: int, threads: int, started: bool =
             todo.setdefault(run.label, []).append(run)
     lines, total, unknown, early = [], 0.0, [], False
     start = _seconds_to_start() if started else 0.0
-    before = torch.get_num_threads()
     for label, own in tqdm(todo.items(), desc="measuring", unit="row", leave=False, disable=None):
         most = ""
         if label in took:
             seconds, how = statistics.median(took[label]), "as its finished runs took"
         else:
             try:
-                torch.set_num_threads(int(own[0].config.threads or threads))
-                cost = measured(own[0])
+                with on_threads(int(own[0].config.threads or threads)):
+                    cost = measured(own[0])
             except LTRError as error:
                 lines.append([label, len(own), "not estimated", str(error)])
                 unknown.append(label)
                 continue
-            finally:
-                torch.set_num_threads(before)
             seconds, how = cost.seconds, str(cost)
             most = "at most " if cost.patience is not None else ""
             early |= bool(most)
