@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.relaxations.second_derivatives import plain_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,10 @@ WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pai
 
 
 def kernels_apply(scores: Scores) -> bool:
-    """Whether the compiled loops take these scores: on the CPU, not traced, Numba installed."""
-    return scores.device.type == "cpu" and not torch.compiler.is_compiling() and numba_works()
+    """Whether the compiled loops take these scores: on the CPU, not traced, once, Numba works."""
+    if scores.device.type != "cpu" or torch.compiler.is_compiling() or plain_path():
+        return False
+    return numba_works()
 
 
 @functools.cache

@@ -9,9 +9,11 @@ from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, laplace_ranks
 from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import order_by_score, ranks_like
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def lap_ndcg_loss(
     scores: Scores,
     labels: Labels,

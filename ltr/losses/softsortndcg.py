@@ -7,9 +7,11 @@ from ltr.losses.soft_permutation import dcg_of, minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import sinkhorn, soft_sort
 from ltr.relaxations.optimal_transport import check_iterations
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def softsort_ndcg_loss(
     scores: Scores,
     labels: Labels,

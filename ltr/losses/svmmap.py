@@ -7,9 +7,11 @@ from ltr.losses.fused import hinge_map, kernels_apply
 from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import order_by_score, running_sums
 from ltr.metrics.relevance import threshold
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
 ) -> PerList:
