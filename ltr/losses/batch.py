@@ -13,7 +13,7 @@ def without_padding(scores: Scores, labels: Labels, mask: Mask) -> tuple[Scores,
     Whatever stood on padding, NaN included, reaches neither values nor gradients.
     """
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    return scores.to(dtype).masked_fill(~mask, 0), labels.to(dtype).masked_fill(~mask, 0)
+    return scores.to(dtype).masked_fill(~mask, 0), labels.detach().to(dtype).masked_fill(~mask, 0)
 
 
 def mean_over_batch(

@@ -1,7 +1,8 @@
 """Losses on the CPU by compiled loops, without a matrix over the pairs of a list's items.
 
 A kernel of ``ltr.kernels`` writes the value of each list and its slopes by the scores in float64.
-They are rounded at the end, and backward is a product: first derivatives only.
+They are rounded at the end, and backward is a product: first derivatives only, see
+``ltr.relaxations.second_derivatives``.
 """
 
 import functools
@@ -34,11 +35,13 @@ def kernels_apply(scores: Scores) -> bool:
 
 @functools.cache
 def numba_works() -> bool:
-    """Whether Numba can be imported; else warn."""
+    """Whether Numba compiles a function; else warn."""
     try:
-        import numba  # noqa: F401  (half a second)
-    except ImportError as error:  # Numba often lags behind a new NumPy
-        log.warning("losses take their plain path, which is slower on a CPU: %s", error)
+        from ltr.kernels.compile import exp  # half a second
+
+        exp(0.0)
+    except Exception as error:  # Numba often lags behind a new NumPy, and may fail anywhere
+        log.warning("losses take their plain path, which is slower on a CPU: %r", error)
         return False
     return True
 

@@ -36,7 +36,7 @@ def lap_ndcg_loss(
 
     A list of n items takes n log n time, for one sort, and memory in proportion to n: along the
     order the sums of exp(-|s_i - s_j| / temperature) follow from those of the neighbour, times a
-    number from 0 to 1, so that no exponential overflows. First derivatives only on the CPU.
+    number from 0 to 1, so that no exponential overflows.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.

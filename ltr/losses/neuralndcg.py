@@ -40,8 +40,7 @@ def neural_ndcg_loss(
     n^2 time and, beyond a band of 32 MiB, memory in proportion to n. On the GPU one Triton kernel
     takes lists of up to 2,048 places, once it has been seen to agree with the plain path; few lists
     of more than 900 places take the plain path, which fills the GPU. Elsewhere the plain path forms
-    ``[batch, list, list]``. The scaling couples all ranks, so that a cutoff saves no time. First
-    derivatives only.
+    ``[batch, list, list]``. The scaling couples all ranks, so that a cutoff saves no time.
 
     Args:
         scores: ``[batch, list]``. Items with equal scores share their ranks, so an output that

@@ -28,7 +28,7 @@ def softsort_ndcg_loss(
     and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction. It goes
     to the exact NDCG@k as the temperature goes to 0. A list without a relevant item gives 0 without
     gradient. On the CPU no matrix is formed: beside one sort, a list costs time and memory in
-    proportion to its items. First derivatives only.
+    proportion to its items.
 
     Args:
         temperature: of SoftSort, > 0, in units of the scores; smaller is closer to NDCG.

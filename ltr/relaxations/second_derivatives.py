@@ -51,7 +51,7 @@ def once(values: Tensor, what: str) -> Tensor:
             "and torch.func"
         )
 
-    if plain_path() and values.requires_grad:
+    if plain_path():
         refuse(values)
     return _gated(values, values, refuse)
 
