@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.kernels.compile import exp, log1p
-from ltr.losses.fused import kernels_apply, over_lists
+from ltr.losses.fused import kernels_apply, numba_works, over_lists
 from ltr.relaxations.noise import uniform_noise
 
 CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]
@@ -287,3 +287,26 @@ def test_items_of_a_long_row_count_once() -> None:
     scores, mask = torch.zeros(1, 40, dtype=torch.float64), torch.ones(1, 40, dtype=torch.bool)
     found: Tensor = losses.ranknet_loss(scores, labels, mask)
     assert found.item() == pytest.approx(math.log(2) * 8 * 8 * (4 + 3 + 2 + 1), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("no name FunctionCache"), TypeError("no\nsuch type")]
+)
+def test_without_a_numba_that_works_losses_take_the_plain_path(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(x: float) -> float:
+        raise error
+
+    numba_works.cache_clear()
+    monkeypatch.setattr("ltr.kernels.compile.exp", broken)
+    monkeypatch.setattr("ltr.losses.fused.summed", None)
+    try:
+        for _ in range(2):
+            value, _ = value_and_gradient(losses.ranknet_loss, *random_lists(0, torch.float64))
+    finally:
+        numba_works.cache_clear()
+    assert value.isfinite().all()
+    (told,) = caplog.messages
+    assert "plain path" in told
+    assert "\n" not in told

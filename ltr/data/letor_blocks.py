@@ -105,7 +105,7 @@ class CompiledParser:
         """Begin a file.
 
         Raises:
-            ImportError: Numba is not there, or late for a new NumPy.
+            ImportError: Numba is not there; or another error, where it is late for a new NumPy.
         """
         import ltr.data.letor_kernel as kernel  # half a second
 
@@ -196,7 +196,7 @@ def read_blocks(
     _keep_freed_memory()
     parse = None
     if size >= COMPILED_BYTES:
-        with suppress(ImportError):
+        with suppress(Exception):  # whatever keeps Numba from being imported
             parse = CompiledParser(rules)
     room, line, before = Room(rules, size, free), 1, b""
     with closing(_early(_chunks(file), parse, threads or processors() + 1)) as pieces:

@@ -11,6 +11,7 @@ from ltr.losses.pairs import differences, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive, check_share
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -72,6 +73,7 @@ def _softened_listnet(scores: Scores, teacher: Scores, mask: Mask, temperature: 
     return cross_entropy(scores, teacher / temperature, mask)
 
 
+@twice
 def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask, temperature: float) -> PerList:
     softened = (teacher / temperature).masked_fill(~mask, -torch.inf).softmax(-1)
     gain = softened.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN

@@ -26,7 +26,7 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
 def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
     """Minus sum over items j of softmax(target)_j log softmax(s)_j of each list, ``[batch]``."""
     dtype, outside = torch.promote_types(scores.dtype, torch.float32), ~mask
-    target = target.to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
+    target = target.detach().to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
     costs = -scores.to(dtype).masked_fill(outside, -torch.inf).log_softmax(-1)
     # on padding the product is 0 times infinity
     return (target * costs).masked_fill(outside, 0).sum(-1)

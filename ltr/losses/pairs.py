@@ -12,9 +12,11 @@ from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_choice, check_k, check_positive
 from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.metrics.ordering import rank_of_item, ranks_like
+from ltr.relaxations.second_derivatives import plain_path, twice
 from ltr.typing import Labels, Mask, Pairs, PerList, Scores
 
 
+@twice
 def pairwise_logistic(
     scores: Scores,
     labels: Labels,
@@ -38,7 +40,7 @@ def pairwise_logistic(
     scores, labels = without_padding(scores, labels, mask)
     pairs = ordered_pairs(labels, mask) if pairs is None else pairs
     pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
-    if scores.device.type != "cpu" or torch.compiler.is_compiling():
+    if (scores.device.type != "cpu" or torch.compiler.is_compiling()) and not plain_path():
         return _ValueAndSlope.apply(scores, weights, pairs, float(sigma))
     costs = -logsigmoid(torch.where(pairs, sigma * differences(scores), torch.inf))
     return (weights * costs).sum((-2, -1))

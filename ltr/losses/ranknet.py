@@ -6,9 +6,11 @@ from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def ranknet_loss(
     scores: Scores,
     labels: Labels,

@@ -6,9 +6,11 @@ from ltr.losses.batch import without_padding
 from ltr.losses.fused import hinge_map, kernels_apply
 from ltr.metrics.ordering import order_by_score, running_sums
 from ltr.metrics.relevance import is_relevant
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
 ) -> PerList:

@@ -72,15 +72,22 @@ def promoted(scores: Scores) -> Scores:
 
 
 def settle(
-    values: Tensor, scores: Scores, mask: Mask, *, without: PerListMask, empty: float | int | str
+    values: Tensor,
+    scores: Scores,
+    mask: Mask,
+    *,
+    without: PerListMask,
+    empty: float | int | str,
+    labels: Labels | None = None,
 ) -> PerList:
     """``values`` with ``empty`` (NaN for ``"skip"``) for lists ``without`` a relevant item.
 
-    A list in which a real item is scored NaN is NaN, empty or not.
+    A list in which a real item is scored NaN, or labelled so in ``labels``, is NaN, empty or not.
     """
     check_empty(empty)
+    broken = scores.isnan() if labels is None else scores.isnan() | labels.isnan()
     values = values.masked_fill(without, torch.nan if empty == "skip" else float(empty))
-    return values.masked_fill((scores.isnan() & mask).any(-1), torch.nan)
+    return values.masked_fill((broken & mask).any(-1), torch.nan)
 
 
 def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> float:

@@ -70,7 +70,7 @@ def precision(
     hits = relevance(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
     value = found / (mask.sum(-1) if k is None else k)
-    return settle(value, scores, mask, without=~hits.any(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=~hits.any(-1), empty=empty)
 
 
 def recall(
@@ -94,7 +94,9 @@ def recall(
     """
     hits = relevance(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
-    return settle(found / hits.sum(-1), scores, mask, without=~hits.any(-1), empty=empty)
+    return settle(
+        found / hits.sum(-1), scores, mask, labels=labels, without=~hits.any(-1), empty=empty
+    )
 
 
 def map(
@@ -138,7 +140,7 @@ def map(
     total = of_item.sum(-1)
     over = total if k is None or map_over == "relevant" else total.clamp(max=k)
     value = cut(precisions, k).sum(-1) / over
-    return settle(value, scores, mask, without=total == 0, empty=empty)
+    return settle(value, scores, mask, labels=labels, without=total == 0, empty=empty)
 
 
 def mrr(
@@ -172,7 +174,7 @@ def mrr(
         possible = (ahead == 0) & (inside > 0) & (size - place >= inside - 1)
         first = chance.masked_fill(~possible, 0).to(hits.dtype)
     value = cut(first / ranks_like(hits), k).sum(-1)
-    return settle(value, scores, mask, without=~of_item.any(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=~of_item.any(-1), empty=empty)
 
 
 def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -245,4 +247,4 @@ def err(
     chances = ((wide.exp2() - 1) / 2.0 ** min(levels - 1, _LARGEST)).to(grades.dtype)
     stops = first_stop(at_ranks(chances, scores, mask, ties=ties))
     value = cut(stops / ranks_like(grades), k).sum(-1)
-    return settle(value, scores, mask, without=(grades <= 0).all(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=(grades <= 0).all(-1), empty=empty)
