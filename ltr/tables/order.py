@@ -27,7 +27,7 @@ class Order:
     output_dir: str = "outputs"  # the folder of runs/ and tables/
     workers: int | None = None  # runs at a time; None: one on a GPU, else one per core
     launcher: tuple[str, ...] = ()  # overrides of Hydra's launcher, in place of workers
-    dry_run: bool = False  # only say what would run, and for how long
+    dry_run: bool = False  # only say what would run
     baseline: str | None = None  # the row that the others are compared with; None: the table's own
     margin: float | None = None  # differences smaller than this count as none; None: MARGIN
     percent: bool = False  # print metrics times 100
