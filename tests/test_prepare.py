@@ -108,7 +108,7 @@ def test_prepare_names_every_difference(tmp_path: Path) -> None:
         "Fold1 train+vali+test has 2 items of grade 1, not 1; "
         f"{tmp_path}/data/SMALL/Fold1/train.txt is not the official file; "
         f"{tmp_path}/data/SMALL/Fold2/test.txt is not the official file; "
-        "download SMALL.zip from https://example.org/ and run: python scripts/prepare_data.py "
+        "download SMALL.zip from https://example.org/ and run: ltr prepare_data "
         f"dataset=mq2008 archive=PATH/SMALL.zip data_dir={tmp_path}/data"
     )
 

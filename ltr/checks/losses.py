@@ -15,7 +15,7 @@ from tabulate import tabulate
 from ltr.checks.functions import check_signature, imported, judged, read_knobs
 from ltr.console.configs import CONFIGS, files_of, hint
 from ltr.console.values import required, texts, whole
-from ltr.errors import ConfigError, LTRError
+from ltr.errors import ConfigError, LTRError, as_started
 from ltr.metrics.spec import METRICS
 
 if TYPE_CHECKING:  # imports torch
@@ -142,7 +142,7 @@ def details(name: str) -> str:
     signature = inspect.signature(function)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     plain = signature.replace(parameters=bare, return_annotation=signature.empty)
-    example = f"python train.py loss={name}"
+    example = f"{as_started('train')} loss={name}"
     if config.knobs:
         first = config.knobs[0]
         example += f" loss.{first.name}={'5' if first.name == 'k' else first.value}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltr.console.folders import read_overrides
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError, DataError, as_started
 from ltr.whole import write_frame, write_whole
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class RunFolder:
     def _remedy(self) -> str:
         if not self.last.is_file():
             return "run it again"
-        return f"python train.py resume={self.folder} tests the run again and writes it"
+        return f"{as_started('train')} resume={self.folder} tests the run again and writes it"
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:

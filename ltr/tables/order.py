@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from ltr.console.compose import values_of
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 from ltr.tables.spec import split_space
 
 MARGIN = 0.005  # half a point: differences smaller than this count as none
@@ -43,7 +43,7 @@ class Order:
         return self._typed([*self._asked(), *self._budget()])
 
     def _typed(self, words: Sequence[str]) -> str:
-        return shlex.join(["python", "scripts/table.py", f"table={self.table}", *words])
+        return f"{as_started('table')} {shlex.join([f'table={self.table}', *words])}"
 
     def name(self, data: str) -> str:
         """The name of the folder for the table of ``data``: another order, another folder.

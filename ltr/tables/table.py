@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
+from ltr.errors import as_started
 from ltr.experiment.gpus import gpus_here, offer
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
@@ -250,7 +251,8 @@ def _commands(table: Table, order: Order) -> pd.DataFrame:
     commands = {}
     for label, row in table.rows.items():
         overrides = merged(table.settings, order.overrides, row)
-        words = ["python", "train.py", *(item for item in overrides if asked([item]))]
+        words = [item for item in overrides if asked([item])]
         ensemble = table.ensembles.get(label)
-        commands[label] = shlex.join(words) if ensemble is None else ensemble.describe()
+        typed = f"{as_started('train')} {shlex.join(words)}"
+        commands[label] = typed if ensemble is None else ensemble.describe()
     return pd.DataFrame({"row": list(commands), "command": list(commands.values())})
