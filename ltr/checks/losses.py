@@ -5,6 +5,7 @@ Importing this is cheap: torch is imported where a loss is checked.
 
 import inspect
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,8 @@ def details(name: str) -> str:
     example = f"{as_started('train')} loss={name}"
     if config.knobs:
         first = config.knobs[0]
-        example += f" loss.{first.name}={'5' if first.name == 'k' else first.value}"
+        value = "5" if first.name == "k" else first.value
+        example += f" {shlex.quote(f'loss.{first.name}={value}')}"
     parts = [
         f"{name}: {config.title}",
         f"{config.target}{plain}",

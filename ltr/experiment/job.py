@@ -136,7 +136,7 @@ def _sliced(cfg: DictConfig) -> DictConfig:
 def _how_to_go_on(folder: Path, sweep: bool) -> str:
     if sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
-    return f"go on with: {as_started('train')} resume={shlex.quote(str(folder))}"
+    return f"go on with: {as_started('train')} {shlex.quote(f'resume={folder}')}"
 
 
 def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -174,7 +175,7 @@ class RunFolder:
             known = [name for name in table.columns if name not in _NOT_METRICS]
             raise ConfigError(
                 f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
-                f"train again with metrics=[{','.join([*known, metric])}]"
+                f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
         return table["qid"].tolist(), table[metric].to_numpy("float64")
 
@@ -261,7 +262,8 @@ class RunFolder:
     def _remedy(self) -> str:
         if not self.last.is_file():
             return "run it again"
-        return f"{as_started('train')} resume={self.folder} tests the run again and writes it"
+        resume = shlex.quote(f"resume={self.folder}")
+        return f"{as_started('train')} {resume} tests the run again and writes it"
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:

@@ -266,7 +266,7 @@ def _one_each(argument: str, key: str, value: str) -> str:
     # a model and a loss have keys of their own: trials of one could not have those of another
     if is_no_knob(key) or key in ("model", "loss") or re.search(r"[()]", value):
         return said
-    return f"{said}, or let the trials differ in it: space.{key}=[choice,{value}]"
+    return f"{said}, or let the trials differ in it: 'space.{key}=[choice,{value}]'"
 
 
 def _arguments(cfg: DictConfig) -> tuple[str, ...]:
