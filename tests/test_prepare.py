@@ -259,7 +259,8 @@ def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
-        "error: there is no folder data/MSLR-WEB10K; " + published("web10k").how_to_get("data")
+        "error: there is no folder data/MSLR-WEB10K; "
+        + published("web10k").how_to_get("data").replace("ltr prepare", "python scripts/prepare")
     )
     assert "give dataset=..." in command(cwd=tmp_path).stderr
 

@@ -102,6 +102,11 @@ def composed_with(config_name: str) -> Path | None:
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean X?)`` where a known word is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    """`` (did you mean X?)`` where a known word is close in letters of any case, else nothing.
+
+    >>> hint("adamW", ["adam", "adamw"]), hint("x", ["adam"])
+    (' (did you mean adamw?)', '')
+    """
+    words = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(word.lower(), words, n=1)
+    return f" (did you mean {words[close[0]]}?)" if close else ""
