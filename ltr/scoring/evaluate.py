@@ -201,6 +201,11 @@ def read_scored(
     Raises:
         DataError: as ``read_file`` and ``read_scores``.
     """
+    if is_table(data):
+        raise DataError(
+            f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
+            "rows into a file, and give that"
+        )
     lists = read_file(data, regroup).lists
     return lists, scores_of(path, lists, str(data))
 
