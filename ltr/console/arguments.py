@@ -25,6 +25,7 @@ GRAMMARS = {
     "evaluate": Grammar(lists=("metrics_as",)),
     "ensemble": Grammar(bare="runs", several=True, lists=("runs", "weights")),
     "compare": Grammar(bare="runs", several=True),
+    "runs": Grammar(bare="folder"),
     "selection": Grammar(bare="runs", several=True),
     "importances": Grammar(bare="run"),
     "explain": Grammar(bare="checkpoint", lists=("items",), texts=("qid",)),
@@ -127,7 +128,7 @@ def _listed(values: Sequence[str]) -> str:
 _PATHS = (
     "resume", "init_from", "teacher", "checkpoint", "input", "output", "archive", "scores", "data",
     "write", "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir",
-    "storage",
+    "storage", "folder",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
 _NAMED = re.compile(r"\{[^{}:]+:")  # {NAME:FILE}, several paths

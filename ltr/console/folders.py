@@ -20,6 +20,7 @@ from ltr.console.keys import Kind, keys
 from ltr.console.torchrun import rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
+LATEST = "latest"  # in output_dir, a link to the folder of the last run
 # The paths in its folder that a resumed run writes to without replacing them.
 _WRITTEN_THROUGH = (
     ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
@@ -53,7 +54,9 @@ def register_resolvers() -> None:
 def run_folder(path: str) -> Path:
     """The run folder of ``path``, which is that folder or a checkpoint in it."""
     given = Path(path)
-    return given.parent if given.suffix == ".pt" else given
+    folder = given.parent if given.suffix == ".pt" else given
+    linked = folder.name == LATEST and folder.is_symlink()
+    return folder.parent / folder.readlink() if linked else folder
 
 
 def _hydra_subdir(resume: str | None) -> str | None:
