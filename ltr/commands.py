@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from ltr.console.cli import command
-from ltr.console.torchrun import rank
+from ltr.console.torchrun import processes, rank
 from ltr.training.interruption import stoppable
 
 _GOES_ON = "stopped; the same command goes on from here"
@@ -30,7 +30,7 @@ def train(cfg: DictConfig) -> float:
     if hydra.mode == RunMode.MULTIRUN or rank() > 0:
         return _trained(cfg)
     with kept_once_begun(Path(hydra.runtime.output_dir), Path(cfg.output_dir)):
-        if cfg.resume is None:
+        if cfg.resume is None and processes() == 1:  # several fail together, once joined
             _check_files(cfg.dataset)
         return _trained(cfg)
 

@@ -41,7 +41,7 @@ def lines(file: Path) -> int:
 
 
 def only_run(outputs: Path) -> Path:
-    (run,) = (path for path in outputs.iterdir() if path.is_dir())
+    (run,) = (path for path in outputs.iterdir() if path.name != "latest")
     return run
 
 
