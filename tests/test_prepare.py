@@ -89,7 +89,7 @@ def test_prepare_only_some_folds(tmp_path: Path) -> None:
         assert "train+vali+test" in prepared(tmp_path, folds=folds)
     for folds in (0, 3, [1, 3], [], "two"):
         message = refused(lambda folds=folds: prepared(tmp_path, folds=folds), ConfigError)
-        assert message == f"folds={folds}: give all, or some of 1 to 2 as in [1,2]"
+        assert message == f"folds={folds}: give all, or some of 1 to 2 as in 'folds=[1,2]'"
     flat = replace(SMALL, folds=0)
     message = refused(lambda: prepared(tmp_path, flat, folds=1), ConfigError)
     assert message == "folds=1: mq2008 has no folds; leave folds=all"
