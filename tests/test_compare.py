@@ -321,7 +321,7 @@ def test_damage_is_named(tmp_path) -> None:
     (tmp_path / "rmse-1-None" / "results.json").write_text("{}")
     assert "results.json is damaged, or of an earlier" in refused(lambda: said(tmp_path))
     finish(tmp_path / "rmse-1-None", {})
-    assert "not what train.py writes" in refused(lambda: said(tmp_path))
+    assert "not what a run writes" in refused(lambda: said(tmp_path))
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
     status = {row["run"]: row["status"] for row in read_runs(tmp_path)}
     assert status["one"] == "done"
     assert "results.json is damaged" in status["two"]
-    assert "overrides.yaml: not what train.py writes" in status["three"]
+    assert "overrides.yaml: not what a run writes" in status["three"]
 
 
 def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:

@@ -27,7 +27,7 @@ def test_a_dry_run_of_table_3_needs_no_data_and_trains_nothing(
     )
     assert make_table(order)
     said = capsys.readouterr()
-    assert said.out.count("python train.py") == 2
+    assert said.out.count("ltr train") == 2
     assert "loss=neuralndcg loss.k=5" in said.out
     assert "2 runs, 2 to do" in said.err
     assert "2 threads" not in said.out + said.err
