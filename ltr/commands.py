@@ -7,10 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
-from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from ltr.console.cli import command
@@ -24,6 +20,9 @@ _GOES_ON = "stopped; the same command goes on from here"
 @command("train")
 def train(cfg: DictConfig) -> float:
     """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
     from ltr.experiment.folder_list import kept_once_begun
 
     hydra = HydraConfig.get()
@@ -43,6 +42,9 @@ def _trained(cfg: DictConfig) -> float:
 
 def _check_files(node: DictConfig) -> None:
     """Raise ``DataError`` where files of a data set of this project are missing."""
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
     if str(node.get("_target_")).startswith("ltr."):
         try:
             dataset = instantiate(node, _convert_="all")

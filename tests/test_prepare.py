@@ -253,6 +253,9 @@ def test_command_line(tmp_path: Path) -> None:
     assert command(*own, "dataset.max_grade=1", cwd=tmp_path).returncode == 2
 
 
+SCRIPT = "python scripts/prepare_data.py"
+
+
 @pytest.mark.slow
 def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
     done = command("dataset=web10k", cwd=tmp_path)
@@ -260,7 +263,7 @@ def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
         "error: there is no folder data/MSLR-WEB10K; "
-        + published("web10k").how_to_get("data").replace("ltr prepare", "python scripts/prepare")
+        + published("web10k").how_to_get("data").replace("ltr prepare_data", SCRIPT)
     )
     assert "give dataset=..." in command(cwd=tmp_path).stderr
 
