@@ -70,7 +70,7 @@ def test_facts_of_mq2007() -> None:
 def test_how_to_get() -> None:
     assert published("istella").how_to_get("my data") == (
         "download istella-letor.tar.gz from https://istella.ai/datasets/letor-dataset/ and run: "
-        "python scripts/prepare_data.py dataset=istella archive=PATH/istella-letor.tar.gz "
+        "ltr prepare_data dataset=istella archive=PATH/istella-letor.tar.gz "
         "data_dir='my data'"
     )
     with pytest.raises(ConfigError) as error:

@@ -321,7 +321,7 @@ def test_damage_is_named(tmp_path) -> None:
     (tmp_path / "rmse-1-None" / "results.json").write_text("{}")
     assert "results.json is damaged, or of an earlier" in refused(lambda: said(tmp_path))
     finish(tmp_path / "rmse-1-None", {})
-    assert "not what train.py writes" in refused(lambda: said(tmp_path))
+    assert "not what a run writes" in refused(lambda: said(tmp_path))
 
 
 @pytest.mark.slow
@@ -344,7 +344,7 @@ def test_mistakes_of_the_command_line(arguments, line, tmp_path, monkeypatch) ->
 def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
     sweep(tmp_path)
     message = refused(lambda: said(tmp_path, "metric=map"), ConfigError)
-    assert "has ndcg@5, ndcg@10; choose one of these, or train again with metrics=[" in message
+    assert "has ndcg@5, ndcg@10; choose one of these, or train again with 'metrics=[" in message
     message = refused(lambda: said(tmp_path, "baseline=bce"), ConfigError)
     assert message.startswith("baseline=bce is no system: choose of loss=listnet | loss=rmse")
     message = refused(lambda: said(tmp_path, "baseline=loss"), ConfigError)
@@ -381,7 +381,7 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
 
 def test_scores_are_named_and_there_is_a_file_for_each_fold(tmp_path) -> None:
     sweep(tmp_path, seeds=(1,), folds=(1, 2))
-    assert "such as scores={theirs:[FILE,FILE]}" in refused(
+    assert "such as 'scores={theirs:[FILE,FILE]}'" in refused(
         lambda: said(tmp_path, "scores=[a/theirs.txt]"), ConfigError
     )
     assert "two files of the name theirs" in refused(

@@ -61,9 +61,9 @@ def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
         (
             ["3 €", "4 €"],
             "q",
-            "train name it in dataset.categories=[price], dataset.hashed={price: 1",
+            "train name it in 'dataset.categories=[price]', 'dataset.hashed={price: 1",
         ),
-        (["3 €", "4 €"], "q", "} or dataset.id"),
+        (["3 €", "4 €"], "q", "}' or dataset.id"),
         ([date(2026, 1, 2)] * 2, "q", "write numbers, or to train turn it"),
         ([3, 4], "gone", "'gone' (query)"),
     ],

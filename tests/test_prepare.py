@@ -89,7 +89,7 @@ def test_prepare_only_some_folds(tmp_path: Path) -> None:
         assert "train+vali+test" in prepared(tmp_path, folds=folds)
     for folds in (0, 3, [1, 3], [], "two"):
         message = refused(lambda folds=folds: prepared(tmp_path, folds=folds), ConfigError)
-        assert message == f"folds={folds}: give all, or some of 1 to 2 as in [1,2]"
+        assert message == f"folds={folds}: give all, or some of 1 to 2 as in 'folds=[1,2]'"
     flat = replace(SMALL, folds=0)
     message = refused(lambda: prepared(tmp_path, flat, folds=1), ConfigError)
     assert message == "folds=1: mq2008 has no folds; leave folds=all"
@@ -108,7 +108,7 @@ def test_prepare_names_every_difference(tmp_path: Path) -> None:
         "Fold1 train+vali+test has 2 items of grade 1, not 1; "
         f"{tmp_path}/data/SMALL/Fold1/train.txt is not the official file; "
         f"{tmp_path}/data/SMALL/Fold2/test.txt is not the official file; "
-        "download SMALL.zip from https://example.org/ and run: python scripts/prepare_data.py "
+        "download SMALL.zip from https://example.org/ and run: ltr prepare_data "
         f"dataset=mq2008 archive=PATH/SMALL.zip data_dir={tmp_path}/data"
     )
 
@@ -253,13 +253,17 @@ def test_command_line(tmp_path: Path) -> None:
     assert command(*own, "dataset.max_grade=1", cwd=tmp_path).returncode == 2
 
 
+SCRIPT = "python scripts/prepare_data.py"
+
+
 @pytest.mark.slow
 def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
     done = command("dataset=web10k", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
-        "error: there is no folder data/MSLR-WEB10K; " + published("web10k").how_to_get("data")
+        "error: there is no folder data/MSLR-WEB10K; "
+        + published("web10k").how_to_get("data").replace("ltr prepare_data", SCRIPT)
     )
     assert "give dataset=..." in command(cwd=tmp_path).stderr
 

@@ -135,7 +135,7 @@ def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
     status = {row["run"]: row["status"] for row in read_runs(tmp_path)}
     assert status["one"] == "done"
     assert "results.json is damaged" in status["two"]
-    assert "overrides.yaml: not what train.py writes" in status["three"]
+    assert "overrides.yaml: not what a run writes" in status["three"]
 
 
 def test_each_job_of_a_sweep_reads_the_large_files_of_no_other(tmp_path, monkeypatch) -> None:

@@ -222,6 +222,11 @@ def test_scores_stand_alone_with_their_data(more: list[str]) -> None:
         evaluate_scores(compose("scores=s", "data=d", "split=train", config="evaluate"))
 
 
+def test_a_table_is_refused_with_what_to_write() -> None:
+    with pytest.raises(DataError, match=r"x.parquet is a table, .*'LABEL qid:ID 1:0'"):
+        evaluate_scores(compose("scores=s", "data=x.parquet", config="evaluate"))
+
+
 def command(*args: str) -> "subprocess.CompletedProcess[str]":
     return processes.run("scripts/evaluate.py", *args)
 

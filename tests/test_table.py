@@ -107,7 +107,7 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
         assert f"{results['test']['ndcg@15']:.4f}" in first.stdout
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.pt")}
     again = run(*small)
-    assert "1 runs, 0 to do; nothing to run" in again.stderr
+    assert "1 runs, 0 to do\n" in again.stderr
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert again.stdout == first.stdout
 

@@ -19,8 +19,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from ltr.console.configs import files_of, help_of
 from ltr.console.keys import Kind, keys
 from ltr.console.torchrun import rank
-from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
+LATEST = "latest"  # in output_dir, a link to the folder of the last run
 # The paths in its folder that a resumed run writes to without replacing them.
 _WRITTEN_THROUGH = (
     ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
@@ -54,7 +55,9 @@ def register_resolvers() -> None:
 def run_folder(path: str) -> Path:
     """The run folder of ``path``, which is that folder or a checkpoint in it."""
     given = Path(path)
-    return given.parent if given.suffix == ".pt" else given
+    folder = given.parent if given.suffix == ".pt" else given
+    linked = folder.name == LATEST and folder.is_symlink()
+    return folder.parent / folder.readlink() if linked else folder
 
 
 def _hydra_subdir(resume: str | None) -> str | None:
@@ -74,13 +77,13 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
         folder = run_folder(resume)
         if not (folder / "last.pt").is_file():  # before Hydra makes the folder
             raise CheckpointError(
-                f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run of "
-                "train.py, such as outputs/<run>"
+                f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run, "
+                "such as outputs/<run>"
             )
         for path in [folder / name for name in _WRITTEN_THROUGH]:
             if path.is_symlink():
                 raise CheckpointError(
-                    f"resume={resume}: {path} is a link, which train.py does not make, and writing "
+                    f"resume={resume}: {path} is a link, which no run makes, and writing "
                     "would follow it: remove it if you know where the run comes from"
                 )
         return str(folder)
@@ -171,7 +174,7 @@ def read_overrides(path: Path) -> list[str]:
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise DataError(f"{path}: not what train.py writes; run it again") from error
+        raise DataError(f"{path}: not what a run writes; run it again") from error
     return [item for item in found or [] if isinstance(item, str)]
 
 
@@ -230,7 +233,7 @@ def _preset(key: str, *, _root_: DictConfig) -> Any:
     if len(chosen) != 1:
         raise ConfigError(
             f"metrics_as=[{','.join(chosen)}]: training takes one convention; "
-            "scripts/evaluate.py compares several"
+            f"{as_started('evaluate')} compares several"
         )
     (convention,) = chosen.values()
     return convention[key]

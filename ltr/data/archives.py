@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ltr.data.lists import SPLITS
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class PublishedSet:
             files = ", ".join(f"{split}.txt" for split in self.splits)
             return f"put {files} into {Path(data_dir) / self.folder}, or into Fold1, ... in it"
         return (
-            f"download {self.archive} from {self.page} and run: python scripts/prepare_data.py "
+            f"download {self.archive} from {self.page} and run: {as_started('prepare_data')} "
             f"dataset={self.name} archive=PATH/{self.archive} data_dir={shlex.quote(str(data_dir))}"
         )
 
@@ -207,7 +207,7 @@ def published(name: str) -> PublishedSet:
         ConfigError: there is none.
 
     >>> published("web10k").how_to_get("data").partition(" and ")[2]
-    'run: python scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data'
+    'run: ltr prepare_data dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data'
     """
     if name not in SETS:
         raise ConfigError(f"dataset={name} is not downloaded; choose one of {', '.join(SETS)}")

@@ -283,7 +283,7 @@ def _check_target(part: str, node: Any, homes: Sequence[str]) -> None:
 def _refusal(part: str, target: str) -> ConfigError:
     return ConfigError(
         f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
-        "where the file comes from, allow it with trust=[MODULE]"
+        "where the file comes from, allow it with 'trust=[MODULE]'"
     )
 
 

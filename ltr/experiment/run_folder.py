@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltr.console.folders import read_overrides
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError, DataError, as_started
 from ltr.whole import without_nan, write_frame, write_whole
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class RunFolder:
             known = [name for name in table.columns if name not in _NOT_METRICS]
             raise ConfigError(
                 f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
-                f"train again with metrics=[{','.join([*known, metric])}]"
+                f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
         return table["qid"].tolist(), table[metric].to_numpy("float64")
 
@@ -266,7 +267,8 @@ class RunFolder:
     def _remedy(self) -> str:
         if not self.last.is_file():
             return "run it again"
-        return f"python train.py resume={self.folder} tests the run again and writes it"
+        resume = shlex.quote(f"resume={self.folder}")
+        return f"{as_started('train')} {resume} tests the run again and writes it"
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:

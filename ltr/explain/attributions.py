@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, install
 from ltr.experiment.ensemble import Ensemble
 from ltr.explain.subject import Subject
 from ltr.rounds import RoundModel
@@ -118,8 +118,8 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise ConfigError(
-            f"explaining a network needs captum, which does not load here ({error}): pip install "
-            "'ltr-torch[explain]'"
+            f"explaining a network needs captum, which does not load here ({error}): "
+            f"{install('explain')}"
         ) from error
     features = subject.data.features[None]  # [1, list, feature]
     baseline = features.mean(1, keepdim=True).expand_as(features).clone()

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from ltr.console.folders import register_resolvers
 from ltr.console.values import whole
+from ltr.errors import as_started
 from ltr.explain.attributions import Attributions, attributions_of
 from ltr.explain.others import TakenOut, taken_out
 from ltr.explain.permutation import permutation_importance
@@ -76,12 +77,13 @@ def _folder(cfg: DictConfig, subject: Subject) -> Path:
 
 
 def _command(cfg: DictConfig, subject: Subject) -> str:
-    words = ["python", "scripts/explain.py", f"checkpoint={cfg.checkpoint}", f"qid={subject.qid}"]
+    words = [f"checkpoint={cfg.checkpoint}", f"qid={subject.qid}"]
     words.append(f"split={subject.split}")
     if cfg["items"] is not None:
         words.append(f"items={','.join(map(str, sorted(subject.items + 1)))}")
     keys = {"top": 10, "features": 15, "lists": 100, "seed": 0}
-    return shlex.join(words + [f"{key}={cfg[key]}" for key in keys if cfg[key] != keys[key]])
+    words += [f"{key}={cfg[key]}" for key in keys if cfg[key] != keys[key]]
+    return f"{as_started('explain')} {shlex.join(words)}"
 
 
 def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tuple[str, str], ...]:

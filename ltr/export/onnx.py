@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, install
 from ltr.experiment.ensemble import Ensemble
 from ltr.export.form import Exported, Scores
 from ltr.export.graph import Ranker
@@ -41,7 +41,7 @@ def need(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise ConfigError(
-            f"ONNX needs {name}, which is not installed: pip install 'ltr-torch[export]'"
+            f"ONNX needs {name}, which is not installed: {install('export')}"
         ) from None
 
 

@@ -127,7 +127,9 @@ def _chosen_folds(dataset: PublishedSet, folds: Sequence[int] | int | str) -> Se
         raise ConfigError(f"folds={folds}: {dataset.name} has no folds; leave folds=all")
     chosen = [folds] if isinstance(folds, int | str) else list(folds)
     if not chosen or any(fold not in there for fold in chosen):
-        raise ConfigError(f"folds={folds}: give all, or some of 1 to {there[-1]} as in [1,2]")
+        raise ConfigError(
+            f"folds={folds}: give all, or some of 1 to {there[-1]} as in 'folds=[1,2]'"
+        )
     return sorted({int(fold) for fold in chosen})
 
 

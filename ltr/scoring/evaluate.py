@@ -64,7 +64,7 @@ def evaluate_kept(cfg: DictConfig) -> str:
     own = own_config(cfg, kept, used)
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
-        raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
+        raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
     metrics = named_metrics(names, own.get("own_metrics") or {} if cfg.metrics is None else None)
     settings: Any = OmegaConf.to_object(own.convention)
     if cfg.suggested.get("levels") is not None:  # the chosen data set's
@@ -201,6 +201,11 @@ def read_scored(
     Raises:
         DataError: as ``read_file`` and ``read_scores``.
     """
+    if is_table(data):
+        raise DataError(
+            f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
+            "rows into a file, and give that"
+        )
     lists = read_file(data, regroup).lists
     return lists, scores_of(path, lists, str(data))
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,8 @@ def check_kind(source: Source, name: str, coded: bool) -> None:
 def _remedy(name: str, found: str) -> str:
     """What to do with a column that holds ``found``, a ``kind`` that is no number."""
     return {
-        "text": f"name it in dataset.categories=[{name}], dataset.hashed={{{name}: 1000}} or "
+        "text": f"name it in {quote(f'dataset.categories=[{name}]')}, "
+        f"{quote(f'dataset.hashed={{{name}: 1000}}')} or "
         "dataset.id",
         "date": "turn it into a number, such as days since a date, or name it in dataset.id",
     }.get(found, "give a column for each of its numbers, or name it in dataset.id")

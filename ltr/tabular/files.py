@@ -196,17 +196,17 @@ class TableFiles:
         return self._parts[split]
 
 
+_SPLIT = "'dataset.split={train:PATH,vali:PATH,test:PATH}'"  # as one types it
+
+
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """The path of each split, and the splits that are cut from one table."""
     given = {} if split is None else split
     if not isinstance(given, Mapping) or not given.keys() <= set(SPLITS):
-        raise ConfigError(f"dataset.split={split}: give {{train: PATH, vali: PATH, test: PATH}}")
+        raise ConfigError(f"dataset.split={split}: give {_SPLIT}")
     paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
     if (path is None) == (not paths):
-        raise ConfigError(
-            "give dataset.split={train: PATH, vali: PATH, test: PATH}, or dataset.path=PATH of one "
-            "table that is cut into them"
-        )
+        raise ConfigError(f"give {_SPLIT}, or dataset.path=PATH of one table that is cut into them")
     if path is not None:
         return dict.fromkeys(SPLITS, str(path)), SPLITS
     if "vali" in paths or "train" not in paths:

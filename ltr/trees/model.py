@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError, ConfigError, LTRError
+from ltr.errors import CheckpointError, ConfigError, LTRError, install
 from ltr.rounds.model import Importances, RoundModel, Rounds
 from ltr.training.settings import Settings
 from ltr.trees.objective import LossObjective
@@ -124,7 +124,7 @@ class BoostedTrees(RoundModel, ABC):
         except (ImportError, OSError) as error:  # OSError: a system library, as OpenMP, is missing
             raise ConfigError(
                 f"model={self.library} needs {self.library}, which does not load here "
-                f"({' '.join(str(error).split())}): pip install 'ltr-torch[gbdt]'"
+                f"({' '.join(str(error).split())}): {install('gbdt')}"
             ) from error
 
     @property
