@@ -182,9 +182,7 @@ class Ranker(BaseEstimator):
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
-            self._take(Trained(folder, cfg.device, trust_of(cfg)))
-        if cut is not None:
-            self._sizes = dict(zip(train.qids.tolist(), train.lengths.tolist(), strict=True))
+            self._take(Trained(folder, cfg.device, trust_of(cfg)), None if cut is None else train)
         return self
 
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
@@ -229,7 +227,7 @@ class Ranker(BaseEstimator):
         lists = self._lists(
             X, qid, self._trained.columns, y=y, weights=sample_weight, position=position
         ).lists
-        sizes = zip(lists.qids.tolist(), lists.lengths.tolist(), strict=True)
+        sizes = zip(lists.qids, lists.lengths, strict=True)
         if any(self._sizes.get(qid, rows) != rows for qid, rows in sizes):
             warnings.warn(_SPLIT_QUERIES, UserWarning, stacklevel=2)
         values = self._trained.measured(lists, [name], convention, self.verbose)
@@ -294,9 +292,10 @@ class Ranker(BaseEstimator):
             ranker.feature_names_in_ = np.array(trained.columns.names, dtype=object)
         return ranker
 
-    def _take(self, trained: Trained) -> None:
+    def _take(self, trained: Trained, whole: Lists | None = None) -> None:
+        """Take a model, and the rows of each query of ``whole``, of which vali was cut off."""
         self._trained = trained
-        self._sizes: dict[str, int] = {}  # rows of the queries of a fit that has cut off vali
+        self._sizes = {} if whole is None else dict(zip(whole.qids, whole.lengths, strict=True))
         self.results_, self.history_ = trained.results, trained.history
 
     def _lists(
