@@ -261,8 +261,9 @@ def _frames(
                 "places": removed.places.ravel(),
             }
         )
-    for frame in found.values() if subject.ids is not None else ():
-        frame.insert(1, "id", [subject.ids[item - 1] for item in frame["item"]])
+    if (ids := subject.ids) is not None:
+        for frame in found.values():
+            frame.insert(1, "id", [ids[item - 1] for item in frame["item"]])
     if worth is not None:
         found["worth of features"] = worth
     return found

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -93,7 +94,8 @@ class Subject:
 
     def name_of(self, place: int) -> str:
         """The id of the item at this 0-based place of the list, or its place from 1."""
-        return (self.ids and self.ids[place]) or f"item {place + 1}"
+        named = "" if self.ids is None else self.ids[place]
+        return named or f"item {place + 1}"
 
     def value(self, feature: int, value: float) -> float | str:
         """A value as the data have it: of a category its text, "other" where train had none."""
@@ -125,7 +127,8 @@ def subject_of(cfg: DictConfig) -> Subject:
     dataset, split = None, None
     if cfg.input is not None:
         names = cfg.features if OmegaConf.is_list(cfg.features) else None
-        given = read_input(OmegaConf.merge(cfg, {"features": names}), kept)
+        read_as: Any = OmegaConf.merge(cfg, {"features": names})
+        given = read_input(read_as, kept)
         lists, name = given.lists, str(cfg.input)
     else:
         dataset, lists = lists_for(kept, own.dataset, cfg.split)
