@@ -195,7 +195,9 @@ def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
     new = table[table["search"] == 17].replace("zeta", "other").set_index("sku")
     brands = parts[parts.feature == "brand"].set_index("id")
     assert brands["value"].to_dict() == new["brand"].to_dict()
-    assert "qid=99" in refused(lambda: explained("none", "qid=99", f"input={tmp_path}/new.csv"))
+    assert "qid=99" in refused(
+        lambda: explained("none", "qid=99", f"input={tmp_path}/new.csv"), ConfigError
+    )
 
 
 @pytest.mark.slow
