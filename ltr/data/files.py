@@ -13,7 +13,7 @@ from ltr.data.cache import ListsWriter, cached_lists
 from ltr.data.checksums import file_digest
 from ltr.data.letor import READER_VERSION, parse_letor
 from ltr.data.letor_parts import join_parts
-from ltr.data.letor_rows import Rules
+from ltr.data.letor_rows import Rules, item_ids
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 
@@ -131,6 +131,18 @@ class LetorFiles:
         if lists.missing:
             log.info("%d values of %s are missing: nan, or beyond float32", lists.missing, path)
         return lists
+
+    def ids(self, split: str, rows: Sequence[int]) -> list[str]:
+        """The ids of these rows of the file of ``split``, as ``item_ids``."""
+        found, row, last = dict.fromkeys(rows, ""), -1, max(rows)
+        with self.path(split).open("rb") as file:
+            for line in file:
+                if ids := item_ids(line):
+                    row += 1
+                    found |= {row: ids[0]} if row in found else {}
+                if row == last:
+                    break
+        return [found[row] for row in rows]
 
     @property
     def _place(self) -> Path:

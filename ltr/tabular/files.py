@@ -18,6 +18,7 @@ from ltr.data.cut import Part
 from ltr.data.letor_rows import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.errors import ConfigError, DataError
+from ltr.tabular.cells import query_text
 from ltr.tabular.columns import find_columns
 from ltr.tabular.cut import check_fractions, parts
 from ltr.tabular.roles import CATEGORY_VALUES, Roles
@@ -25,6 +26,7 @@ from ltr.tabular.rows import READER_VERSION, parse_table
 from ltr.tabular.sources import Form, TableSource, check_form, table_files
 
 log = logging.getLogger(__name__)
+_ROWS = 1 << 15  # of a block of ids
 
 
 class TableFiles:
@@ -182,6 +184,17 @@ class TableFiles:
         if lists.missing:
             log.info("%s of %s: %s values are missing", split, path, f"{lists.missing:,}")
         return lists
+
+    def ids(self, split: str, rows: Sequence[int]) -> list[str]:
+        """The columns of ids in these rows of the table of ``split``, as one text each."""
+        source = TableSource(self.path(split), self.form)
+        names, found, first = list(self.roles.id), dict.fromkeys(rows, ""), 0
+        for block in source.blocks(names, [], _ROWS) if names else ():
+            for row in [row for row in found if first <= row < first + len(block.cells)]:
+                cells = block.cells.slice(row - first, 1).to_pylist()[0].values()
+                found[row] = " ".join(filter(None, map(query_text, cells)))
+            first += len(block.cells)
+        return [found[row] for row in rows]
 
     def _digest(self, files: Sequence[Path]) -> str:
         """Of the content of the files, in their order."""
