@@ -1,5 +1,6 @@
 """``LetorFiles``: a data set in LETOR/LibSVM files."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Sequence
@@ -9,11 +10,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ltr.data.cache import ListsWriter, cached_lists
-from ltr.data.checksums import file_digest
-from ltr.data.letor import READER_VERSION, parse_letor
-from ltr.data.letor_parts import join_parts
-from ltr.data.letor_rows import Rules
+from ltr.data.assemble import Assembler, assemble
+from ltr.data.cache import cached_lists, file_digest
+from ltr.data.letor import READER_VERSION, Rules, read_blocks, together
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 
@@ -40,7 +39,6 @@ class LetorFiles:
         labels: str = "grade",
         max_grade: int | None = None,
         regroup: bool = False,
-        processes: int = 1,
     ) -> None:
         """Describe the files; nothing is read yet.
 
@@ -52,7 +50,6 @@ class LetorFiles:
             folds: how many folds the set has; 0: none, or not known.
             width: number of features; None: the largest index of ``train``, then fixed.
             labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
-            processes: that parse a large file at once, which gives the same arrays.
 
         Raises:
             ConfigError: ``folder`` is None, or a setting is out of its range.
@@ -67,7 +64,6 @@ class LetorFiles:
         if folds and fold not in range(1, folds + 1):
             raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
         self.name, self.fold, self.regroup = name, fold, regroup
-        self.processes = processes
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
         self.folder = self.data_dir / str(folder)
@@ -108,22 +104,19 @@ class LetorFiles:
         digest = file_digest(path, self.cache_dir)
         key = f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}"
 
-        def build(writer: ListsWriter) -> None:
-            if self.processes > 1 and join_parts(
-                path, writer, cache_dir=self.cache_dir, key=key, rules=rules, digest=digest,
-                processes=self.processes,
-            ):  # fmt: skip
-                return
-            size = path.stat().st_size
+        def build(into: Assembler) -> Lists:
+            size, sha256 = path.stat().st_size, hashlib.sha256()
             with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
-                parse_letor(
-                    path,
-                    writer,
-                    rules=rules,
-                    regroup=self.regroup,
-                    digest=digest,
-                    progress=bar.update,
-                )
+
+                def see(text: bytes) -> None:
+                    sha256.update(text)
+                    bar.update(len(text))
+
+                blocks = read_blocks(path, rules, see)
+                lists = assemble(blocks, into, apart=together(self.regroup), digest=lambda: digest)
+            if sha256.hexdigest() != digest:
+                raise DataError(f"{path}: changed while it was read; run again when it is complete")
+            return lists
 
         lists = cached_lists(self.cache_dir, key, build, width=rules.width)
         if split == "train":

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.values import required, whole
+from ltr.console.values import required
 from ltr.data.archives import SETS, published
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.errors import ConfigError
@@ -36,7 +36,6 @@ def prepared(cfg: DictConfig) -> Report:
         archive=cfg.archive,
         seed=cfg.seed,
         folds=folds,
-        processes=whole(cfg, "processes", least=1),
     )
 
 

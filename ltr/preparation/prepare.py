@@ -45,7 +45,6 @@ def prepare(
     archive: str | Path | None = None,
     seed: int = 1,
     folds: Sequence[int] | int | str = "all",
-    processes: int = 1,
 ) -> Report:
     """Check and unpack an archive, split off vali where there is none, fill the cache, count.
 
@@ -55,7 +54,6 @@ def prepare(
         archive: the archive, or a folder with its files; None: the files are in place.
         seed: of the split of a train file that is published without vali, >= 0.
         folds: the folds to read and count, 1-based; "all": all. All are unpacked.
-        processes: that parse a large file at once.
 
     Returns:
         The report; the caller prints its table and calls its ``check``.
@@ -79,7 +77,6 @@ def prepare(
         shared = ("name", "folder", "folds", "width", "labels", "max_grade", "regroup")
         knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
         knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
-        knobs["processes"] = processes
         summaries: dict[Place, Summary] = {}
         wrong: list[str] = []
         for fold in chosen:
