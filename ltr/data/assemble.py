@@ -1,7 +1,7 @@
 """Put the rows of any source together as ``Lists``, in memory or in the file of a cache entry."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -40,11 +40,24 @@ class Block:
     rows: Ints | None = None
     weights: Doubles | Floats | None = None
 
+    def only(self, keep: Container[str], first: int) -> "Block":
+        """The rows of the queries ``keep``; ``first`` is the row of the source of the first."""
+        kept = np.array([qid in keep for qid in self.queries], bool)
+        rows = np.flatnonzero(kept[self.places])
+        there, places = np.unique(self.places[rows], return_inverse=True)
+        features = self.features[rows]
+        return Block(
+            features, self.labels[rows], [self.queries[place] for place in there], places,
+            int(np.isnan(features).sum()), lambda row: self.at(int(rows[row])), first + rows,
+            None if self.weights is None else self.weights[rows],
+        )  # fmt: skip
+
 
 def assemble(
     blocks: Iterable[Block],
     into: "Assembler | None" = None,
     *,
+    keep: Container[str] | None = None,
     apart: str = "",
     digest: Callable[[], str] = str,
     columns: Columns | None = None,
@@ -54,6 +67,7 @@ def assemble(
     Args:
         blocks: at least one row in all, in the order of the source.
         into: where the rows go; None: into memory.
+        keep: the query ids whose rows are taken; None: all.
         apart: the remedy where rows of a query stand apart; empty: they are put together.
         digest: called after the last block.
         columns: of the lists.
@@ -61,8 +75,12 @@ def assemble(
     Raises:
         DataError: a query id is too long or comes back, or the weights of a query differ.
     """
-    into, queries, kept = into or Assembler(), _Queries(apart), list[Ints]()
+    into, queries, kept, before = into or Assembler(), _Queries(apart), list[Ints](), 0
     for block in blocks:
+        if keep is not None:
+            before, block = before + len(block.labels), block.only(keep, before)
+        if not len(block.labels):
+            continue
         queries.add(block)
         into.append(block.features, block.labels, block.missing)
         if block.rows is not None:

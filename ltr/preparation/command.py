@@ -28,13 +28,12 @@ def prepared(cfg: DictConfig) -> Report:
     folds: Any = OmegaConf.to_object(cfg.folds) if OmegaConf.is_list(cfg.folds) else cfg.folds
     own = given["name"] not in SETS and given.get("folder") is not None
     dataset = own_lists(given["folder"], data_dir=cfg.data_dir) if own else published(given["name"])
-    how_read = ("folder", "width", "labels", "max_grade", "regroup")
+    how_read = {"folder", "width", "labels", "max_grade", "regroup", "vali_share", "seed"}
     return prepare(
-        replace(dataset, **{key: given[key] for key in how_read}),
+        replace(dataset, **{key: given[key] for key in how_read & given.keys()}),
         data_dir=cfg.data_dir,
         cache_dir=cfg.cache_dir,
         archive=cfg.archive,
-        seed=cfg.seed,
         folds=folds,
     )
 

@@ -165,9 +165,9 @@ class TableFiles:
             roles = replace(self.roles, id=())  # training needs none
             with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
                 see = lambda cells: bar.update(len(cells))  # noqa: E731
-                blocks = table_blocks(source, roles, found, rules=self.rules, keep=keep, see=see)
+                blocks = table_blocks(source, roles, found, rules=self.rules, see=see)
                 digest = hashlib.sha256(items.encode()).hexdigest()
-                lists = assemble(blocks, into, digest=lambda: digest, columns=found)
+                lists = assemble(blocks, into, keep=keep, digest=lambda: digest, columns=found)
             if self._digest(files) != content:
                 raise DataError(f"{path}: changed while it was read; run again when it is complete")
             return lists

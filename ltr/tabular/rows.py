@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ltr.data.assemble import Block, assemble
 from ltr.data.letor import MOST_FEATURES, Rules
-from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists
+from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.tabular.cells import (
     category_text,
@@ -116,7 +116,6 @@ def table_blocks(
     columns: Columns,
     *,
     rules: Rules,
-    keep: Container[str] | None = None,
     see: Callable[[Any], object] = len,
 ) -> Iterator[Block]:
     """Yield the rows of a table, block by block; memory does not grow with the table.
@@ -125,7 +124,6 @@ def table_blocks(
         source, roles: the table and what its columns are.
         columns: names and categories of the features.
         rules: of the labels; where nothing is labelled, labels and weights are not read.
-        keep: the query ids whose rows are taken; None: all.
         see: called with the cells of each block.
 
     Raises:
@@ -149,55 +147,23 @@ def table_blocks(
     texts = [name for name in others if name not in plain]
     encode = {name: _encoder(values) for name, values in columns.categories.items()}
     at_once = max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * len(columns.names))))
-    before, any_rows = 0, False
+    any_rows = False
     for block in source.blocks(texts, plain, at_once):
         see(block.cells)
-        qids, places = query_texts(
-            block.cells.column(roles.query), partial(block.at, column=roles.query)
-        )
-        taken = _taken(block, qids, places, keep)
-        if len(taken.rows):
-            any_rows = True
-            there, of_row = np.unique(places[taken.rows], return_inverse=True)
-            features = _features(taken, columns, encode)
-            yield Block(
-                features,
-                _labels(taken, label, rules),
-                [qids[place] for place in there],
-                of_row,
-                int(np.isnan(features).sum()),
-                taken.at,
-                rows=None if keep is None else before + taken.rows,
-                weights=None if weight is None else _weights(taken, weight),
-            )
-        before += len(block.cells)
+        if not len(block.cells):
+            continue
+        any_rows = True
+        found = block.cells.column(roles.query)
+        qids, places = query_texts(found, partial(block.at, column=roles.query))
+        weights = None if weight is None else numbers(block.cells.column(weight))
+        if weights is not None:
+            checked_weights(weights, block.at)
+        features = _features(block, columns, encode)
+        missing = int(np.isnan(features).sum())
+        labels = _labels(block, label, rules)
+        yield Block(features, labels, qids, places, missing, block.at, weights=weights)
     if not any_rows:
         raise DataError(f"{source.title}: no rows; expected a row for each item")
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """The rows of a block that are taken: their numbers in it, and their cells."""
-
-    block: Piece
-    rows: Ints
-    cells: Any
-
-    def at(self, row: int) -> str:
-        return self.block.at(self.rows[row])
-
-
-def _taken(block: Piece, texts: Sequence[str], places: Ints, keep: Container[str] | None) -> _Taken:
-    if keep is None:
-        return _Taken(block, np.arange(len(places)), block.cells)
-    rows = np.flatnonzero(np.array([text in keep for text in texts], bool)[places])
-    return _Taken(block, rows, block.cells.take(pa.array(rows)))
-
-
-def _weights(taken: _Taken, weight: str) -> Doubles | Floats:
-    values = numbers(taken.cells.column(weight))
-    checked_weights(values, taken.at)
-    return values
 
 
 Encoder = Callable[[str], float]
@@ -211,9 +177,9 @@ def _encoder(values: Sequence[str] | int) -> Encoder:
     return lambda text: codes.get(text, 0)
 
 
-def _features(taken: _Taken, columns: Columns, encode: Mapping[str, Encoder]) -> Floats:
+def _features(block: Piece, columns: Columns, encode: Mapping[str, Encoder]) -> Floats:
     """``[rows, width]``: numbers, and codes of categories."""
-    cells = taken.cells
+    cells = block.cells
     by_column = np.empty((len(columns.names), len(cells)), np.float32)
     for name, out in zip(columns.names, by_column, strict=True):
         column = cells.column(name)
@@ -224,24 +190,22 @@ def _features(taken: _Taken, columns: Columns, encode: Mapping[str, Encoder]) ->
             out[:] = np.array(codes, np.float32)[places]
         elif kind(column.type) != "number":
             raise DataError(
-                f"{taken.block.file}: column {name!r} holds {column.type}, elsewhere numbers; "
+                f"{block.file}: column {name!r} holds {column.type}, elsewhere numbers; "
                 "write it alike in every file"
             )
         elif len(wrong := float32(numbers(column), out)):
             raise DataError(
-                f"{taken.at(wrong[0])}: an infinite value in column {name!r}; expected a "
+                f"{block.at(wrong[0])}: an infinite value in column {name!r}; expected a "
                 "finite number, or an empty cell where it is missing"
             )
     return np.ascontiguousarray(by_column.T)
 
 
-def _labels(taken: _Taken, label: str | None, rules: Rules) -> Floats:
+def _labels(block: Piece, label: str | None, rules: Rules) -> Floats:
     if label is None:
-        return np.zeros(len(taken.cells), np.float32)
-    column = taken.cells.column(label)
+        return np.zeros(len(block.cells), np.float32)
+    column = block.cells.column(label)
     if kind(column.type) != "number":
-        raise DataError(
-            f"{taken.block.file}: label {label!r} holds {column.type}; expected numbers"
-        )
+        raise DataError(f"{block.file}: label {label!r} holds {column.type}; expected numbers")
     values = numbers(column).astype(np.float64)
-    return rules.checked(values, taken.at)
+    return rules.checked(values, block.at)
