@@ -53,7 +53,7 @@ class LetorFiles:
             folds: how many folds the set has; 0: none, or not known.
             width: number of features; None: the largest index of ``train``, then fixed.
             labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
-            vali_share: share of the queries of ``train.txt`` that are vali where no ``vali.txt`` is.
+            vali_share: of the queries of ``train.txt``, which are vali where no ``vali.txt`` is.
             seed: of that cut.
 
         Raises:

@@ -66,7 +66,8 @@ def prepare(
             _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
-        shared = "name folder folds width labels max_grade regroup vali_share seed".split()
+        how_read = ("width", "labels", "max_grade", "regroup", "vali_share", "seed")
+        shared = ("name", "folder", "folds", *how_read)
         knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
         knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
         summaries: dict[Place, Summary] = {}

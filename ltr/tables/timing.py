@@ -59,7 +59,7 @@ def shape_of(run: Run) -> Shape:
     of = {record.splits: record.lists for record in known if record.lists}
     lists = {split: of[(split,)] for split in SPLITS if (split,) in of}
     if "train" not in lists and ("train", "vali") in of:
-        vali = round(of["train", "vali"] * SETS[name].vali_share)
+        vali = round(of["train", "vali"] * (SETS[name].vali_share or 0))
         lists |= {"train": of["train", "vali"] - vali, "vali": vali}
     whole = of.get(tuple(SPLITS), 0)
     usual = {"train": 0.6, "vali": 0.2, "test": 0.2}
