@@ -44,8 +44,9 @@ class PublishedSet:
     size: int | None = None  # bytes of the archive; None: not known
     sha256: str = ""  # of the archive; "": not known
     splits: tuple[str, ...] = SPLITS  # that the archive holds, in each fold
-    vali_share: float = 0.0  # share of the queries of train that become vali; 0: there is a vali
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # path -> official ids
+    vali_share: float | None = None  # of the queries of train that become vali; None: none
+    seed: int = 1  # of that cut
+    files: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256 of the official file
     known: tuple[Known, ...] = ()
 
     def __post_init__(self) -> None:
@@ -96,17 +97,17 @@ def _total(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _official_ids() -> dict[str, dict[str, tuple[str, ...]]]:
-    """Data set -> path of a file in its folder -> ids of the official content."""
-    ids: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+def _official_files() -> dict[str, dict[str, str]]:
+    """Data set -> path of a file in its folder -> SHA-256 of the official content."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for line in Path(__file__).with_name("archive_ids.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name, path, *known = line.split()
-            ids[name][path] = tuple(known)
-    return ids
+            name, path, sha256 = line.split()
+            found[name][path] = sha256
+    return found
 
 
-_IDS = _official_ids()
+_FILES = _official_files()
 _mslr = partial(
     PublishedSet,
     page="https://www.microsoft.com/en-us/research/project/mslr/",
@@ -126,7 +127,7 @@ _letor4 = partial(
     max_grade=2,
 )
 SETS = {
-    published.name: replace(published, files=_IDS[published.name])
+    published.name: replace(published, files=_FILES[published.name])
     for published in (
         _mslr(
             "web30k",

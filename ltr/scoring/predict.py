@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from ltr.console.values import flag, required, whole
+from ltr.data.assemble import assemble
 from ltr.data.batches import ItemTensors
-from ltr.data.letor import MemorySink, parse_letor
-from ltr.data.letor_rows import Rules
+from ltr.data.letor import Rules, item_ids, read_blocks, together
 from ltr.data.lists import Columns, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel, load_kept
@@ -180,15 +180,16 @@ def read_file(
     Raises:
         DataError: a line is malformed.
     """
-    sink, found = MemorySink(), list[str]()
+    found = list[str]()
     rules = Rules(width=width, labels="real", labelled=labelled)
     try:
-        parse_letor(path, sink, rules=rules, regroup=regroup, ids=found.extend if ids else None)
+        see = (lambda text: found.extend(item_ids(text))) if ids else len
+        lists = assemble(read_blocks(path, rules, see), apart=together(regroup))
     except DataError as error:  # its remedies name keys of a data set; here they are the command's
         text = str(error).replace("dataset.regroup", "regroup")
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
-    rows = np.arange(sink.lists.items) if sink.lists.rows is None else sink.lists.rows
-    return Input(sink.lists, rows, [found[row] for row in rows] if any(found) else None)
+    rows = np.arange(lists.items) if lists.rows is None else lists.rows
+    return Input(lists, rows, [found[row] for row in rows] if any(found) else None)
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ltr.data.lists import Columns
 from ltr.errors import DataError
-from ltr.tabular.blocks import Source
 from ltr.tabular.cells import category_text, distinct, kind, query_text
 from ltr.tabular.roles import Roles, check_there
+from ltr.tabular.sources import Source
 
 _ROWS = 1 << 15  # of a block
 
