@@ -31,6 +31,7 @@ def keep(
     fold: int | None = None,
     better: float = 0.0,
     digest: str = "d",
+    dataset: str = "mine",
     convention: str | dict = "empty list = 1",
     select_on: str = "ndcg@5",
     typed: tuple[str, ...] = (),
@@ -60,7 +61,7 @@ def keep(
         "select_on": select_on,
         "commit": commit,
         "seed": seed,
-        "dataset": "mine",
+        "dataset": dataset,
         "fold": fold,
         "data": {"test": {"digest": f"{digest}{fold}", "lists": len(BASE)}},
         "protocol": {
@@ -291,6 +292,14 @@ def test_runs_that_cannot_be_set_side_by_side(tmp_path, change, line) -> None:
     keep(tmp_path / "a")
     keep(tmp_path / "b", loss="bce", **change)
     assert line in refused(lambda: said(tmp_path), (ConfigError, DataError))
+
+
+def test_runs_of_two_data_sets_are_told_so_whatever_their_folds(tmp_path) -> None:
+    keep(tmp_path / "a")
+    keep(tmp_path / "b", loss="bce", fold=2, dataset="theirs")
+    assert "(mine and theirs): compare runs on the same" in refused(
+        lambda: said(tmp_path), (ConfigError, DataError)
+    )
 
 
 def test_the_same_run_twice_is_refused(tmp_path) -> None:

@@ -22,7 +22,9 @@ class Grammar:
 
 
 GRAMMARS = {
-    "evaluate": Grammar(lists=("metrics_as",)),
+    "evaluate": Grammar(lists=("metrics_as", "metrics")),
+    "predict": Grammar(lists=("id", "features", "names")),
+    "export": Grammar(lists=("id", "features", "names")),
     "ensemble": Grammar(bare="runs", several=True, lists=("runs", "weights")),
     "compare": Grammar(bare="runs", several=True),
     "runs": Grammar(bare="folder"),
@@ -66,8 +68,10 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     out: list[str] = []
     follows = False
     _check_quotes(typed)
-    for argument in typed:
+    for before, argument in zip(["", *typed], typed, strict=False):
         key, equals, value = argument.partition("=")
+        if key.startswith("--") and equals and key not in _WITH_VALUE:
+            raise ConfigError(f"{argument}: write {argument.lstrip('-')}, see --help")
         if follows or argument.startswith("-"):
             out.append(argument)
             follows = not follows and argument in _WITH_VALUE
@@ -77,6 +81,7 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
         elif grammar.bare and (not equals or os.path.exists(argument)):  # noqa: PTH110
             bare.append(argument)
         elif not equals and not key.startswith("~"):
+            argument = f"{before} {argument}" if before.startswith("-") else argument
             raise ConfigError(f"{argument}: write KEY=VALUE, see --help")
         elif grammar.rest and not (
             key.lstrip("+~") in own or re.split(r"[./@]", key.lstrip("+~"))[0] == "hydra"

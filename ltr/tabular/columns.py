@@ -1,5 +1,6 @@
 """The features of a table: names, and the categories that train has."""
 
+import re
 from collections import Counter
 from collections.abc import Container
 from shlex import quote
@@ -16,6 +17,7 @@ from ltr.tabular.roles import Roles, check_there
 from ltr.tabular.sources import Source
 
 _ROWS = 1 << 15  # of a block
+_INDEX = re.compile(r"__index_level_\d+__")  # that pandas writes into Parquet
 
 
 def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
@@ -75,7 +77,8 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
         return [*roles.features, *(name for name in coded if name not in roles.features)]
     others = {roles.query, roles.label, roles.weight, *roles.id}
-    rest = [name for name in source.schema.names if name not in others]
+    named = (name for name in source.schema.names if not _INDEX.fullmatch(name))
+    rest = [name for name in named if name not in others]
     kinds = {name: kind(source.schema.field(name).type) for name in rest}
     if strange := [name for name in rest if name not in coded and kinds[name] != "number"]:
         shown = ", ".join(f"{name} ({source.schema.field(name).type})" for name in strange[:12])
