@@ -73,6 +73,7 @@ def test_what_needs_no_quotes_stays(argument: str) -> None:
     assert with_quotes(argument) == argument
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "whole"),
     [
