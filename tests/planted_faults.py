@@ -17,13 +17,15 @@ from ltr.losses import (
     listnet_loss,
     mse_loss,
     neural_ndcg_loss,
+    ordinal_loss,
     plrank_loss,
     ranknet_loss,
+    soft_ndcg_loss,
 )
 from ltr.losses.fused_permutation import neural_dcg
 from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics import dcg
-from ltr.metrics.ordering import rank_of_item
+from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.relaxations.noise import uniform_noise
 
 
@@ -304,3 +306,20 @@ def estimate_doubled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
         return 2 * found - found.detach()
 
     return loss
+
+
+# A knob that is not what it says: the loss, and what else is put in place of something of ltr.
+OF_KNOBS: dict[str, tuple[Callable[..., Tensor], dict[str, Callable[..., Tensor]]]] = {
+    "ranknet sigma ignored": (lambda *x, sigma=1.0, **more: ranknet_loss(*x, **more), {}),
+    "approxndcg temperature squared": (
+        lambda *x, temperature=1.0, **more: approx_ndcg_loss(
+            *x, temperature=temperature**2, **more
+        ),
+        {},
+    ),
+    "ordinal sigma ignored": (lambda *x, sigma=1.0, **more: ordinal_loss(*x, **more), {}),
+    "softndcg linear discount shifted": (
+        soft_ndcg_loss,
+        {"ltr.losses.softndcg.ranks_like": lambda like: ranks_like(like) + 1},
+    ),
+}
