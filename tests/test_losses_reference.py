@@ -11,6 +11,8 @@ import references as ref
 import torch
 
 from ltr import losses
+from ltr.battery import HOLDS, Subject, judge
+from ltr.battery.calls import the_gradient_agrees_with_finite_differences
 from ltr.checks.losses import loss_names
 
 SIZES = (1, 2, 3, 10, 100, 500)
@@ -125,6 +127,7 @@ CASES = [
     for name, (_, _, rows) in LOSSES.items()
     for knobs in rows
 ]
+TURNED = [case for case in CASES if {"k": None} != case.values[1] != {}]
 
 
 def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int) -> None:
@@ -153,6 +156,13 @@ def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int)
 @pytest.mark.parametrize(("name", "knobs"), CASES)
 def test_loss_is_its_formula(name: str, knobs: dict[str, Any], size: int) -> None:
     check(name, LOSSES[name][0], knobs, size)
+
+
+@pytest.mark.parametrize(("name", "knobs"), TURNED)
+def test_the_gradient_with_other_knobs_is_the_slope(name: str, knobs: dict[str, Any]) -> None:
+    subject = Subject(partial(LOSSES[name][0], **knobs), grades=4)
+    verdict = judge(the_gradient_agrees_with_finite_differences, subject)
+    assert verdict.outcome == HOLDS, verdict
 
 
 @pytest.mark.slow
