@@ -69,6 +69,15 @@ def remembering() -> Callable[..., Tensor]:
     return loss
 
 
+def slopes_as_constants(s: Tensor, y: Tensor, m: Tensor) -> Tensor:
+    """MSE by the product of scores and slopes, as a backward of its own would write them."""
+    given = s.detach().requires_grad_()
+    with torch.enable_grad():
+        value = mse_loss(given, y, m)
+        (slope,) = torch.autograd.grad(value.sum(), given)
+    return value.detach() + real((s - given.detach()) * slope, m).sum(-1)
+
+
 def plrank_doubled(s: Tensor, y: Tensor, m: Tensor, *, temperature=1.0, generator=None) -> Tensor:
     """PL-Rank whose estimate of the gradient is twice too large."""
     found = plrank_loss(s, y, m, temperature=temperature, generator=generator)
@@ -147,6 +156,10 @@ FAULTS = {
     "gradient not of the value": Fault(
         ranknet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
         lambda s, y, m: ranknet_loss(s.detach(), y, m) + ranknet_loss(s.clamp(-0.3, 0.3), y, m),
+    ),
+    "slopes as constants": Fault(
+        mse_loss, "the_second_derivative_is_right_or_refused",
+        "changed from -0.224667967 to 0 from the slope of the gradient", slopes_as_constants,
     ),
     "estimate doubled": Fault(
         plrank_loss, "the_gradient_agrees_with_finite_differences", "the mean over 5000 draws is",

@@ -127,6 +127,18 @@ def draws(name: str, knobs: dict[str, Any]) -> bool:
     return name in ("listmle", "p_listmle", "plrank") or bool(knobs.get("stochastic"))
 
 
+def test_losses_and_metrics_take_the_same_labels_for_relevant() -> None:
+    scores, labels, mask = ragged()
+    given = scores.float(), labels.float(), mask
+    above = 1.00000001  # float32 has no number between it and 1
+    for loss in losses_by_name().values():
+        if "relevant" in inspect.signature(loss).parameters:
+            assert torch.equal(loss(*given, relevant=above), loss(*given, relevant=2))
+            assert not torch.equal(loss(*given, relevant=above), loss(*given, relevant=1))
+    for metric in (metrics.precision, metrics.recall, metrics.map, metrics.mrr):
+        assert torch.equal(metric(*given, k=2, relevant=above), metric(*given, k=2, relevant=2))
+
+
 # NeuralNDCG
 
 
@@ -150,6 +162,18 @@ def test_stochastic_neuralndcg_is_the_mean_over_draws() -> None:
     assert (single.std(0) > 1e-3).all()
     error = single.std(0) * math.sqrt(2 / 300)
     assert ((many - single.mean(0)).abs() < 4 * error).all()
+
+
+@pytest.mark.parametrize("name", [name for name in losses.__all__ if name.endswith("_loss")])
+@pytest.mark.parametrize("teacher", [False, True])
+def test_labels_and_a_teacher_are_constants(name: str, teacher: bool) -> None:
+    scores, labels, mask = ragged()
+    labels = labels.masked_fill(~mask, math.nan).requires_grad_()
+    given = {"teacher": labels} if teacher and name == "distil_loss" else {}
+    values = getattr(losses, name)(scores.requires_grad_(), labels, mask, **given)
+    by_scores, by_labels = torch.autograd.grad(values.sum(), (scores, labels), allow_unused=True)
+    assert by_scores.isfinite().all()
+    assert by_labels is None
 
 
 # Limits
