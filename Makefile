@@ -52,12 +52,13 @@ $(VENV)/.installed-gbdt: $(VENV)/.installed
 table3: $(VENV)/.installed-gbdt ## Table 3 of the NeuralNDCG paper (ARGS='dataset=istella seeds=3')
 	$(BIN)/python scripts/table.py table=neuralndcg_table3 $(if $(findstring dataset=,$(ARGS)),,dataset=web30k) $(ARGS)
 
-lint: $(VENV)/.installed-dev ## format check, lint and types
+lint: $(VENV)/.installed-dev ## format check, lint, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-check: lint test ## format check, lint, types and tests
+check: lint test ## format check, lint, imports, types and tests
 
 # allRank's pins exclude this torch, and its wheel brings a folder "tests": it lies by itself.
 $(VENV)/.installed-bench: $(VENV)/.installed

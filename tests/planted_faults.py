@@ -1,12 +1,8 @@
-"""Losses with a fault: a piece inside a real one made wrong, or a small wrong one.
+"""Losses with a fault: a small wrong one, or a right one with something of ``ltr`` made wrong."""
 
-Each function plants one, undone with ``monkeypatch``, and gives the loss that has it.
-"""
-
-import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -17,303 +13,230 @@ from ltr.losses import (
     listnet_loss,
     mse_loss,
     neural_ndcg_loss,
+    ordinal_loss,
     plrank_loss,
     ranknet_loss,
+    soft_ndcg_loss,
 )
 from ltr.losses.fused_permutation import neural_dcg
 from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics import dcg
-from ltr.metrics.ordering import rank_of_item
+from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.relaxations.noise import uniform_noise
 
 
-def padding_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ListNet whose softmax runs over padding too."""
+class Fault(NamedTuple):
+    """A loss, the property that catches it when it is wrong, a part of what that says, the fault.
 
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        return -(labels.softmax(-1) * scores.log_softmax(-1)).masked_fill(~mask, 0).sum(-1)
+    ``puts`` is what is put in the place of something of ``ltr``, by its name there.
+    """
 
-    return loss
+    right: Callable[..., Tensor]
+    caught_by: str
+    seen: str
+    wrong: Callable[..., Tensor]
+    puts: dict[str, Any] = {}  # noqa: RUF012  (read only)
 
 
-def k_ignored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """NeuralNDCG that drops k on the way to the metric."""
-    monkeypatch.setattr(
-        "ltr.losses.soft_permutation.neural_dcg",
-        lambda *lists, **knobs: neural_dcg(*lists, **knobs | {"k": None}),
-    )
-    monkeypatch.setattr(
-        "ltr.losses.neuralndcg.minus_normalised",
-        lambda found, labels, mask, k: minus_normalised(found, labels, mask, k=None),
-    )
-    return neural_ndcg_loss
+class Reversed(torch.autograd.Function):
+    """The identity with the sign of its gradient lost."""
 
+    forward = staticmethod(lambda ctx, x: x.clone())
+    backward = staticmethod(lambda ctx, grad: -grad)
 
-def ideal_not_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """NeuralNDCG@k over the ideal DCG of the whole list."""
-    monkeypatch.setattr(
-        "ltr.losses.soft_permutation.dcg",
-        lambda scores, labels, mask, k: dcg(scores, labels, mask, k=None),
-    )
-    return neural_ndcg_loss
 
+def real(x: Tensor, mask: Tensor) -> Tensor:
+    return x.masked_fill(~mask, 0)
 
-def lists_coupled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ApproxNDCG of scores divided by the largest of the batch."""
 
-    def loss(
-        scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None,
-        temperature: float = 1.0,
-    ) -> Tensor:  # fmt: skip
-        scale = scores.masked_fill(~mask, 0).abs().amax().detach().clamp(min=1e-6)
-        return approx_ndcg_loss(scores / scale, labels, mask, k=k, temperature=temperature)
+def squares(s: Tensor, y: Tensor, m: Tensor) -> Tensor:
+    return real(s - y, m).square().sum(-1)
 
-    return loss
 
+def standardised(s: Tensor, m: Tensor) -> Tensor:
+    away = real(s - real(s, m).sum(-1, keepdim=True) / m.sum(-1, keepdim=True), m)
+    return away / away.square().sum(-1, keepdim=True).sqrt()
 
-def ties_reversed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """LambdaRank whose tied items rank from the last to the first."""
-    monkeypatch.setattr(
-        "ltr.losses.lambdarank.rank_of_item",
-        lambda scores, mask: rank_of_item(scores.flip(-1), mask.flip(-1)).flip(-1),
-    )
-    return lambdarank_loss
 
-
-def label_ties_in_file_order(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ListMLE that takes the order of equal labels from the file."""
-    monkeypatch.setattr(
-        "ltr.losses.listmle.uniform_noise",
-        lambda mask, samples, like, generator: (
-            torch.arange(mask.shape[-1]).to(like).expand(1, *mask.shape)
-        ),
-    )
-    return listmle_loss
-
-
-def temperature_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """NeuralNDCG that does not sharpen."""
-
-    def loss(
-        scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None,
-        temperature: float = 1.0,
-    ) -> Tensor:  # fmt: skip
-        return neural_ndcg_loss(scores, labels, mask, k=k, temperature=100 * temperature**0.01)
-
-    return loss
-
-
-def input_changed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """MSE that clears padding in the caller's labels."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        labels.masked_fill_(~mask, 0)
-        return mse_loss(scores, labels, mask)
-
-    return loss
-
-
-def nan_at_ties(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ListNet of scores that are divided by their deviation, 0 where all are tied."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        scores = scores.masked_fill(~mask, 0)
-        mean = scores.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
-        away = (scores - mean).masked_fill(~mask, 0)
-        return listnet_loss(away / away.square().sum(-1, keepdim=True).sqrt(), labels, mask)
-
-    return loss
-
-
-def global_generator(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ListMLE that draws from torch's own generator whatever is given."""
-
-    def loss(
-        scores: Tensor, labels: Tensor, mask: Tensor, *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        return listmle_loss(scores, labels, mask)
-
-    return loss
-
-
-def generator_without_a_knob(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ListMLE without a generator to give."""
-    return lambda scores, labels, mask: listmle_loss(scores, labels, mask)
-
-
-def one_number(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """MSE that is reduced to one number."""
-    return lambda scores, labels, mask: mse_loss(scores, labels, mask).mean()
-
-
-def no_float64(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """MSE in float32 inside, float64 outside."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        wide = torch.promote_types(scores.dtype, torch.float32)
-        return mse_loss(scores.float(), labels, mask).to(wide)
-
-    return loss
-
-
-def detached(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """MSE without a graph."""
-    return lambda scores, labels, mask: mse_loss(scores.detach(), labels, mask)
-
-
-def gradient_not_of_the_value(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A clamp that kills the gradient of a pair that is far wrong, added back to the value."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        value = ranknet_loss(scores, labels, mask)
-        return value.detach() + ranknet_loss(scores.clamp(-0.3, 0.3), labels, mask) * 0.1
-
-    return loss
-
-
-def slopes_as_constants(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """MSE by the product of scores and slopes, as a backward of its own would write them."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        given = scores.detach().requires_grad_()
-        with torch.enable_grad():
-            value = mse_loss(given, labels, mask)
-            (slope,) = torch.autograd.grad(value.sum(), given)
-        return value.detach() + ((scores - given.detach()) * slope).masked_fill(~mask, 0).sum(-1)
-
-    return loss
-
-
-def nothing_to_learn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A constant with a graph."""
-    return lambda scores, labels, mask: scores.masked_fill(~mask, 0).sum(-1) * 0 + 1.0
-
-
-def nan_on_no_items(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A mean over items that divides by 0."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        return (scores - labels).masked_fill(~mask, 0).square().sum(-1) / mask.sum(-1)
-
-    return loss
-
-
-def rises(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A sign lost in the backward pass."""
-
-    class Lost(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return -grad
-
-    return lambda scores, labels, mask: listnet_loss(Lost.apply(scores), labels, mask)
-
-
-def any_k_taken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """k = 0 means the whole list."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None) -> Tensor:
-        return neural_ndcg_loss(scores, labels, mask, k=k if k and k > 0 else None)
-
-    return loss
-
-
-def k_beyond_the_list_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """The k best items are looked up, of which there may be fewer."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor, *, k: int | None = None) -> Tensor:
-        scores.masked_fill(~mask, -math.inf).topk(k or 1)
-        return neural_ndcg_loss(scores, labels, mask, k=k)
-
-    return loss
-
-
-def views_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A view of what may not be contiguous."""
-    return lambda scores, labels, mask: mse_loss(scores.view(-1).view_as(scores), labels, mask)
-
-
-def drawn_but_in_file_order(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """ListMLE whose draws are too small to change the order of the file."""
-    monkeypatch.setattr(
-        "ltr.losses.listmle.uniform_noise",
-        lambda *given: uniform_noise(*given) / 2 + torch.arange(given[0].shape[-1]),
-    )
-    return listmle_loss
-
-
-def mean_over_places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A mean that counts padding as items."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        return (scores - labels).masked_fill(~mask, 0).square().sum(-1) / max(1, mask.shape[-1])
-
-    return loss
-
-
-def mean_over_the_batch_too(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """Values that are divided by the number of lists."""
-    return lambda scores, labels, mask: mse_loss(scores, labels, mask) / len(mask)
-
-
-def ideal_of_0(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """Gains over the ideal DCG, 0 / 0 for an empty list."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        shares = scores.masked_fill(~mask, -1e30).softmax(-1) * (labels.exp2() - 1)
-        return -shares.masked_fill(~mask, 0).sum(-1) / dcg(labels, labels, mask)
-
-    return loss
-
-
-def epsilon_of_float64(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A guard against 0 / 0 that float32 rounds to 0."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        squares = (scores - labels).masked_fill(~mask, 0).square()
-        return squares.sum(-1) / (mask.sum(-1).to(squares.dtype) + 1e-300)
-
-    return loss
-
-
-def largest_of_none(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """The largest score of a list of no places."""
-
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        scores = scores.masked_fill(~mask, 0)
-        return listnet_loss(scores - scores.amax(-1, keepdim=True), labels, mask)
-
-    return loss
-
-
-def memory_of_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    """A running mean of the values."""
+def remembering() -> Callable[..., Tensor]:
+    """MSE less the running mean of its values."""
     seen: list[float] = []
 
-    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        value = mse_loss(scores, labels, mask)
-        seen.append(value.mean().item())
-        return value - sum(seen) / len(seen)
+    def loss(s: Tensor, y: Tensor, m: Tensor) -> Tensor:
+        seen.append(mse_loss(s, y, m).mean().item())
+        return mse_loss(s, y, m) - sum(seen) / len(seen)
 
     return loss
 
 
-def estimate_doubled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+def slopes_as_constants(s: Tensor, y: Tensor, m: Tensor) -> Tensor:
+    """MSE by the product of scores and slopes, as a backward of its own would write them."""
+    given = s.detach().requires_grad_()
+    with torch.enable_grad():
+        value = mse_loss(given, y, m)
+        (slope,) = torch.autograd.grad(value.sum(), given)
+    return value.detach() + real((s - given.detach()) * slope, m).sum(-1)
+
+
+def plrank_doubled(s: Tensor, y: Tensor, m: Tensor, *, temperature=1.0, generator=None) -> Tensor:
     """PL-Rank whose estimate of the gradient is twice too large."""
+    found = plrank_loss(s, y, m, temperature=temperature, generator=generator)
+    return 2 * found - found.detach()
 
-    def loss(
-        scores: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        found = plrank_loss(scores, labels, mask, temperature=temperature, generator=generator)
-        return 2 * found - found.detach()
 
-    return loss
+FAULTS = {
+    "padding read": Fault(
+        listnet_loss, "padding_is_never_read", "padding is read",
+        lambda s, y, m: -real(y.softmax(-1) * s.log_softmax(-1), m).sum(-1),
+    ),
+    "k ignored": Fault(
+        neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", neural_ndcg_loss,
+        {"ltr.losses.soft_permutation.neural_dcg": lambda *x, k, **y: neural_dcg(*x, k=None, **y),
+         "ltr.losses.neuralndcg.minus_normalised": lambda *x, k: minus_normalised(*x, k=None)},
+    ),
+    "ideal not cut": Fault(
+        neural_ndcg_loss, "the_best_order_is_the_bound_at_every_cutoff",
+        "the ideal is not that of k", neural_ndcg_loss,
+        {"ltr.losses.soft_permutation.dcg": lambda *x, k: dcg(*x)},
+    ),
+    "lists coupled": Fault(
+        approx_ndcg_loss, "lists_do_not_see_each_other", "of the lists beside it became",
+        lambda s, y, m, *, k=None, temperature=1.0: approx_ndcg_loss(
+            s / real(s, m).abs().amax().detach().clamp(min=1e-6), y, m, k=k,
+            temperature=temperature),
+    ),
+    "ties from the last to the first": Fault(
+        lambdarank_loss, "tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
+        lambdarank_loss,
+        {"ltr.losses.lambdarank.rank_of_item": lambda s, m: rank_of_item(
+            s.flip(-1), m.flip(-1)).flip(-1)},
+    ),
+    "label ties in file order": Fault(
+        listmle_loss, "the_order_of_the_items_means_nothing", "items were given in another order",
+        listmle_loss,
+        {"ltr.losses.listmle.uniform_noise": lambda mask, samples, like, generator: (
+            torch.arange(mask.shape[-1]).to(like).expand(1, *mask.shape))},
+    ),
+    "temperature does not sharpen": Fault(
+        neural_ndcg_loss, "the_sharp_limit_is_minus_the_metric", "from minus ndcg at k=None",
+        lambda s, y, m, *, k=None, temperature=1.0: neural_ndcg_loss(
+            s, y, m, k=k, temperature=100 * temperature**0.01),
+    ),
+    "input changed": Fault(
+        mse_loss, "inputs_are_left_as_they_are", "the labels were changed in place",
+        lambda s, y, m: mse_loss(s, y.masked_fill_(~m, 0), m),
+    ),
+    "nan at ties": Fault(
+        listnet_loss, "degenerate_lists_are_defined_in_float64",
+        "the value is nan for a list all tied in float64",
+        lambda s, y, m: listnet_loss(standardised(s, m), y, m),
+    ),
+    "global generator": Fault(
+        listmle_loss, "what_is_drawn_comes_from_the_generator",
+        "torch's own generator was used although another was given",
+        lambda s, y, m, *, generator=None: listmle_loss(s, y, m),
+    ),
+    "generator without a knob": Fault(
+        listmle_loss, "what_is_drawn_comes_from_the_generator", "it draws from global state",
+        lambda s, y, m: listmle_loss(s, y, m),
+    ),
+    "one number": Fault(
+        mse_loss, "there_is_one_value_per_list",
+        "returned shape [] on 3 lists of 8 places, not one value per list, [3]",
+        lambda s, y, m: mse_loss(s, y, m).mean(),
+    ),
+    "float32 inside": Fault(
+        mse_loss, "float64_stays_float64_and_the_rest_becomes_float32", "digits are lost inside",
+        lambda s, y, m: mse_loss(s.float(), y, m).to(torch.promote_types(s.dtype, torch.float32)),
+    ),
+    "detached": Fault(
+        mse_loss, "there_is_something_to_learn", "the values have no graph",
+        lambda s, y, m: mse_loss(s.detach(), y, m),
+    ),
+    "gradient not of the value": Fault(
+        ranknet_loss, "the_gradient_agrees_with_finite_differences", "Jacobian mismatch",
+        lambda s, y, m: ranknet_loss(s.detach(), y, m) + ranknet_loss(s.clamp(-0.3, 0.3), y, m),
+    ),
+    "slopes as constants": Fault(
+        mse_loss, "the_second_derivative_is_right_or_refused",
+        "changed from -0.224667967 to 0 from the slope of the gradient", slopes_as_constants,
+    ),
+    "estimate doubled": Fault(
+        plrank_loss, "the_gradient_agrees_with_finite_differences", "the mean over 5000 draws is",
+        plrank_doubled,
+    ),
+    "nothing to learn": Fault(
+        mse_loss, "there_is_something_to_learn", "the gradient is 0 everywhere",
+        lambda s, y, m: real(s, m).sum(-1) * 0 + 1.0,
+    ),
+    "nan on no items": Fault(
+        mse_loss, "a_list_of_no_items_is_worth_0", "a list of no items has the value nan",
+        lambda s, y, m: squares(s, y, m) / m.sum(-1),
+    ),
+    "rises": Fault(
+        listnet_loss, "following_the_gradient_lowers_the_loss",
+        "a step against the gradient raised a value by",
+        lambda s, y, m: listnet_loss(Reversed.apply(s), y, m),
+    ),
+    "any k taken": Fault(
+        neural_ndcg_loss, "a_cutoff_below_1_is_refused", "k=0 was taken",
+        lambda s, y, m, *, k=None: neural_ndcg_loss(s, y, m, k=k if k and k > 0 else None),
+    ),
+    "k beyond the list is an error": Fault(
+        neural_ndcg_loss, "a_cutoff_beyond_the_list_is_none",
+        "crashed on 3 lists of 8 places: RuntimeError: selected index k out of range",
+        lambda s, y, m, *, k=None: neural_ndcg_loss(
+            s + 0 * real(s, m).topk(k or 1)[0].sum(), y, m, k=k),
+    ),
+    "drawn but in file order": Fault(
+        listmle_loss, "the_order_of_the_items_means_nothing_on_average_over_draws",
+        "the mean of 400 draws", listmle_loss,
+        {"ltr.losses.listmle.uniform_noise": lambda *x: (
+            uniform_noise(*x) / 2 + torch.arange(x[0].shape[-1]))},
+    ),
+    "mean over places": Fault(
+        mse_loss, "more_padding_and_its_place_change_nothing",
+        "with 0 more places of padding in front and 9 behind",
+        lambda s, y, m: squares(s, y, m) / max(1, m.shape[-1]),
+    ),
+    "mean over the batch too": Fault(
+        mse_loss, "a_list_alone_is_worth_what_it_is_in_a_batch", "when list 0 stood alone",
+        lambda s, y, m: mse_loss(s, y, m) / len(m),
+    ),
+    "ideal of 0": Fault(
+        neural_ndcg_loss, "a_batch_without_lists_to_count_can_be_trained_on",
+        "the gradient is nan of a batch without lists to count",
+        lambda s, y, m: -real(s.masked_fill(~m, -1e30).softmax(-1) * (y.exp2() - 1), m).sum(-1)
+        / dcg(y, y, m),
+    ),
+    "epsilon of float64": Fault(
+        mse_loss, "degenerate_lists_are_defined_in_float32",
+        "the value is nan for a list of no items in float32",
+        lambda s, y, m: squares(s, y, m) / (m.sum(-1).to(s.dtype) + 1e-300),
+    ),
+    "largest of none": Fault(
+        listnet_loss, "lists_of_any_size_are_defined", "crashed on 2 lists of 0 places: IndexError",
+        lambda s, y, m: listnet_loss(s - real(s, m).amax(-1, keepdim=True), y, m),
+    ),
+    "memory of calls": Fault(
+        mse_loss, "the_same_call_gives_the_same_value", "at a second call with the same seed",
+        remembering(),
+    ),
+    "views only": Fault(
+        mse_loss, "the_layout_in_memory_means_nothing",
+        "crashed on 3 lists of 8 places: RuntimeError: view size is not compatible",
+        lambda s, y, m: mse_loss(s.view(-1).view_as(s), y, m),
+    ),
+}  # fmt: skip
+
+# A knob that is not what it says, by the loss: the references of test_losses_reference.py catch it.
+OF_KNOBS: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
+    "ranknet sigma ignored": (lambda *x, sigma=1.0, **more: ranknet_loss(*x, **more), {}),
+    "approxndcg temperature squared": (
+        lambda *x, temperature=1.0, **y: approx_ndcg_loss(*x, temperature=temperature**2, **y), {},
+    ),
+    "ordinal sigma ignored": (lambda *x, sigma=1.0, **more: ordinal_loss(*x, **more), {}),
+    "softndcg linear discount shifted": (
+        soft_ndcg_loss, {"ltr.losses.softndcg.ranks_like": lambda like: ranks_like(like) + 1},
+    ),
+}  # fmt: skip

@@ -65,19 +65,28 @@ def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pai
     return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
 
 
-def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, mu: float = 10.0):
+def lambdaloss(
+    s: Array,
+    y: Array,
+    variant: str,
+    k: int | None = None,
+    sigma: float = 1.0,
+    mu: float = 10.0,
+    pairs: str = "any",
+):
     r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
     if variant == "ndcg1":
         each = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
         if k is not None:
-            each &= (r[:, None] <= k) | ((r <= k) & (y[:, None] > y))
-        return ((g * discount(r))[:, None] * each * _logistic(s, 1.0)).sum()
+            below = pairs == "any" and (r <= k) & (y[:, None] > y)
+            each &= (r[:, None] <= k) & ((r <= k) | (pairs == "any")) | below
+        return ((g * discount(r))[:, None] * each * _logistic(s, sigma)).sum()
     apart = np.abs(r[:, None] - r) + np.eye(len(s))
     weights = discount(apart) - discount(apart + 1)
     if variant == "ndcg2++":
         weights = mu * weights + np.abs(discount(r)[:, None] - discount(r))
     weights = weights * np.abs(g[:, None] - g)
-    return (_pairs(s, y, k, "any") * weights * _logistic(s, 1.0)).sum()
+    return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
 
 
 def _taus(y: Array, pair_weight: str | None) -> Array:
@@ -130,25 +139,31 @@ def listmle(s: Array, y: Array, weight: str | None = None):
     return total
 
 
-def approxndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
-    above = logistic_cdf((s - s[:, None]) / temperature)
-    np.fill_diagonal(above, 0)
-    r = 1 + above.sum(1)
-    cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
+def _ndcg_at(r: Array, y: Array, k: int | None, cut_slope: float):
+    """Minus NDCG@k of soft ranks, which the cutoff fades out."""
+    cut = logistic_cdf(cut_slope * (k + 0.5 - r)) if k else 1.0
     return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
 
 
-def lapndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
+def approxndcg(
+    s: Array, y: Array, k: int | None = None, temperature: float = 1.0, cut_slope: float = 10.0
+):
+    above = logistic_cdf((s - s[:, None]) / temperature)
+    np.fill_diagonal(above, 0)
+    return _ndcg_at(1 + above.sum(1), y, k, cut_slope)
+
+
+def lapndcg(
+    s: Array, y: Array, k: int | None = None, temperature: float = 1.0, cut_slope: float = 10.0
+):
     gaps = (s - s[:, None]) / temperature
     near = np.exp(-np.abs(gaps)) / 2
     above = np.where(gaps < 0, near, 1 - near)
     np.fill_diagonal(above, 0)
-    r = 1 + above.sum(1)
-    cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
-    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+    return _ndcg_at(1 + above.sum(1), y, k, cut_slope)
 
 
-def sodeep(s: Array, y: Array, k: int | None = None):
+def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
     weights = json.loads(SORTER.read_text())["weights"]
 
     def layer(name: str, x: Array) -> Array:
@@ -162,8 +177,7 @@ def sodeep(s: Array, y: Array, k: int | None = None):
     size = np.full((n, 1), 1 / others)
     hidden = np.tanh(layer("first", np.hstack([told * layer("asked", item), item, size])))
     r = 1 + (n - 1) * logistic_cdf(layer("share", np.tanh(layer("second", hidden)))[:, 0])
-    cut = logistic_cdf(10.0 * (k + 0.5 - r)) if k else 1.0
-    return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
+    return _ndcg_at(r, y, k, cut_slope)
 
 
 # pointwise
@@ -174,21 +188,21 @@ def rankprop(s: Array, y: Array):
     return np.mean([(s[j] - (len(s) - r - 0.5) / len(s)) ** 2 for r, j in enumerate(order)])
 
 
-def bce(s: Array, y: Array):
-    return np.logaddexp(0, np.where(y >= 1, -s, s)).mean()
+def bce(s: Array, y: Array, relevant: float = 1):
+    return np.logaddexp(0, np.where(y >= relevant, -s, s)).mean()
 
 
 def mse(s: Array, y: Array):
     return ((s - y) ** 2).mean()
 
 
-def rmse(s: Array, y: Array):
-    return math.sqrt(((5 * logistic_cdf(s) - y) ** 2).mean())
+def rmse(s: Array, y: Array, levels: float = 5):
+    return math.sqrt(((levels * logistic_cdf(s) - y) ** 2).mean())
 
 
-def ordinal(s: Array, y: Array):
-    margins = s[:, None] - (np.arange(1, 5) - 0.5)
-    reached = y[:, None] >= np.arange(1, 5)
+def ordinal(s: Array, y: Array, levels: int = 5, sigma: float = 1.0):
+    margins = sigma * (s[:, None] - (np.arange(1, levels) - 0.5))
+    reached = y[:, None] >= np.arange(1, levels)
     return np.logaddexp(0, np.where(reached, -margins, margins)).sum(1).mean()
 
 
@@ -242,16 +256,16 @@ def rank_distribution(s: Array, sigma: float) -> Array:
 # metrics of a soft permutation
 
 
-def soft_ndcg(soft: Array, y: Array, k: int | None):
+def soft_ndcg(soft: Array, y: Array, k: int | None, d: Array | None = None):
     n = len(y)
-    d = discount(np.arange(1, n + 1)) * (np.arange(n) < (k or n))
-    return -((soft @ (2**y - 1)) * d).sum() / max_dcg(y, k)
+    d = (discount(np.arange(1, n + 1)) if d is None else d) * (np.arange(n) < (k or n))
+    return -((soft @ (2**y - 1)) * d).sum() / (np.sort(2**y - 1)[::-1] * d).sum()
 
 
-def soft_map(soft: Array, y: Array, k: int | None):
-    b = soft @ (y >= 1)
+def soft_map(soft: Array, y: Array, k: int | None, relevant: float = 1):
+    b = soft @ (y >= relevant)
     total = sum(b[r] * (1 + b[:r].sum()) / (r + 1) for r in range(len(y)) if r < (k or len(y)))
-    return -total / (y >= 1).sum()
+    return -total / max(1, (y >= relevant).sum())
 
 
 def _first_stop(chances: Array, k: int | None) -> float:
@@ -262,13 +276,44 @@ def _first_stop(chances: Array, k: int | None) -> float:
     return -total
 
 
-def soft_mrr(soft: Array, y: Array, k: int | None):
-    return _first_stop(soft @ (y >= 1), k)
+def soft_mrr(soft: Array, y: Array, k: int | None, relevant: float = 1):
+    return _first_stop(soft @ (y >= relevant), k)
 
 
-def soft_err(soft: Array, y: Array, k: int | None):
-    return _first_stop(soft @ ((2**y - 1) / 2**4), k)
+def soft_err(soft: Array, y: Array, k: int | None, levels: float = 5):
+    return _first_stop(soft @ ((2**y - 1) / 2 ** (levels - 1)), k)
 
 
-def soft_precision(soft: Array, y: Array, k: int | None):
-    return -(soft @ (y >= 1))[:k].sum() / (k or len(y))
+def soft_precision(soft: Array, y: Array, k: int | None, relevant: float = 1):
+    return -(soft @ (y >= relevant))[:k].sum() / (k or len(y))
+
+
+# a metric of a soft permutation
+
+
+def neural(metric, s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
+           max_iter: int = 30, **knobs):  # fmt: skip
+    return metric(sinkhorn(neural_sort(s, temperature), max_iter), y, k, **knobs)
+
+
+def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
+    """Equation 6: scaled as the transposed matrix, summed over the items."""
+    return soft_ndcg(sinkhorn(neural_sort(s, temperature).T).T, y, k)
+
+
+def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01):
+    return soft_ndcg(ot_sort(s, temperature), y, k)
+
+
+def softsortndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
+                 max_iter: int = 30):  # fmt: skip
+    return soft_ndcg(sinkhorn(soft_sort(s, temperature), max_iter), y, k)
+
+
+def softndcg(s: Array, y: Array, k: int | None = None, sigma: float = 1.0,
+             discount: str = "log2", normalise: bool = False):  # fmt: skip
+    r = np.arange(1, len(s) + 1)
+    d = {"log2": 1 / np.log2(1 + r), "sqrt_log2": np.log2(1 + r) ** -0.5,
+         "linear": 1 - (r - 1) / len(s)}[discount]  # fmt: skip
+    soft = rank_distribution(s, sigma)
+    return soft_ndcg(sinkhorn(soft) if normalise else soft, y, k, d)

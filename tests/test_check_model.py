@@ -74,6 +74,25 @@ class Unmasked(Right):
         return self.last(self.inner(features).tanh()).squeeze(-1).masked_fill(~mask, 0)
 
 
+class UnmaskedWithoutGradients(Right):
+    def forward(self, features: Tensor, mask: Tensor, ranks: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return self.scored(features, mask)
+        return self.scored(features, mask) + 0 * features.sum()
+
+
+class Leak(torch.autograd.Function):
+    """A clearing of padding whose backward gives padding a gradient."""
+
+    forward = staticmethod(lambda ctx, x, mask: x.masked_fill(~mask[..., None], 0))
+    backward = staticmethod(lambda ctx, grad: (grad + 1, None))
+
+
+class Leaking(Right):
+    def forward(self, features: Tensor, mask: Tensor, ranks: Tensor) -> Tensor:
+        return self.scored(Leak.apply(features, mask), mask)
+
+
 class Unused(Right):
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -128,6 +147,8 @@ CAUGHT: dict[type[Right], tuple[str, str]] = {
     OfTheBatch: ("lists_do_not_see_each_other", "in training mode"),
     OfPlaces: ("the_order_of_the_items_means_nothing", "in another order"),
     Unmasked: ("the_gradient_is_finite_and_reaches_every_parameter", "nan with NaN on padding"),
+    UnmaskedWithoutGradients: ("padding_is_never_read", "padding is read"),
+    Leaking: ("the_gradient_is_finite_and_reaches_every_parameter", "features on padding"),
     Unused: ("the_gradient_is_finite_and_reaches_every_parameter", "reaches spare.weight"),
     NaNAlone: ("lists_of_any_size_are_scored", "of a list of 1 items"),
     Noisy: ("evaluation_is_deterministic", "at a second call"),

@@ -14,6 +14,7 @@ import torch
 from conftest import compose
 
 from ltr.errors import ConfigError, OutputError
+from ltr.figures.architecture import architecture, rooms
 from ltr.figures.draw import draw_figures
 from ltr.figures.neuralndcg_paper import PRINTED as PAPERS
 from ltr.figures.neuralndcg_paper import computed, figure1, figure2, table1
@@ -186,6 +187,21 @@ def test_the_number_of_draws_is_what_was_asked_for() -> None:
         counts = n * distributions(SCORES, sigma=0.7, n_samples=n, seed=0)["exact"]
         torch.testing.assert_close(counts, counts.round())
         torch.testing.assert_close(counts.sum(), torch.tensor(5.0 * n).double())
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_imports_has_them_all_and_no_other() -> None:
+    known = {name: room.imports for name, room in rooms().items() if not name.startswith("__")}
+    data = architecture().data
+    edges = {(row.room, row.imports): row.drawn for row in data.itertuples() if row.imports}
+    assert set(edges) == {(name, other) for name, others in known.items() for other in others}
+
+    def reached(name: str) -> set[str]:
+        ends = {end for (start, end), drawn in edges.items() if drawn and start == name}
+        return ends.union(*map(reached, ends))
+
+    left_out = {end for start, end in edges if end not in reached(start)}
+    assert left_out == {"errors", "typing"}
 
 
 @pytest.mark.slow

@@ -17,6 +17,20 @@ from ltr.experiment.identity import identity_without_data
 from ltr.tables.runs import plan
 from ltr.tables.spec import only
 
+# Rooms that report on runs and compute none of them.
+COMPUTE_NO_RUN = {
+    *("battery", "benchmark", "checks", "compare", "console", "ensembles", "estimator"),
+    *("experiment", "explain", "export", "figures", "preparation", "scoring", "search"),
+    *("statistics", "tables"),
+}
+
+
+def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
+    ltr = Path(identities.__file__).parents[1]
+    rooms = {path.parent.name for path in ltr.glob("*/__init__.py")}
+    assert {part for part in identities._CODE if (ltr / part).is_dir()} == rooms - COMPUTE_NO_RUN
+    assert all((ltr / part).exists() for part in identities._CODE)
+
 
 @pytest.mark.slow
 def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a user of the losses alone needs: torch and NumPy, and nothing else is imported."""
 
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -54,3 +55,14 @@ def test_the_public_packages_are_attributes(name: str) -> None:
 def test_another_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'lossess'"):
         ltr.lossess  # noqa: B018
+
+
+def test_no_file_imports_the_room_that_it_is_in() -> None:
+    """Such a circle is no circle of siblings, of which ``lint-imports`` knows."""
+    wrong = []
+    for path in Path(ltr.__file__).parent.rglob("*/[!_]*.py"):
+        room, text = path.parent.name, path.read_text()
+        names = re.findall(rf"^ *from ltr\.{room} import (\w+)", text, re.MULTILINE)
+        names += re.findall(rf"^ *import ltr\.{room}\b(?!\.)", text, re.MULTILINE)
+        wrong += [path.name for name in names if not path.with_name(f"{name}.py").exists()]
+    assert wrong in ([], ["mix.py"])

@@ -11,24 +11,22 @@ from typing import Any
 import numpy as np
 import processes
 import pytest
+import references
 import torch
 from ragged import ragged, value_and_gradient
+from test_fast_paths import plain
 from torch import Tensor
 
-from ltr import metrics
+from ltr import losses, metrics
 from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, LOSS_PROPERTIES, Subject, judge
+from ltr.battery.ranks import the_sharp_limit_is_minus_the_metric
 from ltr.checks.functions import imported
 from ltr.checks.losses import loss_config
 from ltr.errors import ConfigError
-from ltr.losses import (
-    lambdarank_loss,
-    listnet_loss,
-    mean_over_batch,
-    neural_ndcg_loss,
-    rmse_loss,
-)
 from ltr.losses.batch import counted_lists
 from ltr.losses.mix import OF_RUN, losses_by_name
+from ltr.losses.pairs import pair_weights
+from ltr.metrics import Metric
 
 CHOICES = {
     "variant": ["ndcg1", "ndcg2"],
@@ -144,195 +142,349 @@ def test_losses_and_metrics_take_the_same_labels_for_relevant() -> None:
 # NeuralNDCG
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("k", [2, 5])
-def test_neuralndcg_is_equations_5_and_6(k: int, transposed: bool) -> None:
-    scores = np.array([0.5, 0.2, 0.1, 0.01, 0.65, 0.3])
-    labels = np.array([4.0, 2, 1, 0, 4, 3])
-    temperature, n = 0.5, 6
-    distances = np.abs(scores[:, None] - scores).sum(1)
-    logits = [((n + 1 - 2 * i) * scores - distances) / temperature for i in range(1, n + 1)]
-    soft = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    if transposed:
-        soft = soft.T
-    for _ in range(30):
-        soft = soft / soft.sum(0, keepdims=True)
-        soft = soft / soft.sum(1, keepdims=True)
-        if max(np.abs(soft.sum(axis) - 1).max() for axis in (0, 1)) < 1e-6:
-            break
-    gains, discounts = 2**labels - 1, 1 / np.log2(1 + np.arange(1, n + 1))
-    best = (np.sort(gains)[::-1] * discounts)[:k].sum()
-    if transposed:
-        expected = (gains * (soft @ np.where(np.arange(n) < k, discounts, 0))).sum() / best
-    else:
-        expected = ((soft @ gains) * discounts)[:k].sum() / best
-    found = neural_ndcg_loss(
-        torch.tensor(scores)[None], torch.tensor(labels)[None], torch.ones(1, 6, dtype=torch.bool),
-        k=k, temperature=temperature, transposed=transposed,
-    )  # fmt: skip
-    assert found.item() == pytest.approx(-expected, abs=1e-12)
-
-
 def test_neuralndcg_stopped_early_is_another_value() -> None:
     data = ragged()
-    converged = neural_ndcg_loss(*data)
-    assert not torch.allclose(neural_ndcg_loss(*data, max_iter=1), converged, atol=1e-6)
-    assert torch.equal(neural_ndcg_loss(*data, tol=1e3), neural_ndcg_loss(*data, max_iter=1))
+    converged = losses.neural_ndcg_loss(*data)
+    once = losses.neural_ndcg_loss(*data, max_iter=1)
+    assert not torch.allclose(once, converged, atol=1e-6)
+    assert torch.equal(losses.neural_ndcg_loss(*data, tol=1e3), once)
 
 
-def test_neuralndcg_of_an_empty_list_has_no_gradient() -> None:
-    scores, _, mask = ragged()
-    value, gradient = value_and_gradient(neural_ndcg_loss, scores, torch.zeros(3, 8), mask)
-    assert value.tolist() == [0, 0, 0]
-    assert (gradient == 0).all()
+def test_stochastic_neuralndcg_is_the_mean_over_draws() -> None:
+    data = ragged()
+
+    def draw(n: int, generator: torch.Generator) -> Tensor:
+        return losses.neural_ndcg_loss(*data, stochastic=True, n_samples=n, generator=generator)
+
+    generator = torch.Generator().manual_seed(0)
+    single = torch.stack([draw(1, generator) for _ in range(300)])
+    many = draw(300, torch.Generator().manual_seed(1))
+    assert (single.std(0) > 1e-3).all()
+    error = single.std(0) * math.sqrt(2 / 300)
+    assert ((many - single.mean(0)).abs() < 4 * error).all()
 
 
-# ListNet
-
-
-def test_listnet_by_hand() -> None:
-    scores, labels = [0.3, -1.0, 2.0], [1.0, 3.0, 0.0]
-    found = listnet_loss(
-        torch.tensor([scores], dtype=torch.float64),
-        torch.tensor([labels], dtype=torch.float64),
-        torch.ones(1, 3, dtype=torch.bool),
-    )
-    of_labels, of_scores = sum(map(math.exp, labels)), sum(map(math.exp, scores))
-    expected = -sum(
-        math.exp(y) / of_labels * math.log(math.exp(s) / of_scores)
-        for s, y in zip(scores, labels, strict=True)
-    )
-    assert found.item() == pytest.approx(expected, abs=1e-14)
-
-
-def test_listnet_is_least_where_scores_are_labels() -> None:
-    _, labels, mask = ragged()
-    _, gradient = value_and_gradient(listnet_loss, labels, labels, mask)
-    torch.testing.assert_close(gradient, torch.zeros_like(gradient))
-
-
-def test_listnet_of_an_empty_list_pulls_to_the_uniform_distribution() -> None:
-    mask = torch.ones(1, 4, dtype=torch.bool)
-    value, gradient = value_and_gradient(
-        listnet_loss, torch.tensor([[1.0, 0, 0, 0]]), torch.zeros(1, 4), mask
-    )
-    assert value.item() == pytest.approx(math.log(math.e + 3) - 1 / 4)
-    assert gradient[0, 0].item() == pytest.approx(math.e / (math.e + 3) - 1 / 4)
-
-
-# LambdaRank
-
-
-def explicit_lambdarank(
-    scores: list[float], labels: list[float], k: int, sigma: float, pairs: str
-) -> tuple[float, list[float]]:
-    """Value and gradient by the lambdas of the RankNet note, pair by pair."""
-    n = len(scores)
-    order = sorted(range(n), key=lambda i: -scores[i])
-    rank = {item: r for r, item in enumerate(order, 1)}
-
-    def discount(r: int) -> float:
-        return 1 / math.log2(1 + r) if r <= k else 0.0
-
-    best = sum((2**y - 1) * discount(r) for r, y in enumerate(sorted(labels, reverse=True), 1))
-    value, gradient = 0.0, [0.0] * n
-    for i, j in itertools.permutations(range(n), 2):
-        top = (rank[i] <= k) + (rank[j] <= k)
-        if labels[i] <= labels[j] or top < (2 if pairs == "both" else 1):
-            continue
-        change = abs(2 ** labels[i] - 2 ** labels[j]) * abs(discount(rank[i]) - discount(rank[j]))
-        y_hat = 1 / (1 + math.exp(-sigma * (scores[i] - scores[j])))
-        value -= change / best * math.log(y_hat)
-        lambda_ij = sigma * (1 - y_hat) * change / best
-        gradient[i] -= lambda_ij
-        gradient[j] += lambda_ij
-    return value, gradient
-
-
-@pytest.mark.parametrize("pairs", ["any", "both"])
-@pytest.mark.parametrize("sigma", [0.5, 2.0])
-@pytest.mark.parametrize("k", [1, 2, 4, None])
-def test_lambdarank_is_the_sum_of_lambdas(k: int | None, sigma: float, pairs: str) -> None:
+@pytest.mark.parametrize("name", [name for name in losses.__all__ if name.endswith("_loss")])
+@pytest.mark.parametrize("teacher", [False, True])
+def test_labels_and_a_teacher_are_constants(name: str, teacher: bool) -> None:
     scores, labels, mask = ragged()
-    loss = partial(lambdarank_loss, k=k, sigma=sigma, pairs=pairs)
-    value, gradient = value_and_gradient(loss, scores, labels, mask)
-    for i, real in enumerate(mask):
-        expected, slopes = explicit_lambdarank(
-            scores[i][real].tolist(), labels[i][real].tolist(), k or 99, sigma, pairs
-        )
-        assert value[i].item() == pytest.approx(expected, abs=1e-12)
-        assert (gradient[i][real] / (i + 1)).tolist() == pytest.approx(slopes, abs=1e-12)
+    labels = labels.masked_fill(~mask, math.nan).requires_grad_()
+    given = {"teacher": labels} if teacher and name == "distil_loss" else {}
+    values = getattr(losses, name)(scores.requires_grad_(), labels, mask, **given)
+    by_scores, by_labels = torch.autograd.grad(values.sum(), (scores, labels), allow_unused=True)
+    assert by_scores.isfinite().all()
+    assert by_labels is None
 
 
-def test_lambdarank_pairs_across_the_cutoff() -> None:
-    data = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
-    mask = torch.ones(1, 3, dtype=torch.bool)
-    _, across = value_and_gradient(partial(lambdarank_loss, k=1), *data, mask)
-    _, inside = value_and_gradient(partial(lambdarank_loss, k=1, pairs="both"), *data, mask)
-    assert across[0, 2] < 0  # lifted into the top
-    assert (inside == 0).all()
+# Limits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "knobs"),
+    [
+        (losses.neural_ndcg_loss, {"stochastic": True, "transposed": True}),
+        (losses.neural_map_loss, {"relevant": 2}),
+        (losses.neural_mrr_loss, {"relevant": 3}),
+        (losses.neural_precision_loss, {"relevant": 2}),
+        (losses.neural_err_loss, {"levels": 7}),
+        (losses.soft_ndcg_loss, {"sigma": 1e-4, "normalise": True}),
+    ],
+)
+def test_the_limit_with_other_knobs_is_the_metric_with_them(
+    loss: Callable[..., Tensor], knobs: dict[str, Any]
+) -> None:
+    subject = Subject(partial(loss, **knobs), metric=GOES_TO[loss.__name__])
+    verdict = judge(the_sharp_limit_is_minus_the_metric, subject)
+    assert verdict.outcome == HOLDS, verdict
+
+
+@pytest.mark.parametrize("name", sorted(set(GOES_TO) - {"plrank_loss"}))
+def test_the_limit_is_approached(name: str) -> None:
+    """Ten times sharper is nearer, unless both are exact."""
+    loss, exact = getattr(losses, name), Metric(GOES_TO[name], 3)
+    if "cut_slope" in inspect.signature(loss).parameters:
+        loss = partial(loss, cut_slope=100.0)
+    knob = "sigma" if name == "soft_ndcg_loss" else "temperature"
+    start = 0.01 if name == "ot_ndcg_loss" else 1.0
+    data = ragged()
+    errors = [
+        (loss(*data, k=3, **{knob: softness}) + exact(*data)).abs().sum().item()
+        for softness in (start, start / 10, start / 100)
+    ]
+    assert errors[0] > errors[1] >= errors[2]
+    assert errors[2] < 0.05
+
+
+@pytest.mark.parametrize("name", sorted({*GOES_TO, "ranknet_loss", "lambdarank_loss"}))
+def test_a_list_of_one_grade_without_relevant_items_has_no_gradient(name: str) -> None:
+    scores, _, mask = ragged()
+    for knobs in ({}, {"stochastic": True}) if name == "neural_ndcg_loss" else ({},):
+        loss = partial(getattr(losses, name), **knobs)
+        value, gradient = value_and_gradient(loss, scores, torch.zeros(3, 8), mask)
+        assert value.tolist() == [0, 0, 0]
+        assert (gradient == 0).all()
+
+
+# Scores far apart, close together, or equal
 
 
 @pytest.mark.parametrize("gap", [50.0, 1e3, 1e4])
-def test_lambdarank_is_exact_at_any_difference(gap: float) -> None:
+@pytest.mark.parametrize(
+    ("loss", "weight"),
+    [(losses.ranknet_loss, 1.0), (losses.lambdarank_loss, 1 - 1 / math.log2(1 + 2))],
+)
+def test_logistic_pairs_are_exact_at_any_difference(
+    loss: Callable[..., Tensor], weight: float, gap: float
+) -> None:
     labels = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    weight = 1 - 1 / math.log2(1 + 2)
     wrong = torch.tensor([[-gap, 0.0]], dtype=torch.float64)
-    value, gradient = value_and_gradient(lambdarank_loss, wrong, labels, mask)
-    assert value.item() == pytest.approx(weight * gap, rel=1e-14)
-    assert gradient.tolist()[0] == pytest.approx([-weight, weight], rel=1e-14)
-    value, gradient = value_and_gradient(lambdarank_loss, -wrong, labels, mask)
-    assert value.item() == pytest.approx(weight * math.exp(-gap), rel=1e-12)
-    assert gradient.tolist()[0] == pytest.approx(
-        [-weight * math.exp(-gap), weight * math.exp(-gap)], rel=1e-12
-    )
+    for scores, expected, slope in (
+        (wrong, weight * gap, weight),
+        (-wrong, weight * math.exp(-gap), weight * math.exp(-gap)),
+    ):
+        value, gradient = value_and_gradient(loss, scores, labels, labels >= 0)
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+        assert gradient.tolist()[0] == pytest.approx([-slope, slope], rel=1e-12)
 
 
-# RMSE
-
-
-@pytest.mark.parametrize("levels", [2, 5])
-def test_rmse_by_hand(levels: int) -> None:
-    scores, labels = [0.3, -1.0, 2.0], [1.0, 2.0, 0.0]
-    found = rmse_loss(
-        torch.tensor([[*scores, 9.0]], dtype=torch.float64),
-        torch.tensor([[*labels, 9.0]], dtype=torch.float64),
-        torch.tensor([[True, True, True, False]]),
-        levels=levels,
-    )
-    squares = [(levels / (1 + math.exp(-s)) - y) ** 2 for s, y in zip(scores, labels, strict=True)]
-    assert found.item() == pytest.approx(math.sqrt(sum(squares) / 3), abs=1e-14)
+def test_bce_is_exact_at_any_score() -> None:
+    scores = torch.tensor([[1e4, -1e4]], dtype=torch.float64)
+    labels = torch.tensor([[0.0, 1.0]])
+    value, gradient = value_and_gradient(losses.bce_loss, scores, labels, labels >= 0)
+    assert value.item() == 1e4
+    assert gradient.tolist() == [[0.5, -0.5]]
 
 
 def test_rmse_of_exactly_0_has_gradient_0() -> None:
     data = torch.zeros(1, 2), torch.tensor([[2.5, 2.5]]), torch.ones(1, 2, dtype=torch.bool)
-    value, gradient = value_and_gradient(rmse_loss, *data)
+    value, gradient = value_and_gradient(losses.rmse_loss, *data)
     assert value.item() == 0
     assert gradient.tolist() == [[0, 0]]
 
 
+@pytest.mark.parametrize("gap", [29.0, 31.0, 1e4])
+def test_rankboost_goes_on_as_its_tangent(gap: float) -> None:
+    labels = torch.tensor([[1.0, 0.0]])
+    wrong = torch.tensor([[-gap, 0.0]], dtype=torch.float64)
+    value, gradient = value_and_gradient(losses.rankboost_loss, wrong, labels, labels >= 0)
+    slope = math.exp(min(gap, 30))
+    assert value.item() == pytest.approx(slope * (1 + max(0, gap - 30)), rel=1e-13)
+    assert gradient.tolist()[0] == pytest.approx([-slope, slope], rel=1e-13)
+
+
+COSTS = {
+    "ranksvm_loss": losses.ranksvm_loss,
+    "ranksvm_loss squared": partial(losses.ranksvm_loss, squared=True),
+    "rankboost_loss": losses.rankboost_loss,
+}
+both_paths = pytest.mark.parametrize("path", ["kernel", "plain"])
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@both_paths
+def test_only_pairs_of_some_weight_count(
+    cost: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "plain":
+        plain(monkeypatch, cost.split()[0])
+    labels, mask = torch.tensor([[1.0, 0.0]]), torch.tensor([[True, True]])
+    for far in (1e26, 3e38):  # the cost of the pair (j, i), and s_j - s_i itself, overflow
+        scores = torch.tensor([[far, -far]])
+        value, gradient = value_and_gradient(COSTS[cost], scores, labels, mask)
+        assert value.tolist() == [0]
+        assert (gradient == 0).all()
+
+
+@both_paths
+def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "plain":
+        plain(monkeypatch, "lap_ndcg_loss")
+    scores = torch.tensor([[0.5, 0.5, -1.0, 0.5, -1.0]], dtype=torch.float64, requires_grad=True)
+    labels, mask = torch.tensor([[0.0, 2, 1, 3, 0]]).double(), torch.ones(1, 5, dtype=torch.bool)
+    torch.autograd.gradcheck(lambda s: losses.lap_ndcg_loss(s, labels, mask), scores, atol=1e-6)
+
+
+def test_lapndcg_of_a_list_of_100000_items() -> None:
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=100_000), rng.integers(0, 5, 100_000).astype(float)
+    few = rng.choice(100_000, 20, replace=False)  # only these are relevant: their pairs are few
+    labels[np.setdiff1d(np.arange(100_000), few)] = 0
+    data = (torch.tensor(x)[None] for x in (scores, labels, np.ones(100_000, dtype=bool)))
+    loss = partial(losses.lap_ndcg_loss, temperature=0.1)
+    value, gradient = value_and_gradient(loss, *data)
+    near = np.exp(-np.abs(scores[:, None] - scores[few]) / 0.1) / 2
+    ranks = 0.5 + np.where(scores[:, None] < scores[few], near, 1 - near).sum(0)
+    gains = 2 ** labels[few] - 1
+    best = (np.sort(gains)[::-1] / np.log2(2 + np.arange(20))).sum()
+    assert value.item() == pytest.approx(-(gains / np.log2(1 + ranks)).sum() / best, rel=1e-11)
+    assert abs(gradient.sum().item()) < 1e-12  # a shift of all scores changes nothing
+
+
+# Pairs
+
+
+@both_paths
+def test_ndcg_loss_1_bounds_the_ndcg_cost(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "plain":
+        plain(monkeypatch, "lambda_loss")
+    generator = torch.Generator().manual_seed(0)
+    for size in range(1, 11):
+        shape = (2000, size)
+        scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+        labels = torch.randint(0, 5, shape, generator=generator).double()
+        mask = torch.ones(shape, dtype=torch.bool)
+        best = metrics.dcg(labels, labels, mask)
+        best = best.masked_fill(best == 0, 1)
+        cost = ((2**labels - 1).sum(-1) - metrics.dcg(scores, labels, mask)) / best
+        bound = losses.lambda_loss(scores, labels, mask, variant="ndcg1") / math.log(2)
+        assert (bound >= cost - 1e-12).all()
+
+
+def test_weights_of_the_pairs_in_the_wrong_order_add_up_to_the_lost_ndcg_beta() -> None:
+    """Equation 12 of the RankNet report, and its bounds."""
+    scores, labels, mask = ragged()
+    labels = labels.masked_fill(~mask, 0)
+    lost = 1 - metrics.ndcg_beta(scores, labels, mask)
+    weights = pair_weights(labels, mask, "ndcg_beta")
+    found = (weights * (scores.unsqueeze(-1) < scores.unsqueeze(-2))).sum((-2, -1))
+    torch.testing.assert_close(found, lost, atol=1e-14, rtol=0)
+    for cost in COSTS.values():
+        assert (cost(scores, labels, mask, pair_weight="ndcg_beta") >= lost).all()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        partial(losses.ranknet_loss, sigma=0.7),
+        partial(losses.ranknet_loss, k=2, pairs="both"),
+        partial(losses.lambdarank_loss, sigma=2.0),
+        partial(losses.lambdarank_loss, k=2),
+        losses.lambda_loss,
+        partial(losses.lambda_loss, variant="ndcg1", k=3),
+    ],
+)
+def test_value_and_slope_in_one_pass_are_those_of_the_kernels(
+    loss: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ragged()
+    expected = value_and_gradient(loss, *data)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # off the CPU
+    for found, wanted in zip(value_and_gradient(loss, *data), expected, strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-10)
+
+
+# ListMLE
+
+
+@pytest.mark.parametrize("loss", [losses.listmle_loss, losses.p_listmle_loss])
+def test_a_shift_of_all_scores_costs_no_digits(
+    loss: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(monkeypatch, "listmle_loss")
+    scores, _, mask = ragged(torch.float32)
+    scores = (32 * scores).round() / 32  # exact near the shift too
+    labels = torch.arange(8.0).expand(3, 8)
+    for shift in (1e5, -1e5):
+        found = value_and_gradient(loss, scores + shift, labels, mask)
+        torch.testing.assert_close(found, value_and_gradient(loss, scores, labels, mask))
+
+
+def test_p_listmle_stays_finite_on_the_longest_lists() -> None:
+    scores = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(1000.0)[None]
+    value, gradient = value_and_gradient(losses.p_listmle_loss, scores, labels, labels >= 0)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+
+
+def test_ties_are_drawn_evenly_among_the_orders_that_the_labels_allow() -> None:
+    repeats, scores = 6000, torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
+    mask = torch.ones(repeats, 4, dtype=torch.bool)
+    labels = torch.tensor([0.0, 1, 0, 0])
+    generator = torch.Generator().manual_seed(0)
+    found = losses.listmle_loss(
+        scores.expand(repeats, 4), labels.expand(repeats, 4), mask, generator=generator
+    )
+    orders = [[1, *rest] for rest in itertools.permutations([0, 2, 3])]
+    expected = [references.listmle(scores[x].numpy(), np.arange(4.0, 0, -1)) for x in orders]
+    counts = [((found - value).abs() < 1e-9).sum().item() for value in expected]
+    assert sum(counts) == repeats
+    deviation = math.sqrt(repeats * 1 / 6 * 5 / 6)
+    assert max(abs(count - repeats / 6) for count in counts) < 4 * deviation
+
+
+# Ordinal regression
+
+
+def test_ordinal_counts_a_label_between_two_grades_as_both() -> None:
+    scores = torch.tensor([[0.3, -1.0, 2.0, 9.0]], dtype=torch.float64)
+    labels = torch.tensor([[1.0, 2.0, 0.0, 9.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, True, False]])
+
+    def found(x: float) -> Tensor:
+        more = torch.tensor([x, 0.0, x, 0.0])
+        return losses.ordinal_loss(scores, labels + more, mask, levels=5, sigma=1.5)
+
+    expected = 0.75 * found(0.0) + 0.25 * found(1.0)
+    torch.testing.assert_close(found(0.25), expected, rtol=1e-14, atol=0)
+    share = torch.tensor([[0.61]])  # a label below the first grade is not 0
+    two = partial(losses.ordinal_loss, levels=2)
+    _, gradient = value_and_gradient(two, torch.tensor([[0.5]]), share, share > 0)
+    assert gradient.item() == pytest.approx(0.5 - 0.61, abs=1e-6)  # sigmoid(s - 1/2) - y
+
+
 # Knobs and reduction
 
+ABOVE_0 = "is out of range: write a finite number above 0"
+WITH_K = [
+    name for name in losses.__all__ if "k" in inspect.signature(getattr(losses, name)).parameters
+]
+WRONG = [
+    *((name, {"k": 0}, "k=0 is not a cutoff: write an integer k >= 1") for name in WITH_K),
+    ("lambdarank_loss", {"k": -1}, "k=-1 is not a cutoff: write an integer k >= 1"),
+    ("lambda_loss", {"k": True}, "k=True is not a cutoff"),
+    ("neural_ndcg_loss", {"temperature": 0.0}, f"temperature=0.0 {ABOVE_0}"),
+    ("approx_ndcg_loss", {"temperature": 0.0}, f"temperature=0.0 {ABOVE_0}"),
+    ("approx_ndcg_loss", {"cut_slope": 0.0}, f"cut_slope=0.0 {ABOVE_0}"),
+    ("ranknet_loss", {"sigma": 0.0}, f"sigma=0.0 {ABOVE_0}"),
+    ("lambdarank_loss", {"sigma": -1.0}, f"sigma=-1.0 {ABOVE_0}"),
+    ("ordinal_loss", {"sigma": 0.0}, f"sigma=0.0 {ABOVE_0}"),
+    ("lambda_loss", {"mu": -1.0}, f"mu=-1.0 {ABOVE_0}"),
+    ("rmse_loss", {"levels": 0}, f"levels=0 {ABOVE_0}"),
+    ("neural_err_loss", {"levels": 0}, f"levels=0 {ABOVE_0}"),
+    ("bce_loss", {"relevant": 0}, f"relevant=0 {ABOVE_0}"),
+    ("neural_map_loss", {"relevant": 0}, f"relevant=0 {ABOVE_0}"),
+    ("neural_mrr_loss", {"relevant": 0}, f"relevant=0 {ABOVE_0}"),
+    ("neural_precision_loss", {"relevant": 0}, f"relevant=0 {ABOVE_0}"),
+    ("ordinal_loss", {"levels": 1}, "levels=1 is not a number of grades: write an"),
+    ("ordinal_loss", {"levels": 1001}, "levels=1001 .*loss=rmse"),
+    ("neural_ndcg_loss", {"max_iter": 0}, "max_iter=0 is out of range: write an integer >= 1$"),
+    ("neural_ndcg_loss", {"stochastic": True, "n_samples": 0}, "n_samples=0 is out of range: wri"),
+    ("ranknet_loss", {"pairs": "all"}, "pairs=all is not known: choose one of any, both$"),
+    ("lambdarank_loss", {"pairs": "all"}, "pairs=all is not known: choose one of any, both$"),
+    ("lambda_loss", {"variant": "2"}, "variant=2 is not known: choose one of ndcg1, ndcg2"),
+    ("p_listmle_loss", {"weight": "log"}, "weight=log is not known: choose one of exp2, log2$"),
+    ("soft_ndcg_loss", {"discount": "flat"}, "discount=flat is not known: choose one of log2, sqr"),
+    *(
+        (name, {"pair_weight": wrong}, f"pair_weight='{wrong}' is not known: write .*None")
+        for name in ("ranksvm_loss", "rankboost_loss")
+        for wrong in ("ndcg", "null")
+    ),
+]
 
-def test_bad_knobs_end_with_the_remedy() -> None:
-    data = ragged()
-    with pytest.raises(ConfigError, match=r"^k=0 is not a cutoff: write an integer k >= 1"):
-        neural_ndcg_loss(*data, k=0)
-    with pytest.raises(ConfigError, match=r"^temperature=0.0 is out of range: write a finite"):
-        neural_ndcg_loss(*data, temperature=0.0)
-    with pytest.raises(ConfigError, match=r"^max_iter=0 is out of range: write an integer >= 1$"):
-        neural_ndcg_loss(*data, max_iter=0)
-    with pytest.raises(ConfigError, match=r"^k=-1 is not a cutoff: write an integer k >= 1"):
-        lambdarank_loss(*data, k=-1)
-    with pytest.raises(ConfigError, match=r"^sigma=-1.0 is out of range: write a finite number"):
-        lambdarank_loss(*data, sigma=-1.0)
-    with pytest.raises(ConfigError, match=r"^pairs=all is not known: choose one of any, both$"):
-        lambdarank_loss(*data, pairs="all")
-    with pytest.raises(ConfigError, match=r"^levels=0 is out of range: write a finite number"):
-        rmse_loss(*data, levels=0)
+
+@both_paths
+def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, knobs, message in WRONG:
+        with monkeypatch.context() as patch:
+            if path == "plain":
+                plain(patch, name)
+            with pytest.raises(ConfigError, match=f"^{message}"):
+                getattr(losses, name)(*ragged(), **knobs)
+    scores, labels, mask = ragged()
     with pytest.raises(ConfigError, match=r"^empty=drop is not known: choose one of keep, skip$"):
-        mean_over_batch(data[0][:, 0], data[1], data[2], empty="drop")
+        losses.mean_over_batch(scores[:, 0], labels, mask, empty="drop")
 
 
 WRONG_TYPES = """
@@ -379,7 +531,7 @@ def test_reduction_counts_lists() -> None:
         ("keep", (3 + 1) / 2, [1 / 2, 1 / 2, 0]),
         ("skip", 3, [1, 0, 0]),
     ):
-        mean = mean_over_batch(values, labels, mask, empty=empty)
+        mean = losses.mean_over_batch(values, labels, mask, empty=empty)
         (gradient,) = torch.autograd.grad(mean, values)
         assert mean.item() == expected
         assert gradient.tolist() == slopes

@@ -1,14 +1,18 @@
-"""Every loss against its formula in NumPy, at many sizes and at extreme scores."""
+"""Every loss against its formula in NumPy, with every knob, at many sizes and extreme scores."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
+import planted_faults
 import pytest
 import references as ref
 import torch
 
 from ltr import losses
+from ltr.battery import HOLDS, Subject, judge
+from ltr.battery.calls import the_gradient_agrees_with_finite_differences
 from ltr.checks.losses import loss_names
 
 SIZES = (1, 2, 3, 10, 100, 500)
@@ -19,108 +23,123 @@ SCORES: dict[str, Callable[[np.random.Generator, int], ref.Array]] = {
     "1e-12 apart": lambda rng, n: 1e-12 * rng.permutation(n),
     "saturated tanh": lambda rng, n: np.tanh(20 * rng.normal(size=n)),
 }
-
-
-def soft(metric, permutation, softness: float, scale: bool = True):
-    """A reference of a metric over a soft permutation; ``scale`` applies Sinkhorn."""
-
-    def value(s, y, k):
-        matrix = permutation(s, softness)
-        return metric(ref.sinkhorn(matrix) if scale else matrix, y, k)
-
-    return value
-
-
-def transposed(s, y, k):
-    """Equation 6: scaled as the transposed matrix, summed over the items."""
-    d = ref.discount(np.arange(1, len(y) + 1)) * (np.arange(len(y)) < (k or len(y)))
-    scaled = ref.sinkhorn(ref.neural_sort(s, 1.0).T)
-    return -((2**y - 1) * (scaled @ d)).sum() / ref.max_dcg(y, k)
-
-
-neural = partial(soft, permutation=ref.neural_sort, softness=1.0)
-WITH_K = {
-    "neuralndcg": (losses.neural_ndcg_loss, neural(ref.soft_ndcg)),
-    "neuralndcg_t": (partial(losses.neural_ndcg_loss, transposed=True), transposed),
-    "neuralmap": (losses.neural_map_loss, neural(ref.soft_map)),
-    "neuralmrr": (losses.neural_mrr_loss, neural(ref.soft_mrr)),
-    "neuralerr": (losses.neural_err_loss, neural(ref.soft_err)),
-    "neuralprecision": (losses.neural_precision_loss, neural(ref.soft_precision)),
-    "otndcg": (losses.ot_ndcg_loss, soft(ref.soft_ndcg, ref.ot_sort, 0.01, scale=False)),
-    "softsortndcg": (losses.softsort_ndcg_loss, soft(ref.soft_ndcg, ref.soft_sort, 1.0)),
+CUT: list[dict[str, Any]] = [{"k": None}, {"k": 5}]
+# the loss, its formula, as it is and at a cutoff, and knobs that both take
+LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[dict[str, Any]]]] = {
+    "neuralndcg": (
+        losses.neural_ndcg_loss,
+        partial(ref.neural, ref.soft_ndcg),
+        [*CUT, {"k": 4, "temperature": 0.4}, {"max_iter": 2}],
+    ),
+    "neuralndcg_t": (
+        partial(losses.neural_ndcg_loss, transposed=True),
+        ref.neuralndcg_t,
+        [*CUT, {"k": 4, "temperature": 0.4}],
+    ),
+    "neuralmap": (
+        losses.neural_map_loss,
+        partial(ref.neural, ref.soft_map),
+        [*CUT, {"k": 4, "temperature": 0.4, "relevant": 2}],
+    ),
+    "neuralmrr": (
+        losses.neural_mrr_loss,
+        partial(ref.neural, ref.soft_mrr),
+        [*CUT, {"k": 4, "temperature": 0.4, "relevant": 2}],
+    ),
+    "neuralerr": (
+        losses.neural_err_loss,
+        partial(ref.neural, ref.soft_err),
+        [*CUT, {"k": 4, "temperature": 0.4, "levels": 7}],
+    ),
+    "neuralprecision": (
+        losses.neural_precision_loss,
+        partial(ref.neural, ref.soft_precision),
+        [*CUT, {"k": 4, "temperature": 0.4, "relevant": 2}],
+    ),
+    "otndcg": (losses.ot_ndcg_loss, ref.otndcg, [*CUT, {"k": 4, "temperature": 0.1}]),
+    "softsortndcg": (
+        losses.softsort_ndcg_loss,
+        ref.softsortndcg,
+        [*CUT, {"k": 4, "temperature": 0.4}, {"max_iter": 2}],
+    ),
     "softndcg": (
         losses.soft_ndcg_loss,
-        soft(ref.soft_ndcg, ref.rank_distribution, 1.0, scale=False),
+        ref.softndcg,
+        [*CUT, {"sigma": 0.4, "discount": "linear"}, {"k": 4, "discount": "linear"},
+         {"k": 4, "discount": "sqrt_log2", "normalise": True}],
     ),
-    "approxndcg": (losses.approx_ndcg_loss, ref.approxndcg),
-    "lapndcg": (losses.lap_ndcg_loss, ref.lapndcg),
-    "sodeep": (losses.sodeep_loss, ref.sodeep),
-    "ranknet": (losses.ranknet_loss, ref.ranknet),
-    "lambdarank": (losses.lambdarank_loss, ref.lambdarank),
-    "lambdarank both": (
-        partial(losses.lambdarank_loss, pairs="both"),
-        partial(ref.lambdarank, pairs="both"),
+    "approxndcg": (
+        losses.approx_ndcg_loss,
+        ref.approxndcg,
+        [*CUT, {"k": 4, "temperature": 0.4, "cut_slope": 3.0}],
+    ),
+    "lapndcg": (
+        losses.lap_ndcg_loss,
+        ref.lapndcg,
+        [*CUT, {"k": 4, "temperature": 0.4, "cut_slope": 3.0}],
+    ),
+    "sodeep": (losses.sodeep_loss, ref.sodeep, [*CUT, {"k": 4, "cut_slope": 3.0}]),
+    "ranknet": (losses.ranknet_loss, ref.ranknet, [*CUT, {"k": 4, "sigma": 0.7, "pairs": "both"}]),
+    "lambdarank": (
+        losses.lambdarank_loss,
+        ref.lambdarank,
+        [*CUT, {"k": 5, "pairs": "both"}, {"k": 4, "sigma": 0.7}],
     ),
     **{
         f"lambdaloss {variant}": (
             partial(losses.lambda_loss, variant=variant),
             partial(ref.lambdaloss, variant=variant),
+            [*CUT, {"k": 4, "sigma": 0.7, "mu": 5.0, "pairs": "both"}],
         )
         for variant in ("ndcg1", "ndcg2", "ndcg2++")
     },
-}
-WITHOUT_K = {
     "mix": (
         losses.mix_loss,
-        lambda s, y: neural(ref.soft_ndcg)(s, y, None) + 0.3 * ref.listnet(s, y),
+        lambda s, y: ref.neural(ref.soft_ndcg, s, y) + 0.3 * ref.listnet(s, y),
+        [{}],
     ),
-    "rankprop": (losses.rankprop_loss, ref.rankprop),
-    "bce": (losses.bce_loss, ref.bce),
-    "mse": (losses.mse_loss, ref.mse),
-    "rmse": (losses.rmse_loss, ref.rmse),
-    "ordinal": (losses.ordinal_loss, ref.ordinal),
-    "distil": (losses.distil_loss, ref.distil),
-    "distil lambdas": (
-        partial(losses.distil_loss, cost="lambdarank"),
-        partial(ref.distil, cost="lambdarank"),
+    "rankprop": (losses.rankprop_loss, ref.rankprop, [{}]),
+    "bce": (losses.bce_loss, ref.bce, [{}, {"relevant": 2}]),
+    "mse": (losses.mse_loss, ref.mse, [{}]),
+    "rmse": (losses.rmse_loss, ref.rmse, [{}, {"levels": 7}]),
+    "ordinal": (losses.ordinal_loss, ref.ordinal, [{}, {"levels": 7, "sigma": 1.5}]),
+    "distil": (
+        losses.distil_loss,
+        ref.distil,
+        [{}, {"cost": "lambdarank"}, {"temperature": 2.0}],
     ),
-    "listnet": (losses.listnet_loss, ref.listnet),
-    "listmle": (losses.listmle_loss, ref.listmle),
-    "p_listmle": (losses.p_listmle_loss, partial(ref.listmle, weight="exp2")),
-    "p_listmle log2": (
-        partial(losses.p_listmle_loss, weight="log2"),
-        partial(ref.listmle, weight="log2"),
+    "listnet": (losses.listnet_loss, ref.listnet, [{}]),
+    "listmle": (losses.listmle_loss, ref.listmle, [{}]),
+    "p_listmle": (
+        losses.p_listmle_loss,
+        lambda s, y, weight="exp2": ref.listmle(s, y, weight),
+        [{}, {"weight": "log2"}],
     ),
-    **{
-        f"{name} {knobs}".removesuffix(" {}"): (partial(loss, **knobs), partial(formula, **knobs))
-        for name, loss, formula, choices in (
-            (
-                "ranksvm",
-                losses.ranksvm_loss,
-                ref.ranksvm,
-                [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}],
-            ),
-            ("rankboost", losses.rankboost_loss, ref.rankboost, [{}, {"pair_weight": "ndcg_beta"}]),
-        )
-        for knobs in choices
-    },
-}
-CASES = {f"{name} k={k}": (partial(loss, k=k), partial(formula, k=k))
-         for name, (loss, formula) in WITH_K.items() for k in (None, 5)} | WITHOUT_K  # fmt: skip
+    "ranksvm": (
+        losses.ranksvm_loss,
+        ref.ranksvm,
+        [{}, {"squared": True}, {"pair_weight": "ndcg_beta"}],
+    ),
+    "rankboost": (losses.rankboost_loss, ref.rankboost, [{}, {"pair_weight": "ndcg_beta"}]),
+}  # fmt: skip
+CASES = [
+    pytest.param(name, knobs, id=" ".join([name, *(f"{k}={v}" for k, v in knobs.items())]))
+    for name, (_, _, rows) in LOSSES.items()
+    for knobs in rows
+]
+TURNED = [case for case in CASES if {"k": None} != case.values[1] != {}]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", CASES)
-def test_loss_is_its_formula(case: str, size: int) -> None:
-    loss, formula = CASES[case]
+def check(name: str, loss: Callable[..., Any], knobs: dict[str, Any], size: int) -> None:
+    """Assert that a loss is the formula of ``name`` at every kind of scores."""
+    formula = LOSSES[name][1]
     rng = np.random.default_rng(size)
     for kind, draw in SCORES.items():
-        if case.startswith("softndcg") and size == 500 and kind not in ("usual", "saturated tanh"):
+        if name == "softndcg" and size == 500 and (kind != "usual" or "discount" in knobs):
             continue  # O(n^3)
         s, y = draw(rng, size), rng.integers(0, 5, size).astype(float)
         y[0] = max(y[0], 1)
-        if "listmle" in case:  # the order of equal labels would be drawn
+        if "listmle" in name:  # the order of equal labels would be drawn
             y = rng.permutation(size).astype(float)
         # padding in front, between and behind
         mask = torch.ones(1, size + 3, dtype=torch.bool)
@@ -128,10 +147,41 @@ def test_loss_is_its_formula(case: str, size: int) -> None:
         padded = [torch.full(mask.shape, torch.nan, dtype=torch.float64) for _ in (s, y)]
         for row, values in zip(padded, (s, y), strict=True):
             row[mask] = torch.from_numpy(values)
-        found = loss(*padded, mask).item()
-        assert found == pytest.approx(float(formula(s, y)), rel=1e-9, abs=1e-9), kind
+        found = loss(*padded, mask, **knobs).item()
+        assert found == pytest.approx(float(formula(s, y, **knobs)), rel=1e-9, abs=1e-9), kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("name", "knobs"), CASES)
+def test_loss_is_its_formula(name: str, knobs: dict[str, Any], size: int) -> None:
+    check(name, LOSSES[name][0], knobs, size)
+
+
+@pytest.mark.parametrize(("name", "knobs"), TURNED)
+def test_the_gradient_with_other_knobs_is_the_slope(name: str, knobs: dict[str, Any]) -> None:
+    subject = Subject(partial(LOSSES[name][0], **knobs), grades=4)
+    verdict = judge(the_gradient_agrees_with_finite_differences, subject)
+    assert verdict.outcome == HOLDS, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", planted_faults.OF_KNOBS)
+def test_a_fault_of_a_knob_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = fault.split()[0]
+    wrong, patches = planted_faults.OF_KNOBS[fault]
+    for target, value in patches.items():
+        monkeypatch.setattr(target, value)
+    caught = []
+    for knobs in LOSSES[name][2]:
+        try:
+            check(name, wrong, knobs, 10)
+        except AssertionError:
+            caught.append(knobs)
+    assert caught
+    assert LOSSES[name][2][0] not in caught, "not with its knobs as they are"
 
 
 def test_every_loss_has_a_reference() -> None:
     by_all_rankings = {"plrank", "svmmap", "svmndcg"}  # test_plrank.py, test_structured_hinge.py
-    assert {case.split()[0] for case in CASES} | by_all_rankings == set(loss_names())
+    assert {name.split()[0] for name in LOSSES} | by_all_rankings == set(loss_names())

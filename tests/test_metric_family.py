@@ -122,7 +122,7 @@ def random_lists(
     return torch.tensor(values), torch.tensor(np.where(mask, labels, np.nan)), torch.tensor(mask)
 
 
-def expected(
+def slow_values(
     name: str, k: int | None, convention: Convention, data: tuple[torch.Tensor, ...]
 ) -> list[float]:
     found = []
@@ -142,7 +142,9 @@ def test_agrees_with_slow_formulas(name: str, convention: Convention) -> None:
     for k in (None, 1, 3, 10, 400):
         found = Metric(name, k)(*data, convention)
         assert found.dtype == torch.float64
-        np.testing.assert_allclose(found, expected(name, k, convention, data), atol=1e-12, rtol=0)
+        np.testing.assert_allclose(
+            found, slow_values(name, k, convention, data), atol=1e-12, rtol=0
+        )
         single = Metric(name, k)(data[0].float(), data[1].float(), data[2], convention)
         assert single.dtype == torch.float32
         np.testing.assert_allclose(single, found, atol=1e-5, rtol=1e-5)
@@ -156,7 +158,7 @@ def test_averaged_ties_are_the_mean_over_all_orders(name: str, convention: Conve
     averaged = Convention(**{**vars(convention), "ties": "averaged"})
     for k in (None, 1, 3, 6):
         found = Metric(name, k)(*data, averaged)
-        np.testing.assert_allclose(found, expected(name, k, averaged, data), atol=1e-12, rtol=0)
+        np.testing.assert_allclose(found, slow_values(name, k, averaged, data), atol=1e-12, rtol=0)
 
 
 @pytest.mark.slow
@@ -303,28 +305,14 @@ def test_value_of_an_empty_list(name: str, k: int | None) -> None:
     assert Metric(name, k)(*none, Convention(empty=0.5)).tolist() == [0.5]
 
 
-@pytest.mark.parametrize("ties", ["file", "averaged"])
-@pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
-def test_padding_is_never_read(name: str, junk: float, ties: str) -> None:
-    if (name, ties) == ("err", "averaged"):
-        return
+@pytest.mark.parametrize("name", sorted(set(METRICS) - {"err"}))
+def test_padding_is_never_read_where_ties_are_averaged(name: str) -> None:
     mask = torch.tensor([[False, True, True, False, True]])
-    scores, labels = row(junk, 0.1, 0.9, junk, 0.1), row(junk, 2, 1, junk, 0)
-    convention = Convention(ties=ties)
-    for k in (None, 2, 4):
-        alone = Metric(name, k)(
-            scores[mask][None], labels[mask][None], mask[mask][None], convention
-        )
-        assert torch.equal(Metric(name, k)(scores, labels, mask, convention), alone)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_a_nan_score_makes_its_list_nan_and_no_other(name: str) -> None:
-    scores = torch.tensor([[0.5, math.nan], [0.5, math.nan], [0.5, 0.1]])
-    labels = torch.tensor([[1.0, 0], [0, 0], [1, 0]])
-    found = Metric(name, 1)(scores, labels, all_items(scores))
-    assert found.isnan().tolist() == [True, True, False]
+    for junk in (math.nan, math.inf, -math.inf, 1e30):
+        data = row(junk, 0.1, 0.9, junk, 0.1), row(junk, 2, 1, junk, 0), mask
+        for k in (None, 2, 4):
+            alone = Metric(name, k)(*(x[mask][None] for x in data), Convention(ties="averaged"))
+            assert torch.equal(Metric(name, k)(*data, Convention(ties="averaged")), alone)
 
 
 @pytest.mark.parametrize("ties", ["file", "averaged"])

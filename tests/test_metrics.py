@@ -11,14 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from sklearn.metrics import ndcg_score
+from test_metric_family import slow_values
 
 from ltr.errors import ConfigError
 from ltr.metrics import Convention, Metric, dcg, mean_over_lists, ndcg, parse_metric
 from ltr.metrics.ordering import rank_of_item
-
-Floats = NDArray[np.float64]
 
 
 def row(*values: float) -> torch.Tensor:
@@ -27,23 +24,6 @@ def row(*values: float) -> torch.Tensor:
 
 def all_items(values: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(values, dtype=torch.bool)
-
-
-def reference_ndcg(
-    scores: Floats, labels: Floats, k: int, empty: float, gain: str, discount: str
-) -> float:
-    """NDCG@k of one list, written from the formulas; Python's sort is stable."""
-
-    def value(ordered: list[float]) -> float:
-        total = 0.0
-        for rank, label in enumerate(ordered[:k], 1):
-            log = math.log2(1 + rank) if discount == "log2" else math.log2(max(rank, 2))
-            total += (2**label - 1 if gain == "exp2" else label) / log
-        return total
-
-    ideal = value(sorted(labels, reverse=True))
-    found = value([labels[i] for i in sorted(range(len(scores)), key=lambda i: -scores[i])])
-    return found / ideal if ideal > 0 else empty
 
 
 def test_dcg_by_hand() -> None:
@@ -77,51 +57,6 @@ def test_ndcg_by_hand() -> None:
     assert ndcg(scores, labels, all_items(scores), k=99).item() == pytest.approx(whole, abs=1e-15)
 
 
-@pytest.mark.parametrize("gain", ["exp2", "linear"])
-@pytest.mark.parametrize("discount", ["log2", "letor"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-def test_agrees_with_an_independent_computation(
-    gain: str, discount: str, dtype: torch.dtype, tolerance: float
-) -> None:
-    rng = np.random.default_rng(0)
-    lengths = [1, 2, 3, 7, 50, 300]
-    mask = np.zeros((len(lengths), 310), dtype=bool)
-    for places, n in zip(mask, lengths, strict=True):  # padding anywhere
-        places[rng.choice(310, n, replace=False)] = True
-    scores = np.where(mask, rng.integers(-20, 20, mask.shape) / 4.0, np.nan)  # many ties
-    labels = np.where(mask, rng.choice([0, 0, 0, 1, 2, 3, 4], mask.shape), np.nan)
-    for k in (1, 2, 5, 10, 400):
-        found = ndcg(
-            torch.tensor(scores, dtype=dtype),
-            torch.tensor(labels, dtype=dtype),
-            torch.tensor(mask),
-            k=k,
-            empty=0.25,
-            gain=gain,
-            discount=discount,
-        )
-        expected = [
-            reference_ndcg(scores[i][mask[i]], labels[i][mask[i]], k, 0.25, gain, discount)
-            for i in range(len(lengths))
-        ]
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found.numpy(), expected, atol=tolerance, rtol=0)
-
-
-def test_agrees_with_sklearn_where_conventions_coincide() -> None:
-    rng = np.random.default_rng(1)
-    labels, scores = rng.integers(0, 5, (20, 15)).astype(float), rng.normal(size=(20, 15))
-    for k in (1, 4, 15):
-        found = ndcg(
-            torch.tensor(scores),
-            torch.tensor(labels),
-            torch.ones(20, 15, dtype=torch.bool),
-            k=k,
-            gain="linear",
-        )
-        assert mean_over_lists(found) == pytest.approx(ndcg_score(labels, scores, k=k), abs=1e-12)
-
-
 def test_ties_keep_the_order_given() -> None:
     scores = torch.zeros(1, 100)
     labels = torch.zeros(1, 100)
@@ -130,36 +65,10 @@ def test_ties_keep_the_order_given() -> None:
     assert rank_of_item(scores, all_items(scores)).tolist() == [list(range(1, 101))]
 
 
-@pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, 1e30])
-def test_padding_is_never_read(junk: float) -> None:
-    mask = torch.tensor([[False, True, True, False, True]])
-    scores, labels = row(junk, 0.1, 0.9, junk, 0.5), row(junk, 2, 1, junk, 0)
-    alone = ndcg(scores[mask][None], labels[mask][None], mask[mask][None])
-    assert torch.equal(ndcg(scores, labels, mask), alone)
-
-
 def test_an_item_scored_minus_infinity_stands_before_the_padding() -> None:
     mask = torch.tensor([[False, True, True]])
     found = ndcg(row(-math.inf, -math.inf, 0), row(9, 1, 0), mask)
     assert found.item() == pytest.approx(1 / math.log2(1 + 2))
-
-
-@pytest.mark.parametrize("relevant", [True, False])
-def test_a_nan_score_makes_its_list_nan_and_no_other(relevant: bool) -> None:
-    scores = torch.tensor([[0.5, math.nan], [0.5, 0.1]])
-    labels = torch.tensor([[float(relevant), 0.0], [1.0, 0.0]])
-    found = ndcg(scores, labels, all_items(scores), k=1)
-    assert found[0].isnan()
-    assert found[1] == 1
-
-
-@pytest.mark.parametrize("empty", [1.0, 0, 0.5])
-def test_value_of_an_empty_list(empty: float) -> None:
-    mask = torch.tensor([[True, True], [False, False], [True, True]])
-    labels = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    found = ndcg(torch.tensor([[0.3, 0.1]] * 3), labels, mask, empty=empty)
-    assert found.tolist() == pytest.approx([empty, empty, 1 / math.log2(1 + 2)])
-    assert ndcg(torch.empty(1, 0), torch.empty(1, 0), mask[:1, :0], empty=empty).item() == empty
 
 
 def test_skipped_lists_leave_the_mean() -> None:
@@ -373,8 +282,5 @@ def test_official_predictions_under_the_paper_convention() -> None:
         scores, labels, mask = read_official(prediction)
         for k in (5, 10, 1000):
             found = ndcg(scores, labels, mask, k=k)
-            expected = [
-                reference_ndcg(s[m].numpy(), y[m].numpy(), k, 1.0, "exp2", "log2")
-                for s, y, m in zip(scores, labels, mask, strict=True)
-            ]
+            expected = slow_values("ndcg", k, Convention(), (scores, labels, mask))
             np.testing.assert_allclose(found.numpy(), expected, atol=1e-12, rtol=0)

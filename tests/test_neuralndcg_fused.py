@@ -8,6 +8,7 @@ import processes
 import pytest
 import torch
 from ragged import ragged, random_lists, value_and_gradient
+from test_fast_paths import plain
 from torch import Tensor
 
 from ltr.errors import ConfigError
@@ -15,24 +16,14 @@ from ltr.losses import neural_ndcg_loss
 from ltr.losses.fused_permutation import neural_dcg
 from ltr.losses.soft_permutation import dcg_of, minus_normalised
 from ltr.metrics.cumulative_gain import dcg
-from ltr.relaxations import neural_sort, sinkhorn, stochastic_neural_sort
+from ltr.relaxations import sinkhorn, stochastic_neural_sort
 
 
-def composed(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    *,
-    k: int | None = None,
-    temperature: float = 1.0,
-    transposed: bool = False,
-    **stops: Any,
-) -> Tensor:
-    """The plain formula, one matrix after the other."""
-    scores, labels = scores.masked_fill(~mask, 0), labels.masked_fill(~mask, 0)
-    soft = neural_sort(scores, mask, temperature=temperature)
-    soft = sinkhorn(soft, mask, first="rows" if transposed else "columns", **stops)
-    return minus_normalised(dcg_of(soft, labels, mask, k=k), labels, mask, k=k)
+def composed(*data: Tensor, **knobs: Any) -> Tensor:
+    """By the plain path, one matrix after the other."""
+    with pytest.MonkeyPatch.context() as patch:
+        plain(patch, "neural_ndcg_loss")
+        return neural_ndcg_loss(*data, **knobs)
 
 
 KNOBS: list[dict[str, Any]] = [
@@ -56,9 +47,9 @@ KNOBS: list[dict[str, Any]] = [
 def test_it_is_the_plain_formula(seed: int, knobs: dict[str, Any], transposed: bool) -> None:
     data = random_lists(seed, torch.float64)
     loss = partial(neural_ndcg_loss, transposed=transposed, **knobs)
-    plain = partial(composed, transposed=transposed, **knobs)
+    matrices = partial(composed, transposed=transposed, **knobs)
     value, gradient = value_and_gradient(loss, *data)
-    expected, slopes = value_and_gradient(plain, *data)
+    expected, slopes = value_and_gradient(matrices, *data)
     torch.testing.assert_close(value, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(gradient, slopes, atol=1e-11, rtol=1e-9)
 
@@ -73,8 +64,8 @@ def test_float32_is_float64_rounded(temperature: float, transposed: bool) -> Non
     exact, slopes = value_and_gradient(loss, scores.double(), labels.double(), mask)
     torch.testing.assert_close(value.double(), exact, atol=3e-7, rtol=0)
     torch.testing.assert_close(gradient.double(), slopes, atol=3e-7, rtol=1e-5)
-    plain = partial(composed, temperature=temperature, transposed=transposed)
-    expected, plain_slopes = value_and_gradient(plain, scores, labels, mask)
+    matrices = partial(composed, temperature=temperature, transposed=transposed)
+    expected, plain_slopes = value_and_gradient(matrices, scores, labels, mask)
     torch.testing.assert_close(value, expected, atol=2e-6, rtol=0)
     torch.testing.assert_close(gradient, plain_slopes, atol=3e-5, rtol=1e-4)
 
@@ -96,7 +87,7 @@ def test_float32_keeps_the_floor_of_float32() -> None:
 def test_stochastic_is_the_mean_over_the_same_draws() -> None:
     scores, labels, mask = random_lists(3, torch.float64)
 
-    def plain(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    def drawn_alike(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         scores = scores.masked_fill(~mask, 0)
         drawn = stochastic_neural_sort(scores, mask, temperature=0.5, n_samples=3)
         found = torch.stack([dcg_of(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn])
@@ -105,7 +96,7 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
     for found, expected in zip(
         value_and_gradient(loss, scores, labels, mask),
-        value_and_gradient(plain, scores, labels, mask),
+        value_and_gradient(drawn_alike, scores, labels, mask),
         strict=True,
     ):
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)

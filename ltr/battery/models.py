@@ -89,17 +89,19 @@ def there_is_one_score_per_item(model: ModelSubject) -> None:
 
 
 def padding_is_never_read(model: ModelSubject) -> None:
-    """NaN, infinities or 1e30 on padding change no score, in training neither."""
+    """NaN, infinities or 1e30 on padding change no score, nor with gradients off or in training."""
     features, mask, ranks = model.lists()
-    for training in (False, True):
-        built = model.built(training=training)
-        expected = scores_of(built, features, mask, ranks)
-        for junk in (math.nan, math.inf, -math.inf, 1e30):
-            poisoned = features.masked_fill(~mask[..., None], junk)
-            found = scores_of(model.built(training=training), poisoned, mask,
-                              ranks.masked_fill(~mask, -7))  # fmt: skip
-            when = f"when the features on padding became {junk}{_mode(training)}: padding is read"
-            expect_close(found, expected, "score", when)
+    for training, gradients in ((False, True), (False, False), (True, True)):
+        with torch.set_grad_enabled(gradients):
+            expected = scores_of(model.built(training=training), features, mask, ranks)
+            for junk in (math.nan, math.inf, -math.inf, 1e30):
+                poisoned = features.masked_fill(~mask[..., None], junk)
+                found = scores_of(model.built(training=training), poisoned, mask,
+                                  ranks.masked_fill(~mask, -7))  # fmt: skip
+                when = (
+                    f"when the features on padding became {junk}{_mode(training)}: padding is read"
+                )
+                expect_close(found, expected, "score", when)
 
 
 def more_padding_and_its_place_change_nothing(model: ModelSubject) -> None:
@@ -191,13 +193,16 @@ def the_given_ranks_mean_nothing(model: ModelSubject) -> None:
 
 
 def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> str:
-    """With NaN on padding, in training, every parameter has a finite gradient that is not 0."""
+    """With NaN on padding, in training, every parameter has a finite gradient that is not 0.
+
+    That of the features is 0 on padding, as of an embedding in front of the model.
+    """
     features, mask, ranks = model.lists()
     built = model.built(training=True)
     weights = {name: w for name, w in built.named_parameters() if w.requires_grad}
     if not weights:
         raise DoesNotApply("it has no parameters that a gradient trains")
-    poisoned = features.masked_fill(~mask[..., None], math.nan)
+    poisoned = features.masked_fill(~mask[..., None], math.nan).requires_grad_()
     generator = torch.Generator().manual_seed(0)
     for seed in range(3):  # dropout may stop one
         scores = scores_of(built, poisoned, mask, ranks, seed=seed)
@@ -211,6 +216,8 @@ def the_gradient_is_finite_and_reaches_every_parameter(model: ModelSubject) -> s
         if weight.grad is None or not (weight.grad != 0).any():
             raise Broken(f"no gradient reaches {name}, {list(weight.shape)}")
         expect_finite(weight.grad, f"the gradient of {name}", "with NaN on padding")
+    if poisoned.grad is not None and (poisoned.grad[~mask] != 0).any():
+        raise Broken("the gradient of the features on padding is not 0")
     return f"{sum(w.numel() for w in weights.values()):,} parameters"
 
 
