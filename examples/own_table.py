@@ -72,7 +72,7 @@ def main() -> None:
     config = {key: yaml.safe_load(value) for key, value in (
         text.split("=", 1) for text in given.overrides
     )}  # fmt: skip
-    ranker = Ranker("lightgbm", "neuralndcg", random_state=1, **config)
+    ranker = Ranker("lightgbm", "neuralndcg", categories=CATEGORIES, random_state=1, **config)
     X, y, qid = rows("train")
     ranker.fit(X, y, qid=qid, eval_set=[rows("vali"), rows("test")])
     command_line = json.loads((folder / "run" / "results.json").read_text())["test"]

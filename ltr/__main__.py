@@ -13,6 +13,7 @@ COMMANDS = {
     "ensemble": "one ranker of several runs, networks and trees",
     "prepare_data": "check, unpack and count a data set",
     "table": "many runs beside the published numbers",
+    "runs": "the runs in a folder, and what they reached",
     "compare": "which runs are better, and how sure that is",
     "selection": "whether vali says what test does, over settings",
     "search": "good settings of a ranker, by vali",

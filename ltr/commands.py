@@ -10,6 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from ltr.console.cli import command
+from ltr.console.torchrun import processes, rank
 from ltr.training.interruption import stoppable
 
 _GOES_ON = "stopped; the same command goes on from here"
@@ -19,9 +20,45 @@ _GOES_ON = "stopped; the same command goes on from here"
 @command("train")
 def train(cfg: DictConfig) -> float:
     """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from ltr.experiment.folder_list import kept_once_begun
+
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN or rank() > 0:
+        return _trained(cfg)
+    with kept_once_begun(Path(hydra.runtime.output_dir), Path(cfg.output_dir)):
+        if cfg.resume is None and processes() == 1:  # several fail together, once joined
+            _check_files(cfg.dataset)
+        return _trained(cfg)
+
+
+def _trained(cfg: DictConfig) -> float:
     from ltr.experiment.job import train_job
 
     return train_job(cfg)
+
+
+def _check_files(node: DictConfig) -> None:
+    """Raise ``DataError`` where files of a data set of this project are missing."""
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    if str(node.get("_target_")).startswith("ltr."):
+        try:
+            dataset = instantiate(node, _convert_="all")
+        except InstantiationException:
+            return  # said later, with all other mistakes
+        dataset.check()
+
+
+@command("runs")
+def runs(cfg: DictConfig) -> None:
+    """Print the runs in ``cfg.folder``."""
+    from ltr.experiment.folder_list import list_runs
+
+    print(list_runs(cfg))
 
 
 @command("evaluate")

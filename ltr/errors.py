@@ -1,5 +1,10 @@
 """The errors that a user can mend. Each message is one line and ends with the remedy."""
 
+import sys
+from pathlib import Path
+
+_CLONE = Path(__file__).resolve().parents[1]  # where the package stands in a clone
+
 
 class LTRError(Exception):
     """An error that a user can mend; the command line prints it as one line, no traceback."""
@@ -23,3 +28,21 @@ class CheckpointError(LTRError, ValueError):
 
 class OutputError(LTRError, RuntimeError):
     """A file cannot be written: the disk is full, or its folder is not writable."""
+
+
+def as_started(command: str) -> str:
+    """How the user of this process types ``command``, for remedies and help.
+
+    It is ``python train.py`` or ``python scripts/NAME.py`` where a script of the clone was started,
+    ``python -m ltr NAME`` where that was, and ``ltr NAME`` elsewhere, also in Python.
+    """
+    started = Path(sys.argv[0]).resolve()
+    if started.suffix == ".py" and started.parent in (_CLONE, _CLONE / "scripts"):
+        return "python train.py" if command == "train" else f"python scripts/{command}.py"
+    of_package = started == _CLONE / "ltr" / "__main__.py"
+    return f"{'python -m ltr' if of_package else 'ltr'} {command}"
+
+
+def install(extra: str) -> str:
+    """The remedy where an optional dependency is missing."""
+    return f"install the extra {extra}: pip install '.[{extra}]' where the project's files are"

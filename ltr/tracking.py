@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, install
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
@@ -227,6 +227,4 @@ def _needs(package: str) -> None:
     """Raise ``ConfigError`` where ``package`` is not installed; it is not imported."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:  # None: a folder of that name, no package
-        raise ConfigError(
-            f"tracking={package}: {package} is not installed: pip install 'ltr-torch[tracking]'"
-        )
+        raise ConfigError(f"tracking={package}: {package} is not installed: {install('tracking')}")

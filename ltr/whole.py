@@ -3,6 +3,7 @@
 import csv
 import fcntl
 import io
+import json
 import os
 import re
 import secrets
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.ASCII)
 _PART = re.compile(r"\.part-[0-9a-f]{8}-.+")
+
+
+def without_nan(content: Any) -> Any:
+    """``content`` as JSON holds it, which has no NaN: null, and for an infinity its name.
+
+    >>> without_nan({"map": float("nan"), "sigma": float("inf"), "folds": (1, 2)})
+    {'map': None, 'sigma': 'Infinity', 'folds': [1, 2]}
+    """
+    return json.loads(
+        json.dumps(content), parse_constant=lambda name: None if name == "NaN" else name
+    )
 
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:

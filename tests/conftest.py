@@ -68,8 +68,10 @@ def pytest_collection_finish() -> None:
         if not name.startswith(tuple(CHECKED)):
             continue
         for word, value in [*vars(module).items()]:
-            checked = inspect.isfunction(value) and "jaxtyping" in value.__code__.co_filename
-            if checked and (word.startswith("_") or name == "ltr.metrics.checks"):
+            own = [value, getattr(value, "__wrapped__", None)]  # with a decorator both are checked
+            checked = [inspect.isfunction(x) and "jaxtyping" in x.__code__.co_filename for x in own]
+            helper = word.startswith("_") or name == "ltr.metrics.checks"
+            if helper and checked == [True, False]:
                 setattr(module, word, value.__wrapped__)
     gc.freeze()  # it lives to the end, and need not be looked through again
     gc.enable()

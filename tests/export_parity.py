@@ -22,7 +22,7 @@ from ltr.export.command import export_kept
 from ltr.export.manifest import results_of
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "export.yaml"
-FORMATS = ("linear", "xgboost+json", "xgboost+json+raw", "ranklib")
+FORMATS = ("linear", "xgboost+json", "ranklib")
 
 
 def main(runs: list[str]) -> None:

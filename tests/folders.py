@@ -11,9 +11,9 @@ from ltr.errors import DataError
 from ltr.experiment.run_folder import FILES, write_results
 
 
-def ids(text: str) -> tuple[str, ...]:
-    """The SHA-256 that a known file may have."""
-    return (hashlib.sha256(text.encode()).hexdigest(),)
+def sha256(text: str) -> str:
+    """The SHA-256 of a file with this text."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_folder(path: Path, files: dict[str, str]) -> Path:

@@ -2,20 +2,20 @@
 
 from hypothesis import strategies as st
 
-from ltr.data.letor_rows import Block, Rules, parse_rows
+from ltr.data.letor import Parsed, Rules, parse_rows
 from ltr.errors import DataError
 
 
-def plain_block(text: bytes, first_line: int, rules: Rules) -> Block | str:
+def plain_block(text: bytes, first_line: int, rules: Rules) -> Parsed | str:
     """The rows, or what is said of the first malformed one."""
     try:
-        return parse_rows(text, first_line, rules, "f")
+        return parse_rows(text, rules, "f", first_line)
     except DataError as error:
         return str(error)
 
 
-def assert_same(fast: Block, plain: Block | str) -> None:
-    assert isinstance(plain, Block), plain
+def assert_same(fast: Parsed, plain: Parsed | str) -> None:
+    assert isinstance(plain, Parsed), plain
     assert fast.features.shape == plain.features.shape
     assert fast.features.tobytes() == plain.features.tobytes()  # -0 and NaN too
     assert fast.labels.tobytes() == plain.labels.tobytes()

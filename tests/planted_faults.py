@@ -171,6 +171,19 @@ def gradient_not_of_the_value(monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return loss
 
 
+def slopes_as_constants(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    """MSE by the product of scores and slopes, as a backward of its own would write them."""
+
+    def loss(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        given = scores.detach().requires_grad_()
+        with torch.enable_grad():
+            value = mse_loss(given, labels, mask)
+            (slope,) = torch.autograd.grad(value.sum(), given)
+        return value.detach() + ((scores - given.detach()) * slope).masked_fill(~mask, 0).sum(-1)
+
+    return loss
+
+
 def nothing_to_learn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     """A constant with a graph."""
     return lambda scores, labels, mask: scores.masked_fill(~mask, 0).sum(-1) * 0 + 1.0

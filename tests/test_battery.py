@@ -92,6 +92,11 @@ MORE = {
         "the_gradient_agrees_with_finite_differences",
         "Jacobian mismatch",
     ),
+    plant.slopes_as_constants: (
+        mse_loss,
+        "the_second_derivative_is_right_or_refused",
+        "changed from -0.224667967 to 0 from the slope of the gradient",
+    ),
     plant.estimate_doubled: (
         plrank_loss,
         "the_gradient_agrees_with_finite_differences",

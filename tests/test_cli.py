@@ -41,7 +41,7 @@ def lines(file: Path) -> int:
 
 
 def only_run(outputs: Path) -> Path:
-    (run,) = (path for path in outputs.iterdir() if path.is_dir())
+    (run,) = (path for path in outputs.iterdir() if path.name != "latest")
     return run
 
 
@@ -79,6 +79,9 @@ def test_help_names_the_choices_and_examples() -> None:
          r"neuralndcg.* \(did you mean neuralndcg\?\)"),
         ("epoch=3", r"epoch: no such key; the keys are .*batch_size, .* \(did you mean epochs\?\)"),
         ("model.dropuot=0", r"model.dropuot: no such key; model has .* \(did you mean dropout\?\)"),
+        ("model.hiden=8", r"model has .*=\["),
+        ("lr=0.1", r"lr: no such key \(did you mean optimizer.lr\?\)"),
+        ("optimizer=adamW", r"optimizer is one of adam, adamw, sgd \(did you mean adamw\?\)"),
         ("metrics=[ndgc@5]", r"'ndgc@5' is not a metric: write <name> or <name>@<k>"),
         ("+loss.temprature=1", r"loss.temprature: listnet_loss has no such parameter; it has"),
         ("seed=-1", "seed=-1: give a whole number >= 0"),

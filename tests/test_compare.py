@@ -31,6 +31,7 @@ def keep(
     fold: int | None = None,
     better: float = 0.0,
     digest: str = "d",
+    dataset: str = "mine",
     convention: str | dict = "empty list = 1",
     select_on: str = "ndcg@5",
     typed: tuple[str, ...] = (),
@@ -60,7 +61,7 @@ def keep(
         "select_on": select_on,
         "commit": commit,
         "seed": seed,
-        "dataset": "mine",
+        "dataset": dataset,
         "fold": fold,
         "data": {"test": {"digest": f"{digest}{fold}", "lists": len(BASE)}},
         "protocol": {
@@ -293,6 +294,14 @@ def test_runs_that_cannot_be_set_side_by_side(tmp_path, change, line) -> None:
     assert line in refused(lambda: said(tmp_path), (ConfigError, DataError))
 
 
+def test_runs_of_two_data_sets_are_told_so_whatever_their_folds(tmp_path) -> None:
+    keep(tmp_path / "a")
+    keep(tmp_path / "b", loss="bce", fold=2, dataset="theirs")
+    assert "(mine and theirs): compare runs on the same" in refused(
+        lambda: said(tmp_path), (ConfigError, DataError)
+    )
+
+
 def test_the_same_run_twice_is_refused(tmp_path) -> None:
     a, b = keep(tmp_path / "a"), keep(tmp_path / "b")
     assert refused(lambda: said(tmp_path), ConfigError) == (
@@ -321,7 +330,7 @@ def test_damage_is_named(tmp_path) -> None:
     (tmp_path / "rmse-1-None" / "results.json").write_text("{}")
     assert "results.json is damaged, or of an earlier" in refused(lambda: said(tmp_path))
     finish(tmp_path / "rmse-1-None", {})
-    assert "not what train.py writes" in refused(lambda: said(tmp_path))
+    assert "not what a run writes" in refused(lambda: said(tmp_path))
 
 
 @pytest.mark.slow
@@ -344,7 +353,7 @@ def test_mistakes_of_the_command_line(arguments, line, tmp_path, monkeypatch) ->
 def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
     sweep(tmp_path)
     message = refused(lambda: said(tmp_path, "metric=map"), ConfigError)
-    assert "has ndcg@5, ndcg@10; choose one of these, or train again with metrics=[" in message
+    assert "has ndcg@5, ndcg@10; choose one of these, or train again with 'metrics=[" in message
     message = refused(lambda: said(tmp_path, "baseline=bce"), ConfigError)
     assert message.startswith("baseline=bce is no system: choose of loss=listnet | loss=rmse")
     message = refused(lambda: said(tmp_path, "baseline=loss"), ConfigError)
@@ -381,7 +390,7 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
 
 def test_scores_are_named_and_there_is_a_file_for_each_fold(tmp_path) -> None:
     sweep(tmp_path, seeds=(1,), folds=(1, 2))
-    assert "such as scores={theirs:[FILE,FILE]}" in refused(
+    assert "such as 'scores={theirs:[FILE,FILE]}'" in refused(
         lambda: said(tmp_path, "scores=[a/theirs.txt]"), ConfigError
     )
     assert "two files of the name theirs" in refused(

@@ -54,9 +54,7 @@ def test_single_keys_go_over_the_name() -> None:
 
 @pytest.mark.parametrize("given", ["[letor4,paper]", "[]"])
 def test_training_takes_one_name(given: str) -> None:
-    message = (
-        f"metrics_as={given}: training takes one convention; scripts/evaluate.py compares seve"
-    )
+    message = f"metrics_as={given}: training takes one convention; ltr evaluate compares seve"
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         build(compose(f"metrics_as={given}"))
 

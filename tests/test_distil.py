@@ -144,6 +144,26 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
 
 
 @pytest.mark.slow
+def test_the_first_process_decides_for_all_whether_the_teacher_scores(
+    taught_by, tmp_path, monkeypatch
+) -> None:
+    """Scoring is shared work: were some at it and others not, all would wait for ever."""
+    cfg = compose(*taught_by)
+    lists = build(cfg).dataset.split("train")
+    alone = taught(cfg, lists, torch.device("cpu"))  # and its file is kept
+    scored: list[int] = []
+    score = module.predict
+    monkeypatch.setattr(module, "predict", lambda *a, **b: scored.append(1) or score(*a, **b))
+    monkeypatch.setattr(module, "first", lambda: False)
+    for of_first, times in ((None, 1), (np.arange(lists.items, dtype=np.float32), 0)):
+        monkeypatch.setattr(module, "of_first", lambda value, said=of_first: said)
+        scored.clear()
+        found = taught(cfg, lists, torch.device("cpu"))
+        assert len(scored) == times
+        assert np.array_equal(found.teacher, alone.teacher) == (of_first is None)
+
+
+@pytest.mark.slow
 def test_a_run_is_known_by_its_teacher_and_resumes_with_it(
     taught_by, tmp_path, monkeypatch
 ) -> None:

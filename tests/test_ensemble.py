@@ -56,6 +56,20 @@ def test_members_are_standardised_in_each_list_and_averaged() -> None:
     assert not hasattr(ensemble, "pointwise")
 
 
+def test_a_member_scores_in_the_precision_of_its_run(monkeypatch) -> None:
+    lists, seen = make_lists([3, 4]), []
+
+    def forward(self, features, mask, ranks=None):
+        seen.append((torch.backends.cuda.matmul.allow_tf32, torch.is_autocast_enabled("cpu")))
+        return features[..., 0]
+
+    monkeypatch.setattr(Linear, "forward", forward)
+    ways = ("float32", "tf32", "bfloat16", "float32")
+    members = [Member(Linear(5), no_transform(lists), one) for one in ways]
+    predict(Ensemble(members, [0.25] * 4), ItemTensors(lists, no_transform(lists)))
+    assert seen == [(False, False), (True, False), (False, True), (False, False)]
+
+
 def test_what_stands_on_padding_is_not_read() -> None:
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     scores = torch.tensor([[1.0, 2.0, 4.0, torch.nan], [0.1, 0.1, 7.0, torch.inf]])

@@ -21,12 +21,14 @@ from sklearn.preprocessing import StandardScaler
 
 from ltr import Ranker
 from ltr.compare.compare import compare, compare_order
-from ltr.console.compose import typed
+from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.estimator.inputs import read_queries
+from ltr.estimator.params import overrides_of_ranker
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.models import MLP, Linear
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.trainer import Trainer
 
@@ -102,13 +104,19 @@ def test_a_table_gives_the_numbers_of_dataset_table(tmp_path) -> None:
     cfg = compose("dataset=table", *roles, split, *model, f"cache_dir={tmp_path}", "dataset.seed=1")
     (folder := tmp_path / "run").mkdir()
     run(cfg, folder, {})
-    ranker = Ranker("lightgbm", epochs=3, verbose=0, **{"model.min_data_in_leaf": 2})
-    ranker.fit(table.assign(qid=qid), y)
+    keys = {"epochs": 3, "verbose": 0, "model.min_data_in_leaf": 2}
+    ranker = Ranker("lightgbm", categories=["city"], **keys).fit(table.assign(qid=qid), y)
     assert ranker.results_["vali"] == RunFolder(folder).results["vali"]
     assert ranker.results_["protocol"]["dataset"]["cut"] == 0.2
     assert ranker.feature_names_in_.tolist() == table.columns.tolist()
-    table["city"] = table["city"].astype("category")
-    assert ranker.predict(table).tolist() == Ranker.load(folder).predict(table).tolist()
+    declared = table.assign(city=table["city"].astype("category"), qid=qid)
+    assert (
+        clone(ranker).set_params(categories=None).fit(declared, y).results_["vali"]
+        == (ranker.results_["vali"])
+    )
+    again = Ranker.load(folder)
+    assert ranker.predict(table).tolist() == again.predict(declared).tolist()
+    assert again.categories == ["city"]
     with pytest.raises(DataError, match="categories"):
         ranker.predict(table.drop(columns="city").assign(city=1.0).to_numpy())
 
@@ -131,13 +139,63 @@ def test_tables_and_arrays_are_the_same(fitted) -> None:
         ranker = clone(fitted).fit(given, pd.Series(y), own)
         assert ranker.predict(given).tolist() == expected
         assert ranker.n_features_in_ == 3
-    with pytest.raises(ValueError, match="same order"):  # as scikit-learn has it
-        ranker.predict(objects[["c", "a", "b"]])
-    numbered = pd.DataFrame(X)  # by name where scikit-learn knows no names
+    more = objects.assign(note="not read")[["c", "note", "a", "b"]]  # by name, as ``ltr predict``
+    assert ranker.predict(more).tolist() == expected
+    with pytest.raises(ValueError, match="now missing:\n- c"):
+        ranker.predict(more.drop(columns="c"))
+    numbered = pd.DataFrame(X)
     assert clone(fitted).fit(numbered, y, qid).predict(numbered[[2, 0, 1]]).tolist() == expected
     polars = pytest.importorskip("polars")
     given = polars.DataFrame(X, list("abc"))
     assert clone(fitted).fit(given.lazy(), y, qid).predict(given).tolist() == expected
+
+
+@pytest.mark.slow
+def test_the_model_of_an_experiment_is_trained_unless_another_is_named(tmp_path) -> None:
+    keys = {"experiment": "recommended", "epochs": 0, "verbose": 0}
+    ranker = Ranker(**keys).fit(*rows())
+    assert isinstance(ranker._trained.kept.model, MLP)
+    assert ranker._trained.kept.config["optimizer"]["weight_decay"] == 5
+    named = Ranker("linear", "listnet", **keys).fit(*rows())
+    assert isinstance(named._trained.kept.model, Linear)
+    copy = clone(named).set_params(model=None).fit(*rows())
+    assert isinstance(copy._trained.kept.model, MLP)
+    for number, one in enumerate((ranker, named)):
+        one.save(tmp_path / str(number))
+        again = Ranker.load(tmp_path / str(number))
+        assert again.get_params() == one.get_params() | {"verbose": 1}
+        assert type(again.fit(*rows())._trained.kept.model) is type(one._trained.kept.model)
+
+
+def test_an_argument_that_is_not_given_overrides_nothing() -> None:
+    assert overrides_of_ranker(Ranker().get_params()) == ["dataset=memory"]
+    cfg = run_config(overrides_of_ranker(Ranker(experiment="recommended").get_params()))[0]
+    assert (cfg.epochs, cfg.seed, cfg.optimizer.lr) == (15, 1, 0.002)
+
+
+def test_texts_of_a_table_need_a_role_and_given_columns_have_one(monkeypatch) -> None:
+    X, y, qid = rows()
+    monkeypatch.setattr(Trainer, "fit", lambda self, data: _stop())
+    table = pd.DataFrame(X, columns=list("abc")).assign(query=qid, grade=y, count=1.0)
+    shown = table.assign(product=[f"p{i}" for i in range(len(X))], city="oslo")
+    asked = Ranker("mlp", categories=["city"])
+    said = refused(lambda: asked.fit(shown, y, qid), DataError)
+    assert "in product:" in said
+    assert "Ranker(categories=['product'])" in said
+    assert "leave ids out" in said
+    assert "no column 'cty' (categories)" in refused(
+        lambda: Ranker("mlp", categories=["cty"]).fit(table, y, qid), DataError
+    )
+    assert "X is an array" in refused(lambda: asked.fit(X, y, qid), DataError)
+    numbered = pd.DataFrame(np.column_stack([X, qid, y, np.ones(len(X))]))
+    for given, columns in ((table, ["query", "grade", "count"]), (numbered, [3, 4, 5])):
+        own, labels, weights = (given[name] for name in columns)
+        with pytest.raises(KeyboardInterrupt):
+            (ranker := Ranker("mlp")).fit(given, labels, own, sample_weight=weights)
+        assert ranker.n_features_in_ == 3
+    with pytest.raises(KeyboardInterrupt):
+        ranker.fit(table, y, qid)  # arrays say nothing of columns
+    assert ranker.n_features_in_ == 6
 
 
 @pytest.mark.slow
@@ -211,6 +269,13 @@ def test_wrong_input_is_one_line() -> None:
         "give one of them": lambda: ranker.fit(table.assign(qid=qid), y, qid),
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
+        "qid=X['query'], or name that": lambda: ranker.fit(table, y, qid="query"),
+        "qid has 4 values, X has 20 rows": lambda: ranker.fit(X, y, [5, 5, 5, 5]),
+        "np.repeat(np.arange(len(sizes)), sizes)": lambda: ranker.fit(table, y, [5, 5, 5, 5]),
+        "qid has shape (20, 2)": lambda: ranker.fit(X, y, X[:, :2]),
+        "position has shape (20, 2)": lambda: ranker.set_params(
+            model="transformer", **{"model.position": "fixed"}
+        ).fit(X, y, qid, position=X[:, :2]),
         "qid[2]: no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "qid[1]: no query id": lambda: ranker.fit(X, y, ["1", np.nan, *map(str, qid[2:])]),
         "qid[3]: no query id": lambda: ranker.fit(X, y, [1, 1, 1, "", *qid[4:]]),
@@ -264,7 +329,8 @@ def test_vali_is_whole_queries_and_weights_count_queries(monkeypatch) -> None:
         assert train.weights.tolist() == [of_query[int(one)] for one in train.qids]
 
 
-def test_categories_are_those_of_train_alone(monkeypatch) -> None:
+@pytest.mark.parametrize("one_list", [False, True])
+def test_categories_are_those_of_train_alone(one_list, monkeypatch) -> None:
     X, y, qid = rows()
     seen = {}
     monkeypatch.setattr(Trainer, "fit", lambda self, data: seen.update(data) or _stop())
@@ -272,8 +338,9 @@ def test_categories_are_those_of_train_alone(monkeypatch) -> None:
         Ranker("mlp").fit(X, y, qid)
     of_vali = np.isin(qid, seen["vali"].qids.astype(int))
     kind = np.where(of_vali, "new", np.where(X[:, 0] > 0, "a", "b"))
+    table = pd.DataFrame({"x": X[:, 0], "kind": kind})
     with pytest.raises(KeyboardInterrupt):
-        Ranker("mlp").fit(pd.DataFrame({"x": X[:, 0], "kind": kind}), y, qid)
+        Ranker("mlp", categories="kind", one_list=one_list).fit(table, y, qid)
     assert seen["train"].features.shape[1] == seen["vali"].features.shape[1] == 2
     assert seen["vali"].features[:, 1].tolist() == [0] * len(seen["vali"].features), "any other"
     assert sorted({*seen["train"].features[:, 1].tolist()}) == [1, 2]
@@ -321,6 +388,13 @@ def test_searches_and_pipelines_of_scikit_learn() -> None:
     search = GridSearchCV(Ranker("mlp", "listnet", **SMALL), grid, cv=GroupKFold(2))
     search.fit(table, y, groups=qid)  # the column travels with X
     assert search.best_params_ == {"optimizer.lr": 0.1}
+    said = refused(
+        lambda: search.best_estimator_.score(table[["a", "b", "c"]], y)
+    )  # what a search does, unrouted
+    assert "set_config(enable_metadata_routing=True)" in said
+    with pytest.warns(UserWarning, match=r"cv=GroupKFold\(5\) and groups=qid"):
+        GridSearchCV(Ranker("mlp", **SMALL), {}, cv=2).fit(table, y)  # cut through the queries
+    assert search.best_estimator_.score(table, y) > 0, "the same rows, no warning"
     with sklearn.config_context(enable_metadata_routing=True):
         pipe = make_pipeline(StandardScaler(), Ranker("mlp", "listnet", **SMALL))
         routed = GridSearchCV(pipe, {"ranker__optimizer.lr": [0.1]}, cv=GroupKFold(2))

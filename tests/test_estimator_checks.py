@@ -12,6 +12,7 @@ _OF_QUERIES = (
 # Checks that a Ranker does not pass, with the reason.
 EXCEPTIONS = {
     "check_sample_weights_not_overwritten": f"{_OF_QUERIES}; what is given is not changed either",
+    "check_dataframe_column_names_consistency": "columns are read by name, as ltr predict does",
     "check_sample_weight_equivalence_on_dense_data": _OF_QUERIES,
     "check_sample_weight_equivalence_on_sparse_data": _OF_QUERIES,
 }

@@ -1,5 +1,6 @@
 """``scripts/explain.py``: parts of scores add up, items are taken out, shuffles cost a metric."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from browser import CHROMIUM, DESKTOP, browser
-from conftest import make_lists
+from conftest import compose, make_lists
 from folders import refused
 from test_trainer import train
 from torch import nn
@@ -22,6 +23,8 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.kept import KeptModel
+from ltr.experiment.run import run
+from ltr.experiment.run_folder import RunFolder
 from ltr.explain.attributions import attributions_of
 from ltr.explain.command import explain
 from ltr.explain.others import taken_out
@@ -96,6 +99,21 @@ def test_what_an_indicator_adds_belongs_to_its_feature() -> None:
     assert worth["a"] == worth["c"] == 0
 
 
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_a_list_without_an_item_is_scored_in_the_precision_of_the_run(precision) -> None:
+    allowed = []
+
+    class Seen(Compared):
+        def forward(self, features, mask, ranks=None):
+            allowed.append(torch.backends.cuda.matmul.allow_tf32)
+            return super().forward(features, mask, ranks)
+
+    of = subject(Seen([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
+    allowed.clear()
+    taken_out(replace(of, kept=replace(of.kept, config={"precision": precision})))
+    assert {*allowed} == {precision == "tf32"}
+
+
 def test_an_item_is_taken_out_of_the_list() -> None:
     of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
 
@@ -140,12 +158,79 @@ def test_a_feature_is_worth_what_the_metric_loses_without_it(monkeypatch) -> Non
 def test_a_network_without_captum_says_how_to_install_it(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     said = refused(lambda: attributions_of(subject(Compared([1.0] * 3, [0.0] * 3))), ConfigError)
-    assert "ltr-torch[explain]" in said
+    assert "install the extra explain" in said
 
 
 def test_a_query_id_is_text_whatever_it_looks_like() -> None:
     assert typed("explain", ["outputs/x", "qid=007"]).qid == "007"
     assert "items=['1','2']" in as_hydra("explain", ["qid=1", "items=1,2"])
+
+
+@pytest.mark.slow
+def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"search": np.repeat(np.arange(30), 5), "price": rng.normal(size=150)})
+    table["brand"] = rng.choice(["acme", "zeta"], 150)
+    table["sku"] = [f"P-{row}" for row in range(150)]
+    table["grade"] = (table["brand"] == "acme").astype(int)
+    table.sample(frac=1, random_state=0, ignore_index=True).to_parquet(tmp_path / "all.parquet")
+    table.drop(columns="grade").replace("zeta", "new").to_csv(tmp_path / "new.csv", index=False)
+    roles = ["dataset.query=search", "dataset.label=grade", "dataset.id=[sku]"]
+    own = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
+    cfg = compose(
+        "dataset=table", *roles, "dataset.categories=[brand]", "dataset.path=all.parquet", *own,
+        "model=mlp", "loss=listnet", "batch_size=4", "epochs=5", "threads=1",
+    )  # fmt: skip
+    (out := tmp_path / "run").mkdir()
+    run(cfg, out, {"model": "mlp"})
+    qid = RunFolder(out).queries.qid[0]
+
+    def explained(folder: str, *more: str) -> tuple[str, pd.DataFrame]:
+        asked = [str(out), f"cache_dir={tmp_path}/cache", f"output={tmp_path}/{folder}", *more]
+        said = explain(typed("explain", [*asked, "items=1,2,3,4,5", "lists=3"]))
+        return said, pd.read_csv(tmp_path / folder / "parts_of_scores.csv")
+
+    said, parts = explained("own", f"qid={qid}", "split=test")
+    assert re.search(r"model +mlp\n", said)
+    known = table[table["search"].astype(str) == qid].set_index("sku")
+    brands = parts[parts.feature == "brand"].set_index("id")
+    assert brands["value"].to_dict() == known["brand"].to_dict()
+    assert (brands["part"][brands["value"] == "acme"] > 0).all()
+    assert (brands["part"][brands["value"] == "zeta"] < 0).all()
+    assert all(sku in said for sku in known.index)
+    assert "item 1" not in said
+    size = RunFolder(out).queries.set_index("qid")["items"][qid]
+    scored = pd.DataFrame({"part": parts.groupby("item").part.sum()})
+    assert len(scored) == size == 5
+
+    said, parts = explained("new", "qid=17", f"input={tmp_path}/new.csv")
+    assert said.startswith(f"list 17 of {tmp_path}/new.csv\n")
+    assert "label" not in said, "it has none"
+    assert "What features are worth" not in said
+    new = table[table["search"] == 17].replace("zeta", "other").set_index("sku")
+    brands = parts[parts.feature == "brand"].set_index("id")
+    assert brands["value"].to_dict() == new["brand"].to_dict()
+    assert "qid=99" in refused(
+        lambda: explained("none", "qid=99", f"input={tmp_path}/new.csv"), ConfigError
+    )
+
+
+@pytest.mark.slow
+def test_comments_name_the_items_of_letor_text(tiny, letor_folder, tmp_path) -> None:
+    for split in ("train", "vali", "test"):
+        path = letor_folder / "mine" / f"{split}.txt"
+        lines = [
+            f"{line} #docid = {split}-{i}" for i, line in enumerate(path.read_text().split("\n"))
+        ]
+        path.write_text("# made\n\n" + "\n".join(lines[:-1]) + "\n")
+    train(tmp_path / "run", *tiny, "epochs=0")
+    for place, name in ("split=test", "test"), (f"input={letor_folder}/mine/train.txt", "train"):
+        asked = [str(tmp_path / "run"), f"cache_dir={tmp_path}/cache", "qid=q1", "lists=0", place]
+        explain(typed("explain", [*asked, f"output={tmp_path}/{name}"]))
+        text = (letor_folder / "mine" / f"{name}.txt").read_text()
+        ids = re.findall(r"qid:q1 .*docid = (\S+)", text)
+        found = pd.read_csv(tmp_path / name / "parts_of_scores.csv").groupby("item").id.first()
+        assert found.to_dict() == {place: one for place, one in enumerate(ids, 1) if place in found}
 
 
 @pytest.mark.slow

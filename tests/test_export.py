@@ -23,6 +23,7 @@ from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
+from ltr.experiment.ensemble import Ensemble, Member
 from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
 from ltr.export.command import export_kept
@@ -30,14 +31,21 @@ from ltr.export.dense import dense_of
 from ltr.export.form import Exported, Subject
 from ltr.export.graph import TransformGraph, normal_score
 from ltr.export.manifest import manifest
-from ltr.export.onnx import NAME, check_padding, made_lists, onnx_of_network, onnx_of_trees
+from ltr.export.onnx import (
+    NAME,
+    check_padding,
+    made_lists,
+    onnx_of_network,
+    onnx_of_trees,
+    session,
+)
 from ltr.export.parity import parity
 from ltr.export.plugins import plugin, score_model
 from ltr.export.ranklib import ranklib, score_text
 from ltr.export.solr import before_slack, solr
 from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, places, stump
 from ltr.export.vespa import with_profile
-from ltr.models import MLP, ContextAwareTransformer, Linear
+from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
@@ -177,7 +185,7 @@ def trees(width: int = 5, count: int = 12) -> Trees:
     return Trees((*made, leaf(0.25)), bias=-0.5)
 
 
-@pytest.mark.parametrize("kind", ["xgboost+json", "xgboost+json+raw", "ranklib"])
+@pytest.mark.parametrize("kind", ["xgboost+json", "ranklib"])
 def test_trees_score_alike_in_the_plugins_and_absent_features_are_0(
     kind: str, tmp_path: Path
 ) -> None:
@@ -193,6 +201,13 @@ def test_trees_score_alike_in_the_plugins_and_absent_features_are_0(
     zeros = np.where(np.arange(5) != 1, 0, lists.features).astype(np.float32)
     absent = np.where(np.arange(5) != 1, np.nan, lists.features).astype(np.float32)
     assert (score_model(model, names, absent) == score_model(model, names, zeros)).all()
+
+
+def test_a_form_whose_missing_values_plugins_misread_is_not_written() -> None:
+    given = subject(lists_with(), np.zeros(lists_with().items))
+    line = refused(lambda: plugin(trees(), given, "xgboost+json+raw"), ConfigError)
+    assert line.startswith("format=xgboost+json+raw")
+    assert "xgboost+json or ranklib" in line
 
 
 def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
@@ -333,6 +348,28 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
             ours = model(inputs, torch.ones(count, length, dtype=torch.bool), ranks).flatten()
         raw = exported.run(folder, made)
         parity(made, ours.numpy(), raw, raw, f"{count} x {length}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transformer", "dasalc", "ensemble", "trees"])
+def test_onnx_takes_lists_without_items(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    if kind == "trees":
+        exported = onnx_of_trees(trees(), 5)
+    else:
+        small = {"blocks": 1, "heads": 2, "feed_forward": 4}
+        model: nn.Module = ContextAwareTransformer(5, fc_sizes=[4], **small).eval()
+        if kind == "dasalc":
+            model = DASALC(5, hidden_sizes=[4], **small).eval()
+        transform = transform_of("skewed", lists_with())
+        if kind == "ensemble":
+            model = Ensemble([Member(model, transform, "float32")], [1.0])
+        exported = onnx_of_network(model, transform)
+    runs = session(written(exported, tmp_path / "files") / NAME)
+    for size in ((2, 0), (0, 3), (0, 0)):
+        given = {"features": np.zeros((*size, 5), np.float32), "mask": np.ones(size, bool)}
+        assert runs.run(None, given)[0].shape == size
 
 
 def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.kernels.compile import exp, log1p
-from ltr.losses.fused import kernels_apply, over_lists
+from ltr.losses.fused import kernels_apply, numba_works, over_lists
 from ltr.relaxations.noise import uniform_noise
 
 CUT: list[dict[str, Any]] = [{"k": 3}, {"k": 3, "pairs": "both"}, {"sigma": 4.0}]
@@ -82,6 +82,37 @@ def test_both_paths_agree(
             assert one.dtype == other.dtype == dtype
             size = other.abs().max().clamp(min=1).item()
             torch.testing.assert_close(one, other, atol=near * size, rtol=near)
+
+
+PAIRWISE = ("ranknet_loss", "lambdarank_loss", "lambda_loss", "ranksvm_loss", "rankboost_loss")
+
+
+@pytest.mark.parametrize("path", ["kernels", "plain", "off the CPU"])
+def test_differences_beyond_the_largest_float_are_no_nan(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, mask = torch.tensor([[2.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
+    right, alike, wrong = ([3e38, 1.0, -3e38], [3e38, 3e38, -3e38], [-3e38, 1.0, 3e38])
+    near = [60.0, 60.0, -60.0]  # costs as ``alike`` does
+    cases = [(n, k) for n in PAIRWISE for k in CASES[n] if "sigma" not in k]
+    for name, knobs in [*cases, ("distil_loss", {"cost": "lambdarank"})]:
+        with monkeypatch.context() as patch:
+            if path != "kernels":
+                plain(patch, name)
+            if path == "off the CPU":
+                patch.setattr(torch.compiler, "is_compiling", lambda: True)
+            loss = partial(getattr(losses, name), **knobs)
+            (value, slope), (same, pushed), (least, flat), (large, _) = (
+                value_and_gradient(loss, torch.tensor([s]), labels, mask)
+                for s in (alike, near, right, wrong)
+            )
+        torch.testing.assert_close((value, slope), (same, pushed))
+        assert large.item() > 1e38
+        if knobs.get("variant") != "ndcg1":  # which has a cost for each order
+            assert least.item() == 0
+            assert not flat.any()
+        else:
+            assert least.isfinite()
 
 
 def test_listmle_follows_scores_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,3 +287,26 @@ def test_items_of_a_long_row_count_once() -> None:
     scores, mask = torch.zeros(1, 40, dtype=torch.float64), torch.ones(1, 40, dtype=torch.bool)
     found: Tensor = losses.ranknet_loss(scores, labels, mask)
     assert found.item() == pytest.approx(math.log(2) * 8 * 8 * (4 + 3 + 2 + 1), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("no name FunctionCache"), TypeError("no\nsuch type")]
+)
+def test_without_a_numba_that_works_losses_take_the_plain_path(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(x: float) -> float:
+        raise error
+
+    numba_works.cache_clear()
+    monkeypatch.setattr("ltr.kernels.compile.exp", broken)
+    monkeypatch.setattr("ltr.losses.fused.summed", None)
+    try:
+        for _ in range(2):
+            value, _ = value_and_gradient(losses.ranknet_loss, *random_lists(0, torch.float64))
+    finally:
+        numba_works.cache_clear()
+    assert value.isfinite().all()
+    (told,) = caplog.messages
+    assert "plain path" in told
+    assert "\n" not in told

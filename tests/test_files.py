@@ -43,13 +43,13 @@ def said(error: type[Exception], call) -> str:
 
 def count_parses(monkeypatch) -> list[str]:
     parsed = []
-    plain = files.parse_letor
+    plain = files.read_blocks
 
     def counted(path, *args, **knobs):
         parsed.append(path.name)
         return plain(path, *args, **knobs)
 
-    monkeypatch.setattr(files, "parse_letor", counted)
+    monkeypatch.setattr(files, "read_blocks", counted)
     return parsed
 
 

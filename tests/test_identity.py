@@ -1,5 +1,6 @@
 """A run is known by what it computes: its config, its data and every piece of code behind it."""
 
+import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +47,21 @@ def test_the_code_of_trees_counts_in_runs_of_trees_alone(
     assert [row for row in before if before[row] != after[row]] == ["XGBoost"]
     both = folders("d", "c")
     assert [row for row in both if both[row] == after[row]] == ["XGBoost"]
+
+
+def test_what_scores_a_teacher_counts_in_its_students(tmp_path: Path, monkeypatch) -> None:
+    """Its trees, and the mean over the members of an ensemble."""
+    shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
+    monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
+    monkeypatch.setattr(identities, "code_digest", identities.code_digest.__wrapped__)  # no cache
+    monkeypatch.setattr(identities, "teacher_digest", lambda teacher: teacher)
+    student = ("model=linear", "loss=distil", "teacher=outputs/x")
+    found = [known(*student)]
+    for file in ("experiment/ensemble.py", "trees/model.py"):
+        with (tmp_path / "ltr" / file).open("a") as code:
+            code.write("\nCHANGED = True\n")
+        found.append(known(*student))
+    assert len({*found}) == 3
 
 
 @pytest.fixture

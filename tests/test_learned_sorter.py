@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_read_says_how_to_make_it(tmp_path: Path, content,
     with pytest.raises(ConfigError) as raised:
         learned_ranks(torch.zeros(1, 2), torch.ones(1, 2) > 0, sorter=path)
     assert str(raised.value) == (
-        f"sorter={path} cannot be read ({why}): make it by python scripts/train_sorter.py "
+        f"sorter={path} cannot be read ({why}): make it by ltr train_sorter "
         f"output={path}, or write sorter=null"
     )
 

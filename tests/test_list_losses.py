@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -72,8 +73,8 @@ def test_one_loss_in_full(name: str) -> None:
             line.split()[:2] == [f"loss.{knob.name}", knob.value] and knob.comment in line
             for line in found.splitlines()
         )
-    command = found.splitlines()[-1].split()
-    assert command[:3] == ["python", "train.py", f"loss={name}"]
+    command = shlex.split(found.splitlines()[-1])
+    assert command[:3] == ["ltr", "train", f"loss={name}"]
     assert all(word.startswith("loss.") for word in command[3:])
 
 

@@ -15,6 +15,7 @@ import torch
 from ragged import ragged, value_and_gradient
 from torch import Tensor
 
+from ltr import metrics
 from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, LOSS_PROPERTIES, Subject, judge
 from ltr.checks.functions import imported
 from ltr.checks.losses import loss_config
@@ -126,6 +127,18 @@ def applies(prop: str, loss: partial[Tensor]) -> bool:
 
 def draws(name: str, knobs: dict[str, Any]) -> bool:
     return name in ("listmle", "p_listmle", "plrank") or bool(knobs.get("stochastic"))
+
+
+def test_losses_and_metrics_take_the_same_labels_for_relevant() -> None:
+    scores, labels, mask = ragged()
+    given = scores.float(), labels.float(), mask
+    above = 1.00000001  # float32 has no number between it and 1
+    for loss in losses_by_name().values():
+        if "relevant" in inspect.signature(loss).parameters:
+            assert torch.equal(loss(*given, relevant=above), loss(*given, relevant=2))
+            assert not torch.equal(loss(*given, relevant=above), loss(*given, relevant=1))
+    for metric in (metrics.precision, metrics.recall, metrics.map, metrics.mrr):
+        assert torch.equal(metric(*given, k=2, relevant=above), metric(*given, k=2, relevant=2))
 
 
 # NeuralNDCG

@@ -8,6 +8,7 @@ import pytest
 import torch
 from ragged import ragged, value_and_gradient
 
+from ltr import losses
 from ltr.errors import ConfigError
 from ltr.losses import approx_ndcg_loss, listmle_loss, p_listmle_loss
 
@@ -121,3 +122,15 @@ def test_bad_knobs_end_with_the_remedy() -> None:
         approx_ndcg_loss(*data, cut_slope=0.0)
     with pytest.raises(ConfigError, match=r"^weight=log is not known: choose one of exp2, log2$"):
         p_listmle_loss(*data, weight="log")
+
+
+@pytest.mark.parametrize("name", [name for name in losses.__all__ if name.endswith("_loss")])
+@pytest.mark.parametrize("teacher", [False, True])
+def test_labels_and_a_teacher_are_constants(name: str, teacher: bool) -> None:
+    scores, labels, mask = ragged()
+    labels = labels.masked_fill(~mask, math.nan).requires_grad_()
+    given = {"teacher": labels} if teacher and name == "distil_loss" else {}
+    values = getattr(losses, name)(scores.requires_grad_(), labels, mask, **given)
+    by_scores, by_labels = torch.autograd.grad(values.sum(), (scores, labels), allow_unused=True)
+    assert by_scores.isfinite().all()
+    assert by_labels is None

@@ -14,6 +14,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, ndcg_score
 
+from ltr import metrics
 from ltr.errors import ConfigError
 from ltr.losses import neural_err_loss
 from ltr.metrics import (
@@ -324,6 +325,18 @@ def test_a_nan_score_makes_its_list_nan_and_no_other(name: str) -> None:
     labels = torch.tensor([[1.0, 0], [0, 0], [1, 0]])
     found = Metric(name, 1)(scores, labels, all_items(scores))
     assert found.isnan().tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("ties", ["file", "averaged"])
+@pytest.mark.parametrize("name", METRICS)
+def test_a_nan_label_makes_its_list_nan_and_no_other(name: str, ties: str) -> None:
+    scores = torch.tensor([[0.5, 0.1], [0.5, 0.1], [0.5, 0.1]])
+    labels = torch.tensor([[1.0, math.nan], [0, math.nan], [1, math.nan]])
+    mask = torch.tensor([[True, True], [True, True], [True, False]])
+    knobs = {} if name == "err" else {"ties": ties}
+    for k in (None, 1):
+        found = getattr(metrics, name)(scores, labels, mask, k=k, **knobs)
+        assert found.isnan().tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("name", NORMALISED)

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from conftest import compose
 
 from ltr.experiment.identity import identity
 from ltr.experiment.job import resumed
-from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of
+from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of, versions
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, write_results
 from ltr.training.checkpoint import load_checkpoint
@@ -45,6 +46,22 @@ def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
     assert elsewhere([tmp_path], "cpu, 2 threads") is not None
     other = compose(*tiny, "threads=2", "device=cpu")
     assert asked_place(other) == "cpu, 2 threads"
+
+
+@pytest.mark.slow
+def test_the_threads_of_a_run_are_not_those_of_the_next(tiny: list[str], tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    for threads, place in ((1, "cpu, 1 thread"), ("null", "cpu, 2 threads")):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        run(compose(*tiny, "loss=listnet", "epochs=0", f"threads={threads}"), folder, {})
+        assert places_of(json.loads((folder / "results.json").read_text())) == (place,)
+
+
+def test_the_version_of_every_package_that_computes_is_recorded() -> None:
+    here = versions()
+    for name in ("torch", "numpy", "numba", "scipy", "pandas", "scikit-learn"):
+        assert here[name] == metadata.version(name)
 
 
 def keep(folder: Path, **results: object) -> Path:

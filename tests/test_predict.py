@@ -16,7 +16,7 @@ from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
 from ltr.models import Linear
 from ltr.scoring.evaluate import evaluate_scores
-from ltr.scoring.predict import Input, predict_kept, ranking, read_file
+from ltr.scoring.predict import Input, doubts, predict_kept, ranking, read_file, read_input
 from ltr.scoring.table_input import read_table
 
 TEXT = (
@@ -55,15 +55,38 @@ def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
     assert ranked.sort_values("row").score.tolist() == table.score.tolist()
 
 
+def test_what_looks_like_a_mistake_is_said_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    columns = Columns(("price", "brand"), {"brand": ("acme", "zeta")})
+    kept = KeptModel(Linear(2), no_transform(make_lists([2], width=2)), columns, {"dataset": {}})
+
+    def said(brands: list[str], times: int = 1, **ids: list[str]) -> list[str]:
+        table = pd.DataFrame({"q": [1, 1, 2], "price": [1, 1, 3], "brand": brands, **ids})
+        pd.concat([table] * times).to_csv(path, index=False)
+        named = [f"id=[{','.join(ids)}]"] if ids else []
+        cfg = compose(f"input={path}", "query=q", *named, "checkpoint=x", "output=x.csv",
+                      config="predict")  # fmt: skip
+        return doubts(read_input(cfg, kept), kept)
+
+    known, sku = ["acme", "acme", "other"], {"sku": ["a", "b", "a"]}
+    assert said(known) == said(known, **sku) == []
+    (unseen,) = said(["Acme", "ACME", ""], **sku)
+    assert "no value of brand" in unseen
+    (twice,) = said(known, 2)
+    assert twice.startswith("4 of 6 rows repeat another of their query")
+    (twice,) = said(known, 2, **sku)
+    assert twice.startswith("3 of 6 rows repeat")
+
+
 @pytest.mark.parametrize(
     ("prices", "query", "said"),
     [
         (
             ["3 €", "4 €"],
             "q",
-            "train name it in dataset.categories=[price], dataset.hashed={price: 1",
+            "train name it in 'dataset.categories=[price]', 'dataset.hashed={price: 1",
         ),
-        (["3 €", "4 €"], "q", "} or dataset.id"),
+        (["3 €", "4 €"], "q", "}' or dataset.id"),
         ([date(2026, 1, 2)] * 2, "q", "write numbers, or to train turn it"),
         ([3, 4], "gone", "'gone' (query)"),
     ],

@@ -11,12 +11,12 @@ import numpy as np
 import processes
 import pytest
 from filelock import FileLock
-from folders import ids, read_folder, refused, write_folder
+from folders import read_folder, refused, sha256, write_folder
 
-from ltr.data.archives import SETS, Known, PublishedSet, published
+from ltr.data.archives import Known, PublishedSet, published
+from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.preparation import prepare as preparing
 from ltr.preparation.prepare import own_lists, prepare
 from ltr.preparation.summary import differences, summarise, table
 
@@ -46,7 +46,7 @@ SMALL = PublishedSet(
     folds=2,
     width=2,
     max_grade=2,
-    files={path: ids(text) for path, text in FILES.items()},
+    files={path: sha256(text) for path, text in FILES.items()},
     known=KNOWN,
 )
 
@@ -89,7 +89,7 @@ def test_prepare_only_some_folds(tmp_path: Path) -> None:
         assert "train+vali+test" in prepared(tmp_path, folds=folds)
     for folds in (0, 3, [1, 3], [], "two"):
         message = refused(lambda folds=folds: prepared(tmp_path, folds=folds), ConfigError)
-        assert message == f"folds={folds}: give all, or some of 1 to 2 as in [1,2]"
+        assert message == f"folds={folds}: give all, or some of 1 to 2 as in 'folds=[1,2]'"
     flat = replace(SMALL, folds=0)
     message = refused(lambda: prepared(tmp_path, flat, folds=1), ConfigError)
     assert message == "folds=1: mq2008 has no folds; leave folds=all"
@@ -108,7 +108,7 @@ def test_prepare_names_every_difference(tmp_path: Path) -> None:
         "Fold1 train+vali+test has 2 items of grade 1, not 1; "
         f"{tmp_path}/data/SMALL/Fold1/train.txt is not the official file; "
         f"{tmp_path}/data/SMALL/Fold2/test.txt is not the official file; "
-        "download SMALL.zip from https://example.org/ and run: python scripts/prepare_data.py "
+        "download SMALL.zip from https://example.org/ and run: ltr prepare_data "
         f"dataset=mq2008 archive=PATH/SMALL.zip data_dir={tmp_path}/data"
     )
 
@@ -128,35 +128,32 @@ def test_empty_lists_and_unknown_grades_are_differences(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("ends", ["\n", "\r\n"])
-@pytest.mark.parametrize("chunk", [1, 16, 1 << 20])
-def test_official_files_may_have_other_line_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, chunk: int
-) -> None:
-    monkeypatch.setattr(preparing, "_CHUNK", chunk)
-    for path, text in FILES.items():
-        (tmp_path / "data/SMALL" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data/SMALL" / path).write_bytes(text.replace("\n", ends).encode())
-    carriage = {path: ids(text.replace("\n", "\r\n")) for path, text in FILES.items()}
-    for files in (SMALL.files, carriage):
-        prepared(tmp_path, replace(SMALL, files=files))
-    for other in (b"", b" "):
-        (tmp_path / "data/SMALL/Fold1/vali.txt").write_bytes(TEXT["vali"].encode()[:-1] + other)
-        assert "Fold1/vali.txt is not the official file" in refused(lambda: prepared(tmp_path))
-
-
-def test_official_files_may_be_known_by_gits_id(tmp_path: Path) -> None:
+def test_a_file_that_is_not_the_official_one_is_named(tmp_path: Path) -> None:
     write_folder(tmp_path / "data/SMALL", FILES)
+    prepared(tmp_path)
+    (tmp_path / "data/SMALL/Fold1/vali.txt").write_text(TEXT["vali"] + " ")
+    assert "Fold1/vali.txt is not the official file" in refused(lambda: prepared(tmp_path))
 
-    def git(text: str) -> str:
-        blob = f"blob {len(text)}\0{text}".encode()
-        return hashlib.sha1(blob, usedforsecurity=False).hexdigest()
 
-    right = {path: ("0" * 40, git(text)) for path, text in FILES.items()}
-    prepared(tmp_path, replace(SMALL, files=right))
-    wrong = right | {"Fold1/test.txt": (git("no"),)}
-    message = refused(lambda: prepared(tmp_path, replace(SMALL, files=wrong)))
-    assert "Fold1/test.txt is not the official file" in message
+def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 3} qid:{i // 4} 1:{i} 2:1\n" for i in range(80))
+    write_folder(tmp_path / "data/SMALL", {"train.txt": rows, "test.txt": TEXT["test"]})
+    dataset = replace(SMALL, folds=0, files={}, known=(), vali_share=0.25)
+    lines = [line.split() for line in prepared(tmp_path, dataset).splitlines()]
+    assert ["train", "60", "15", "0"] in lines
+    assert ["vali", "20", "5", "0"] in lines
+    places = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
+    knobs = {"name": "mine", "folder": "SMALL", "vali_share": 0.25, **places}
+    cut = {name: LetorFiles(**knobs).split(name) for name in ("train", "vali")}
+    assert {*cut["train"].qids} | {*cut["vali"].qids} == {str(i) for i in range(20)}
+    assert {*cut["train"].qids}.isdisjoint(cut["vali"].qids)
+    for lists in cut.values():
+        assert lists.features[:, 0].tolist() == lists.rows.tolist(), "rows of the file"
+    assert cut["train"].digest != cut["vali"].digest
+    other = LetorFiles(**knobs, seed=2).split("vali")
+    assert {*other.qids} != {*cut["vali"].qids}
+    write_folder(tmp_path / "data/SMALL", {"vali.txt": TEXT["vali"]})
+    assert len(LetorFiles(**knobs).split("train")) == 20, "a vali.txt of its own is taken"
 
 
 def test_a_folder_that_is_there_is_never_touched(tmp_path: Path) -> None:
@@ -233,7 +230,9 @@ def test_real_mq2008_is_as_published(tmp_path: Path) -> None:
     data_dir = os.environ["LTR_DATA_DIR"]
     report = prepare(published("mq2008"), data_dir=data_dir, cache_dir=tmp_path)
     report.check()
-    altered = replace(published("mq2008"), files=dict.fromkeys(SETS["mq2008"].files, ("0" * 40,)))
+    altered = replace(
+        published("mq2008"), files={f"Fold3/{split}.txt": "0" * 64 for split in SPLITS}
+    )
     report = prepare(altered, data_dir=data_dir, cache_dir=tmp_path, folds=3)
     assert len(report.differences) == 3
 
@@ -253,13 +252,17 @@ def test_command_line(tmp_path: Path) -> None:
     assert command(*own, "dataset.max_grade=1", cwd=tmp_path).returncode == 2
 
 
+SCRIPT = "python scripts/prepare_data.py"
+
+
 @pytest.mark.slow
 def test_command_line_errors_are_one_line(tmp_path: Path) -> None:
     done = command("dataset=web10k", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
-        "error: there is no folder data/MSLR-WEB10K; " + published("web10k").how_to_get("data")
+        "error: there is no folder data/MSLR-WEB10K; "
+        + published("web10k").how_to_get("data").replace("ltr prepare_data", SCRIPT)
     )
     assert "give dataset=..." in command(cwd=tmp_path).stderr
 

@@ -1,12 +1,19 @@
 """Paths reach Hydra as they are, whatever signs are in them."""
 
+import re
+import shutil
+import subprocess
+
 import pytest
 from conftest import compose
+from folders import refused
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import ROOT
 
-from ltr.console.arguments import quoted, with_quotes
+from ltr.console.arguments import as_hydra, quoted, with_quotes
+from ltr.errors import ConfigError
 
 NAMES = [
     "/home/müller/x", "/home/o'neil/x", "/tmp/a#b", "a&b", "a;b", "a b", "a,b", "a=b", "~x", "a!b",
@@ -33,6 +40,29 @@ def test_any_text_survives_quotes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        (["--epochs", "5"], "--epochs 5: write KEY=VALUE"),
+        (["--epochs=5"], "--epochs=5: write epochs=5"),
+        (["loss=listnet", "5"], "5: write KEY=VALUE"),
+    ],
+)
+def test_flags_of_other_tools_are_told_how_a_key_is_written(typed: list[str], line: str) -> None:
+    assert refused(lambda: as_hydra("train", typed), ConfigError).startswith(line)
+    assert as_hydra("train", ["--cfg", "job", "--config-dir=x"]) == [
+        "--cfg",
+        "job",
+        "--config-dir=x",
+    ]
+
+
+def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
+    assert as_hydra("evaluate", ["metrics=ndcg@5,map"]) == ["metrics=['ndcg@5','map']"]
+    assert as_hydra("predict", ["features=1,2", "id=null"]) == ["features=['1','2']", "id=null"]
+    assert as_hydra("evaluate", ["metrics=[ndcg@5]"]) == ["metrics=[ndcg@5]"]
+
+
+@pytest.mark.parametrize(
     "argument",
     [
         "resume=null", "resume=outputs/a-b_c.1", "resume='outputs/a b'", "scores=[a,b]", "seed=1,2",
@@ -41,3 +71,36 @@ def test_any_text_survives_quotes(text: str) -> None:
 )  # fmt: skip
 def test_what_needs_no_quotes_stays(argument: str) -> None:
     assert with_quotes(argument) == argument
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "whole"),
+    [
+        ("dataset.split={train:a.csv,vali:b.csv}", "dataset.split={train:a.csv,vali:b.csv}"),
+        ("epochs=1 scores={a:x,b:y,c:z} seed=2", "scores={a:x,b:y,c:z}"),
+        ("metrics=[ndcg@5, ndcg@10] seed=1", "metrics=[ndcg@5, ndcg@10]"),
+        ("dataset.hashed={brand: 1000}", "dataset.hashed={brand: 1000}"),
+    ],
+)
+def test_what_a_shell_took_apart_is_to_be_quoted(typed: str, whole: str) -> None:
+    bash = shutil.which("bash") or pytest.skip("needs bash")
+    done = subprocess.run([bash, "-c", f"printf '%s\\n' {typed}"], capture_output=True, text=True)
+    with pytest.raises(
+        ConfigError, match=re.escape(f"quote it, '{whole}'").replace("it", "(it|them)")
+    ):
+        as_hydra("train", done.stdout.splitlines())
+    quoted_ones = [whole, "data_dir=a", "data_dir=b", "storage=a://b", "storage=c://d"]
+    assert len(as_hydra("train", quoted_ones)) == 5
+
+
+def test_every_override_with_brackets_is_shown_in_quotes() -> None:
+    """In remedies, and in the comments of configs, which are the help."""
+    unquoted = r"[\w.]+=(\[|\{\{?[a-z]+:)"
+    comments = re.compile(rf"#.* {unquoted}")
+    remedies = re.compile(rf"(give|write|such as|name them,|name it in|with|set) {unquoted}")
+    files = [path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "tables"]
+    shown = [line for path in files for line in path.read_text().splitlines()]
+    assert not [line for line in shown if comments.search(line)]
+    code = [line for path in (ROOT / "ltr").rglob("*.py") for line in path.read_text().splitlines()]
+    assert not [line for line in code if remedies.search(line)]

@@ -1,6 +1,7 @@
 """What a run leaves is read again as it was left, or refused with the remedy."""
 
 import json
+import math
 import random
 import shutil
 from pathlib import Path
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 from conftest import compose, make_lists
 from folders import finish, refused
+from hydra.core.utils import JobReturn
+from omegaconf import OmegaConf
 
 from ltr.errors import DataError
 from ltr.experiment.job import Standing, take_up
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
-from ltr.experiment.sweep import read_runs
+from ltr.experiment.sweep import SweepSummary, read_runs, table_of
 from ltr.whole import write_csv
 
 
@@ -47,6 +50,28 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
     assert run.values("ndcg@5")[1].tolist() == [0.25, 1.0, 1e-5]
     assert run.scores.astype(np.float32).tolist() == np.linspace(-1, 1, 12, dtype="f4").tolist()
     assert run.history["vali_ndcg@5"].tolist() == [0.5]
+
+
+def test_a_mean_over_no_list_is_null_in_the_file_and_nan_where_it_is_read(tmp_path) -> None:
+    def no_json(name):
+        raise ValueError(f"{name} is not JSON")
+
+    for seed in (1, 2):
+        folder = left(tmp_path / f"seed-{seed}").folder
+        results = {**RunFolder(folder).results, "protocol": {"sigma": math.inf}}
+        for split in ("test", "vali"):
+            results[split] = {**results[split], "map": math.nan}
+        finish(folder, results | {"seed": seed})
+        (folder / ".hydra").mkdir()
+        (folder / ".hydra" / "overrides.yaml").write_text(f"- seed={seed}")
+        plain = json.loads((folder / RESULTS).read_text(), parse_constant=no_json)
+        assert plain["vali"]["map"] is plain["test"]["map"] is None
+        read = RunFolder(folder)
+        assert read.damage() is None
+        assert read.results["vali"] == {"ndcg@5": 0.5, "map": pytest.approx(math.nan, nan_ok=True)}
+    means = table_of(read_runs(tmp_path)).partition("mean ±")[2]
+    assert "vali ndcg@5" in means
+    assert "map" not in means
 
 
 @pytest.mark.parametrize("name", [RESULTS, *FILES])
@@ -110,7 +135,25 @@ def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
     status = {row["run"]: row["status"] for row in read_runs(tmp_path)}
     assert status["one"] == "done"
     assert "results.json is damaged" in status["two"]
-    assert "overrides.yaml: not what train.py writes" in status["three"]
+    assert "overrides.yaml: not what a run writes" in status["three"]
+
+
+def test_each_job_of_a_sweep_reads_the_large_files_of_no_other(tmp_path, monkeypatch) -> None:
+    """All of them are read once, at its end: else a sweep of n runs would read n * n."""
+    for name in ("one", "two"):
+        folder = left(tmp_path / name).folder
+        (folder / ".hydra").mkdir()
+        (folder / ".hydra" / "overrides.yaml").write_text(f"- seed={name}")
+    (tmp_path / "multirun.yaml").touch()
+    (tmp_path / "two" / "scores.csv").write_text("damaged")
+    read = RunFolder._read
+    seen: list[str] = []
+    monkeypatch.setattr(RunFolder, "_read", lambda run, name: seen.append(name) or read(run, name))
+    job = OmegaConf.create({"hydra": {"runtime": {"output_dir": str(tmp_path / "one")}}})
+    SweepSummary().on_job_end(job, JobReturn())
+    assert seen == [RESULTS] * 2
+    assert (tmp_path / "summary.csv").read_text().count("done") == 2
+    assert [row["status"][:4] for row in read_runs(tmp_path)].count("done") == 1
 
 
 def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:

@@ -36,6 +36,7 @@ def read(path: Path, text: str, qids: list[str] = QIDS) -> list[float]:
         "\N{BYTE ORDER MARK}qid,score\na,0.1\na,-2e3\nb,0.5\n",
         'rank,score,"qid"\n2,0.1,"a"\n1, -2e3 ,a\n1,0.5,b\n',
         "qid,row,score,rank\nb,3,0.5,1\na,1,0.1,1\na,2,-2e3,2\n",
+        'id,qid,score\nx\N{LINE SEPARATOR}y,a,0.1\n"x\ny",a,-2e3\nx\x85,b,0.5\n',
     ],
 )
 def test_every_form_is_read(tmp_path: Path, text: str) -> None:
@@ -63,6 +64,14 @@ def test_the_output_is_none_of_the_inputs(tmp_path: Path, output: str) -> None:
     )  # fmt: skip
     with pytest.raises(ConfigError, match=f"is {output}: it would be lost; give another name"):
         evaluate_scores(cfg)
+
+
+def test_an_id_is_its_text(tmp_path: Path) -> None:
+    ids = ["007", "NA", "nan", "a\x85b", "a\N{LINE SEPARATOR}b", "1e3"]
+    text = "qid,score\n" + "".join(f"{one},{i}\n" for i, one in enumerate(ids))
+    assert read(tmp_path / "scores", text, ids) == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(DataError, match=":2: qid '007', but row 1 of"):
+        read(tmp_path / "scores", text, ["7", *ids[1:]])
 
 
 def test_scores_are_read_in_float64(tmp_path: Path) -> None:
@@ -93,6 +102,8 @@ def test_scores_are_read_in_float64(tmp_path: Path) -> None:
         ("qid,score\na,1\na," + "x" * 140_000, "3: field larger than field limit"),
         ("x" * 140_000, "1: field larger than field limit"),
         ("score,score\n1,2\n", "1: two columns score; keep one of them"),
+        ('id,score\n"x\ny",1\n"\r\n",best\n', "4: score 'best'; expected a finite number"),
+        ("id,score\nx\N{LINE SEPARATOR}y,1\nz,best\n", "3: score 'best'; expected"),
         ("row,score\n2,1\n3,1\n", "3: ends after 2 scores, but test.txt has 3 rows"),
     ],
 )
@@ -220,6 +231,11 @@ def test_scores_stand_alone_with_their_data(more: list[str]) -> None:
         evaluate_scores(compose("scores=s.txt", *more, config="evaluate"))
     with pytest.raises(ConfigError, match=r"^split=train: .*leave split out"):
         evaluate_scores(compose("scores=s", "data=d", "split=train", config="evaluate"))
+
+
+def test_a_table_is_refused_with_what_to_write() -> None:
+    with pytest.raises(DataError, match=r"x.parquet is a table, .*'LABEL qid:ID 1:0'"):
+        evaluate_scores(compose("scores=s", "data=x.parquet", config="evaluate"))
 
 
 def command(*args: str) -> "subprocess.CompletedProcess[str]":

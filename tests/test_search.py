@@ -54,7 +54,7 @@ def test_a_search_ends_with_a_file_that_trains_to_the_same_value(
 
     found = tmp_path / "experiment/found.yaml"
     text = found.read_text()
-    assert text.startswith(f"# @package _global_\n# python train.py --config-dir {tmp_path} exper")
+    assert text.startswith(f"# @package _global_\n# ltr train --config-dir {tmp_path} exper")
     assert f"# crossfit ndcg@5 {max(values):.4f} on vali of letor: trial " in text
     assert f"with the values it began from {values[0]:.4f}" in text
     assert str(letor_folder) not in text.split("defaults:")[1]
@@ -308,7 +308,7 @@ def test_dry_run_prints_the_space_and_the_first_config(
         in out
     )
     assert "optimizer.lr  [float,0.001,0.1,log]  0.001" in out
-    assert "first trial: python train.py dataset=letor" in out
+    assert "first trial: ltr train dataset=letor" in out
     assert "_target_: ltr.losses.listnet_loss" in out
     assert not (tmp_path / "out").exists()
 

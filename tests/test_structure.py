@@ -132,6 +132,8 @@ MAY_IMPORT = {
         "whole",
         "metrics",
         "data",
+        "models",
+        "tabular",
         "training",
         "rounds",
         "trees",

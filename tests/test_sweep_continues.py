@@ -10,7 +10,7 @@ from folders import finish
 from processes import wait_for
 from test_cli import call, lines, start
 
-from ltr.console.folders import job_dir, sweep_dir
+from ltr.console.folders import job_dir, sweep_dir, unshown_keys
 from ltr.errors import ConfigError
 from ltr.experiment.job import Standing, note_resumed, take_up
 from ltr.experiment.run_folder import NOTE, RunFolder
@@ -32,6 +32,29 @@ def test_a_job_is_named_by_what_it_overrides() -> None:
     assert len(job_dir(long[0], long)) < 180
     assert job_dir("x", ["epochs=1"]) != job_dir("x", ["epochs=2"])
     assert job_dir("x", ["epochs=1", "data_dir=a"]) == job_dir("x", ["epochs=1", "data_dir=b"])
+
+
+@pytest.mark.parametrize("typed", ["data_dir='a','b'", "for_engine=onnx,solr", "threads=1,2"])
+def test_jobs_that_differ_in_a_place_have_folders_of_their_own(typed) -> None:
+    key, _, values = typed.partition("=")
+    unshown = unshown_keys([typed, "seed=1,2"])
+    assert key not in unshown
+    assert "device" in unshown
+    jobs = {job_dir("x", ["seed=1", f"{key}={one}"], unshown) for one in values.split(",")}
+    assert len(jobs) == 2
+    assert job_dir("x", ["seed=1", "device=cpu"], unshown) == job_dir("x", ["seed=1"])
+    assert sweep_dir("out", None, [typed]) != sweep_dir("out", None, [f"{key}=1"])
+
+
+@pytest.mark.slow
+def test_a_sweep_over_a_place_moves_nothing_away(tiny: list[str], tmp_path: Path) -> None:
+    command = ["-m", *tiny, "loss=listnet", "epochs=0", "for_engine=onnx,solr", "sweep=mine"]
+    command += [f"output_dir={tmp_path}"]
+    texts = [call(*command, status=1)[1] for _ in range(2)]
+    onnx, solr = sorted((tmp_path / "mine").glob("*for_engine*"))
+    assert (onnx / "results.json").is_file()
+    assert "for_engine=solr" in (solr / "error.txt").read_text()
+    assert [text.count("is done already") for text in texts] == [0, 1]
 
 
 def test_a_run_is_done_cut_off_or_new(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from conftest import compose
 from folders import refused
 from omegaconf import OmegaConf
 
-from ltr.data import lists_writer
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment import beginning
@@ -91,7 +90,6 @@ def same(a: Lists, b: Lists) -> None:
 
 def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 1000)  # many blocks of text
-    monkeypatch.setattr(lists_writer, "_BUCKET_BYTES", 600)  # and many buckets of rows
     every = {}
     for name, write in FORMS.items():
         write(table(), tmp_path / name)

@@ -129,9 +129,9 @@ def test_a_published_number_is_covered_or_not() -> None:
 
 
 def test_every_row_stands_in_the_table_also_one_that_cannot_run() -> None:
-    table, verdicts = blocks_of(missing={"gone": "needs ltr-torch[gbdt]"})
+    table, verdicts = blocks_of(missing={"gone": "needs the extra gbdt"})
     assert [row[0].text for row in table.rows] == ["good", "bad", "twin", "gone"]
-    assert table.rows[3][1].text == "needs ltr-torch[gbdt]"
+    assert table.rows[3][1].text == "needs the extra gbdt"
     assert {len(row) for row in table.rows} == {len(table.head)}
     assert [row[0].text for row in verdicts.rows] == ["good", "bad", "twin"]
     assert {row[-1].text for row in verdicts.rows} == {"better", "", "equivalent"}
@@ -327,7 +327,7 @@ def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.Mo
         runs_module, "find_spec", lambda name: None if name == "xgboost" else object()
     )
     rows = {"XGBoost rank:ndcg", "XGBoost rank:pairwise", "trees together"}
-    assert missing_libraries(table, []) == dict.fromkeys(rows, "needs ltr-torch[gbdt]")
+    assert missing_libraries(table, []) == dict.fromkeys(rows, "needs the extra gbdt")
     row = {"by its experiment": ("experiment=xgboost_mq2008",)}
     assert missing_libraries(replace(table, settings=(), rows=row, ensembles={}), []).keys() == {
         *row

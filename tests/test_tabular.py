@@ -170,3 +170,11 @@ def test_a_feature_that_is_not_there_is_named() -> None:
 def test_roles_that_do_not_go_together(roles, word) -> None:
     assert word in refused(lambda: Roles(**(ROLES | roles)), ConfigError)
     assert "dataset.query" in refused(lambda: Roles.of({}), ConfigError)
+
+
+def test_the_index_that_pandas_writes_is_no_feature_unless_it_is_named() -> None:
+    index = {"__index_level_0__": [3, 1, 4, 1]}
+    assert made(index).lists.columns == made().lists.columns
+    named = made(index, features=("x", "__index_level_0__")).lists.columns
+    assert named is not None
+    assert "__index_level_0__" in named.names

@@ -210,6 +210,19 @@ def test_a_gradient_that_is_not_finite_stops_too(tiny, tmp_path, monkeypatch) ->
 
 
 @pytest.mark.slow
+def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_path) -> None:
+    worse = [*tiny, "loss=listnet", "+optimizer.maximize=true", "schedule=constant"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(whole, *worse, "epochs=2")
+    train(cut, *worse, "epochs=0")
+    train(cut, *worse, "epochs=2", f"resume={cut}")
+    results = json.loads((cut / "results.json").read_text())
+    assert results["best_epoch"] > 0
+    assert results["vali"]["ndcg@5"] < results["untrained_vali"]["ndcg@5"]
+    assert_same_run(whole, cut)
+
+
+@pytest.mark.slow
 def test_untrained_last_and_patience(tiny, tmp_path) -> None:
     train(tmp_path / "untrained", *tiny, "epochs=0")
     results = json.loads((tmp_path / "untrained" / "results.json").read_text())

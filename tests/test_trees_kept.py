@@ -1,6 +1,5 @@
 """Trees as they are kept: what is damaged is refused, what features did is told."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
 from ltr.explain.importances import importances
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
-from ltr.trees import LightGBM, trial
+from ltr.trees import LightGBM
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -159,69 +158,3 @@ def test_the_command_needs_torch_for_work_only(data, tmp_path) -> None:
     assert got.returncode == 2
     assert got.stderr.startswith("error: ")
     assert got.stderr.count("\n") == 1
-
-
-def grown(tmp_path: Path, data: list[str]) -> str:
-    train(tmp_path / "run", *data, "model=lightgbm", "epochs=2", "select=last")
-    return booster_of(tmp_path / "run" / "last.pt").decode()
-
-
-def crafted(path: Path, booster: bytes) -> None:
-    """Put ``booster`` into the checkpoint ``path``, with a digest that is right."""
-    state = torch.from_numpy(np.frombuffer(booster, np.uint8).copy())
-    save_checkpoint(path, load_checkpoint(path) | {"model": {"_extra_state": state}})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("child", "message"),
-    [("0", r"process of their own they end it by signal"), ("-99999999", r"signal|refused")],
-    ids=["a loop without end", "a node that is not there"],
-)
-def test_crafted_trees_harm_a_process_of_their_own(
-    data, tmp_path, monkeypatch, child, message
-) -> None:
-    text = grown(tmp_path, data)
-    monkeypatch.setattr(trial, "CPU_SECONDS", 0)
-    path = tmp_path / "run" / "last.pt"
-    evil = re.sub(r"(?m)^(left|right)_child=\S+", rf"\1_child={child}", text)
-    assert evil != text
-    crafted(path, evil.encode())
-    with pytest.raises(CheckpointError, match=message) as error:
-        load_kept(str(path), torch.device("cpu"))
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_only_trees_from_elsewhere_are_tried_out(data, tmp_path, monkeypatch) -> None:
-    text = grown(tmp_path, data)
-    commands = []
-    monkeypatch.setattr(trial, "__file__", tmp_path / "no child")
-    run_child = subprocess.run
-    monkeypatch.setattr(
-        subprocess,
-        "run",
-        lambda command, **how: commands.append(command) or run_child(command, **how),
-    )
-    path = tmp_path / "run" / "last.pt"
-    load_kept(str(path), torch.device("cpu"))  # grown in this process
-    assert not commands
-    crafted(path, (text + "\n").encode())
-    with pytest.raises(CheckpointError, match=r"in a process of their own"):
-        load_kept(str(path), torch.device("cpu"))
-    assert len(commands) == 1
-    assert load_kept(str(path), torch.device("cpu"), trust="ltr.trees").model.fitted > 0
-    assert len(commands) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_sound_trees_come_through(library) -> None:
-    needed(library)
-    lists = tensors(make_lists([8, 9]))
-    model = KINDS[library](5, **({"min_data_in_leaf": 1} if library == "lightgbm" else {}))
-    boosting = model.begin(order_of(lists))
-    boosting.round()
-    content = boosting.content(1)
-    assert content
-    trial.try_out(content, model.library, 5)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ltr.data.cache import ListsWriter, cached_lists
+from ltr.data.assemble import Assembler
+from ltr.data.cache import cached_lists
 from ltr.data.lists import Lists
 
 _AT_ONCE = 500  # lists
@@ -31,13 +32,13 @@ class BigLists:
         build = partial(self._build, count=count, seed=len(split), digest=key)
         return cached_lists(self.cache_dir, key, build, width=self.width)
 
-    def _build(self, writer: ListsWriter, *, count: int, seed: int, digest: str) -> None:
+    def _build(self, into: Assembler, *, count: int, seed: int, digest: str) -> Lists:
         rng = np.random.default_rng(seed)
         block = rng.normal(size=(_AT_ONCE * self.items, self.width)).astype(np.float32)
         noise = rng.normal(size=len(block))
         labels = np.clip(np.round(block[:, 0] + noise + 0.5), 0, 4).astype(np.float32)
         for begin in range(0, count, _AT_ONCE):
             rows = min(_AT_ONCE, count - begin) * self.items
-            writer.append(block[:rows], labels[:rows])
+            into.append(block[:rows], labels[:rows])
         offsets = np.arange(count + 1) * self.items
-        writer.finish(offsets, np.arange(count).astype(str), digest=digest)
+        return into.finish(offsets, np.arange(count).astype(str), digest=digest)

@@ -56,6 +56,7 @@ LOSS_PROPERTIES: tuple[Property, ...] = (
     ranks.the_best_order_is_the_bound_at_every_cutoff,
     ranks.the_sharp_limit_is_minus_the_metric,
     calls.the_gradient_agrees_with_finite_differences,
+    calls.the_second_derivative_is_right_or_refused,
     calls.there_is_something_to_learn,
     calls.following_the_gradient_lowers_the_loss,
     calls.a_batch_without_lists_to_count_can_be_trained_on,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr.battery.subject import Subject, ragged
-from ltr.battery.verdict import Broken, DoesNotApply, expect_close, expect_finite
+from ltr.battery.verdict import Broken, DoesNotApply, expect_close, expect_finite, told
 from ltr.losses.batch import mean_over_batch
 
 
@@ -118,6 +118,32 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
         except RuntimeError as error:
             lines = [" ".join(line.split()) for line in str(error).splitlines()]
             raise Broken(f"it does not: {lines[0]}") from error
+    return None
+
+
+def the_second_derivative_is_right_or_refused(loss: Subject) -> str | None:
+    """In float64 backward through a gradient gives the slope of the gradient, or raises.
+
+    Constants in the gradient, such as slopes that a backward of its own wrote, would count as 0.
+    """
+    scores, labels, mask = ragged()
+    weights = torch.arange(1, len(mask) + 1, dtype=scores.dtype)
+    for direction in (scores.cos(), scores.sin() + 0.3):
+        moved = scores.clone().requires_grad_()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            total = (loss.value(moved, labels, mask) * weights).sum()
+            try:
+                (slope,) = torch.autograd.grad(total, moved, create_graph=True)
+                along = (slope * direction).sum() + 0 * moved.sum()  # of a constant it is 0
+                (found,) = torch.autograd.grad(along, moved)
+            except RuntimeError as error:
+                return f"refused: {told(error)}"
+        step = 1e-5 * direction
+        ahead, behind = (loss.measure(scores + x, labels, mask).gradient for x in (step, -step))
+        expected = (ahead - behind) / 2e-5
+        when = "from the slope of the gradient to what backward through it gives"
+        expect_close(found, expected, "the second derivative", when, tolerance=1e-6)
     return None
 
 

@@ -31,7 +31,7 @@ from ltr.experiment.identity import code_digest
 from ltr.experiment.provenance import commit, versions
 from ltr.figures.drawing import save_figure, style
 from ltr.training.device import free_memory
-from ltr.whole import write_csv, write_whole
+from ltr.whole import without_nan, write_csv, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def _write(
     write_whole(folder / "results.md", "\n".join(texts.values()))
     rows = [row for rows in found.values() for row in rows]
     records = [asdict(row) | {"median": row.median} for row in rows]
-    whole = json.dumps({"about": about, "rows": records}, indent=1)
+    whole = json.dumps(without_nan({"about": about, "rows": records}), indent=1)
     write_whole(folder / "results.json", whole + "\n")
     names = ("subject", "case", "side", "status", "median", "bytes", "amount", "unit", "text")
     write_csv(folder / "results.csv", records, names)

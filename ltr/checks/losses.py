@@ -5,6 +5,7 @@ Importing this is cheap: torch is imported where a loss is checked.
 
 import inspect
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from tabulate import tabulate
 from ltr.checks.functions import check_signature, imported, judged, read_knobs
 from ltr.console.configs import CONFIGS, files_of, hint
 from ltr.console.values import required, texts, whole
-from ltr.errors import ConfigError, LTRError
+from ltr.errors import ConfigError, LTRError, as_started
 from ltr.metrics.spec import METRICS
 
 if TYPE_CHECKING:  # imports torch
@@ -142,10 +143,11 @@ def details(name: str) -> str:
     signature = inspect.signature(function)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     plain = signature.replace(parameters=bare, return_annotation=signature.empty)
-    example = f"python train.py loss={name}"
+    example = f"{as_started('train')} loss={name}"
     if config.knobs:
         first = config.knobs[0]
-        example += f" loss.{first.name}={'5' if first.name == 'k' else first.value}"
+        value = "5" if first.name == "k" else first.value
+        example += f" {shlex.quote(f'loss.{first.name}={value}')}"
     parts = [
         f"{name}: {config.title}",
         f"{config.target}{plain}",

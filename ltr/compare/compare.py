@@ -72,7 +72,7 @@ def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
     names = [Path(file).stem for file in files]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(
-            f"scores: two files of the name {twice[0]}: name them, scores={{a:FILE,b:FILE}}"
+            f"scores: two files of the name {twice[0]}: name them, 'scores={{a:FILE,b:FILE}}'"
         )
     return {name: (file,) for name, file in zip(names, files, strict=True)}
 
@@ -205,7 +205,7 @@ def _measured(
             example = "data=[FILE,FILE]" if key == "data" else f"scores={{{name}:[FILE,FILE]}}"
             raise ConfigError(
                 f"{key}: {len(given)} files for {len(folds)} folds: give one for each, in the "
-                f"order {', '.join(map(str, folds))}, such as {example}"
+                f"order {', '.join(map(str, folds))}, such as '{example}'"
             )
     blocks, queries = [], list[tuple[Hashable, str]]()
     for place, fold in enumerate(folds):

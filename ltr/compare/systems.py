@@ -65,6 +65,9 @@ def group(runs: Sequence[RunFolder], metric: str) -> list[System]:
     first, *others = systems
     for other in others:
         if apart := set(first.folds) ^ set(other.folds):
+            one, two = first.runs[0], other.runs[0]
+            if one.results.get("dataset") != two.results.get("dataset"):
+                raise _different(one, two)
             missing = min(map(str, apart))
             raise ConfigError(
                 f"{first.name} and {other.name} are not on the same folds ({missing} is in one "
@@ -178,11 +181,15 @@ def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
             )
         same = lists.setdefault(run.repeat, run)
         if run.digest != same.digest:
-            raise DataError(
-                f"{same.folder} and {run.folder} have different test lists "
-                f"({same.results.get('dataset')} and {run.results.get('dataset')}): compare runs "
-                "on the same data set and version"
-            )
+            raise _different(same, run)
+
+
+def _different(one: RunFolder, other: RunFolder) -> DataError:
+    return DataError(
+        f"{one.folder} and {other.folder} have different test lists "
+        f"({one.results.get('dataset')} and {other.results.get('dataset')}): compare runs on the "
+        "same data set and version"
+    )
 
 
 def _check_complete(system: System) -> None:

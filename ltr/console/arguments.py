@@ -22,9 +22,12 @@ class Grammar:
 
 
 GRAMMARS = {
-    "evaluate": Grammar(lists=("metrics_as",)),
+    "evaluate": Grammar(lists=("metrics_as", "metrics")),
+    "predict": Grammar(lists=("id", "features", "names")),
+    "export": Grammar(lists=("id", "features", "names")),
     "ensemble": Grammar(bare="runs", several=True, lists=("runs", "weights")),
     "compare": Grammar(bare="runs", several=True),
+    "runs": Grammar(bare="folder"),
     "selection": Grammar(bare="runs", several=True),
     "importances": Grammar(bare="run"),
     "explain": Grammar(bare="checkpoint", lists=("items",), texts=("qid",)),
@@ -64,8 +67,11 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     launcher: list[str] = []
     out: list[str] = []
     follows = False
-    for argument in typed:
+    _check_quotes(typed)
+    for before, argument in zip(["", *typed], typed, strict=False):
         key, equals, value = argument.partition("=")
+        if key.startswith("--") and equals and key not in _WITH_VALUE:
+            raise ConfigError(f"{argument}: write {argument.lstrip('-')}, see --help")
         if follows or argument.startswith("-"):
             out.append(argument)
             follows = not follows and argument in _WITH_VALUE
@@ -75,6 +81,7 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
         elif grammar.bare and (not equals or os.path.exists(argument)):  # noqa: PTH110
             bare.append(argument)
         elif not equals and not key.startswith("~"):
+            argument = f"{before} {argument}" if before.startswith("-") else argument
             raise ConfigError(f"{argument}: write KEY=VALUE, see --help")
         elif grammar.rest and not (
             key.lstrip("+~") in own or re.split(r"[./@]", key.lstrip("+~"))[0] == "hydra"
@@ -96,6 +103,29 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     return [*out, f"{grammar.rest}={_listed(rest)}"] if rest else out
 
 
+_PART = re.compile(r"([\w./@+]+=)([A-Za-z_]\w*:(?!//).*)")  # of {NAME:FILE,...}
+_OPEN = re.compile(r"[\w./@+~]+=(\[[^\]]*|\{[^}]*)")  # without its end
+
+
+def _check_quotes(typed: Sequence[str]) -> None:
+    """Raise ``ConfigError`` where a shell has taken an argument with brackets apart.
+
+    Of ``KEY={a:A,b:B}`` bash and zsh make ``KEY=a:A KEY=b:B``, of ``KEY=[a, b]`` two arguments.
+    """
+    found = [_PART.fullmatch(argument) for argument in typed]
+    for i, (part, argument) in enumerate(zip(found, typed, strict=True)):
+        values = [one[2] for one in found if part and one and one[1] == part[1]]
+        if part and len(values) > 1:
+            whole = f"{part[1]}{{{','.join(values)}}}"
+            raise ConfigError(
+                f"{argument}: the shell has taken braces apart: quote them, '{whole}'"
+            )
+        if _OPEN.fullmatch(argument):
+            end = next((j for j in range(i, len(typed)) if typed[j][-1:] in "]}"), i)
+            whole = " ".join(typed[i : end + 1])
+            raise ConfigError(f"{argument}: a shell ends it at the space: quote it, '{whole}'")
+
+
 def _listed(values: Sequence[str]) -> str:
     return f"[{','.join(quoted(value.strip()) for value in values if value.strip())}]"
 
@@ -103,7 +133,7 @@ def _listed(values: Sequence[str]) -> str:
 _PATHS = (
     "resume", "init_from", "teacher", "checkpoint", "input", "output", "archive", "scores", "data",
     "write", "only", "run", "name", "table", "baseline", "data_dir", "cache_dir", "output_dir",
-    "storage",
+    "storage", "folder",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w./%+@*?|$-]*", re.ASCII)  # what Hydra reads as it is
 _NAMED = re.compile(r"\{[^{}:]+:")  # {NAME:FILE}, several paths

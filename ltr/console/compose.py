@@ -18,6 +18,7 @@ from ltr.console.arguments import as_hydra, quoted, with_quotes
 from ltr.console.configs import CONFIGS, choices, composed_with, groups_of, hint
 from ltr.console.ending import one_line
 from ltr.console.folders import register_resolvers
+from ltr.console.keys import flat
 from ltr.errors import ConfigError, LTRError
 
 
@@ -185,11 +186,13 @@ def user_error(error: BaseException) -> LTRError | None:
 def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
     """``key`` is not in the config: name the keys that are, composed with the same choices.
 
+    Where keys of that name stand deeper in it, these alone; inside a group also the numbers.
     ``suggested`` is left out: its values are proposals that other keys read.
     """
     parent, _, last = key.rpartition(".")
     groups = groups_of(config_name)
     names = [] if parent else groups
+    values: dict[str, Any] = {}  # in a group, its sizes too
     try:
         chosen = [arg for arg in given if arg.split("=")[0] in groups and "," not in arg]
         cfg = composed(config_name, *chosen)
@@ -197,8 +200,19 @@ def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
         if node is None and parent in groups:
             return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
         names += [str(name) for name in node] if isinstance(node, DictConfig) else []
+        whole: Any = OmegaConf.to_container(cfg, resolve=True)
+        every = {one: value for one, value in flat(whole).items() if "suggested." not in one}
+        if deep := [one for one in every if one.endswith(f".{last}")]:
+            return f"{key}: no such key (did you mean {' or '.join(deep)}?)"
+        values = {name: every.get(f"{parent}.{name}") for name in names}
     except (HydraException, OmegaConfBaseException):
         pass  # the choices themselves are wrong; name what is known
     names = sorted({name for name in names if not name.startswith("_")} - {"suggested"})
-    known = f"; {f'{parent} has' if parent else 'the keys are'} {', '.join(names)}" if names else ""
+    shown = ", ".join(
+        f"{name}={value}".replace(" ", "")
+        if isinstance(value := values.get(name), list | float) or type(value) is int
+        else name
+        for name in names
+    )
+    known = f"; {f'{parent} has' if parent else 'the keys are'} {shown}" if names else ""
     return f"{key}: no such key{known}" + hint(last, names)

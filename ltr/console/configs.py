@@ -1,12 +1,15 @@
 """The folders of the configs, and the choices in them. Importing this is cheap."""
 
 import difflib
+import re
 import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
+
+from ltr.errors import as_started
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # At the top of a clone; in the package where it is installed.
@@ -69,7 +72,14 @@ def help_of(config_name: str) -> str:
     chosen = [f"{group}: {', '.join(names)}" for group in groups if (names := choices(group))]
     parts = [said, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
     parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
-    return "\n\n".join(parts).replace("$", "$$") + "\n"  # Hydra fills the help in as a template
+    whole = "\n\n".join(parts) + "\n"
+    if as_started("train") != "python train.py":
+        whole = re.sub(r"(?:python )?(?:scripts/(\w+)|(train))\.py", _started, whole)
+    return whole.replace("$", "$$")  # Hydra fills the help in as a template
+
+
+def _started(script: re.Match[str]) -> str:
+    return as_started(script[1] or script[2])
 
 
 def own_configs() -> Path | None:
@@ -92,6 +102,11 @@ def composed_with(config_name: str) -> Path | None:
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean X?)`` where a known word is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    """`` (did you mean X?)`` where a known word is close in letters of any case, else nothing.
+
+    >>> hint("adamW", ["adam", "adamw"]), hint("x", ["adam"])
+    (' (did you mean adamw?)', '')
+    """
+    words = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(word.lower(), words, n=1)
+    return f" (did you mean {words[close[0]]}?)" if close else ""

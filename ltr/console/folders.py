@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ltr.console.configs import files_of, help_of
 from ltr.console.keys import Kind, keys
 from ltr.console.torchrun import rank
-from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
+LATEST = "latest"  # in output_dir, a link to the folder of the last run
 # The paths in its folder that a resumed run writes to without replacing them.
 _WRITTEN_THROUGH = (
     ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
@@ -41,7 +43,7 @@ def register_resolvers() -> None:
         "hydra_subdir": _hydra_subdir,
         "sweep_dir": sweep_dir,
         "job_dir": job_dir,
-        "unshown_keys": _unshown_keys,
+        "unshown_keys": unshown_keys,
         "help_of": help_of,
         "preset": _preset,
         "own_metrics": metric_configs,
@@ -53,7 +55,9 @@ def register_resolvers() -> None:
 def run_folder(path: str) -> Path:
     """The run folder of ``path``, which is that folder or a checkpoint in it."""
     given = Path(path)
-    return given.parent if given.suffix == ".pt" else given
+    folder = given.parent if given.suffix == ".pt" else given
+    linked = folder.name == LATEST and folder.is_symlink()
+    return folder.parent / folder.readlink() if linked else folder
 
 
 def _hydra_subdir(resume: str | None) -> str | None:
@@ -73,13 +77,13 @@ def _run_dir(output_dir: str, resume: str | None, name: str) -> str:
         folder = run_folder(resume)
         if not (folder / "last.pt").is_file():  # before Hydra makes the folder
             raise CheckpointError(
-                f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run of "
-                "train.py, such as outputs/<run>"
+                f"resume={resume}: {folder / 'last.pt'} is not there; give the folder of a run, "
+                "such as outputs/<run>"
             )
         for path in [folder / name for name in _WRITTEN_THROUGH]:
             if path.is_symlink():
                 raise CheckpointError(
-                    f"resume={resume}: {path} is a link, which train.py does not make, and writing "
+                    f"resume={resume}: {path} is a link, which no run makes, and writing "
                     "would follow it: remove it if you know where the run comes from"
                 )
         return str(folder)
@@ -110,37 +114,54 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
         if Path(sweep).name != sweep or sweep in (".", ".."):
             raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
         return str(Path(output_dir) / sweep)
-    wanted = asked(overrides)
-    pairs = (item.partition("=")[::2] for item in wanted)
-    varied = [key for key, value in pairs if "," in value and not value.startswith("[")]
-    words = _slug("_".join(["sweep", *varied]), 60)
+    wanted, several = asked(overrides, unshown_keys(overrides)), varied(overrides)
+    named = [item.partition("=")[0] for item in wanted]
+    words = _slug("_".join(["sweep", *(key for key in named if key.lstrip("+") in several)]), 60)
     return str(Path(output_dir) / f"{words}_{_hash(wanted)}")
 
 
-def job_dir(overrides_shown: str, overrides: Sequence[str]) -> str:
+def job_dir(
+    overrides_shown: str, overrides: Sequence[str], unshown: Sequence[str] | None = None
+) -> str:
     """The folder of a sweep's job: its overrides, short enough for a file name, and a hash.
 
     Args:
-        overrides_shown: Hydra's text of the overrides, without ``unshown_keys``.
+        overrides_shown: Hydra's text of the overrides, without the keys ``unshown``.
         overrides: all of them.
+        unshown: ``unshown_keys`` of the sweep; None: of one that varies no place.
 
     >>> job_dir("loss=rmse,seed=1", ["loss=rmse", "seed=1"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     >>> job_dir("", ["epochs=1"]) == job_dir("", ["epochs=2"])
     False
+    >>> jobs = [("threads=1", ["threads=1"]), ("threads=2", ["threads=2"])]
+    >>> len({job_dir(*job, unshown_keys(["threads=1,2"])) for job in jobs})
+    2
     """
     shown = _slug(overrides_shown.replace("=", "-"), 160)
-    return f"{shown or 'run'}_{_hash(asked(overrides))}"
+    return f"{shown or 'run'}_{_hash(asked(overrides, unshown))}"
 
 
-def _unshown_keys() -> list[str]:
-    """The keys that the name of a job's folder leaves out."""
-    return [*keys(Kind.PLACE), "epochs", *(f"dataset.{key}" for key in _OF_SOURCE)]
+def unshown_keys(overrides: Iterable[str] = ()) -> list[str]:
+    """The keys that the names of the jobs' folders leave out: no place that ``overrides`` vary."""
+    several = varied(overrides)
+    places = [key for key in keys(Kind.PLACE) if key not in several]
+    return [*places, "epochs", *(f"dataset.{key}" for key in _OF_SOURCE)]
 
 
-def asked(overrides: Iterable[str]) -> list[str]:
-    """The overrides that decide the results of a run, sorted."""
-    places = keys(Kind.PLACE)
+def varied(overrides: Iterable[str]) -> set[str]:
+    """The keys of a sweep that differ among its jobs.
+
+    >>> sorted(varied(["seed=1,2", "loss=rmse", "l2=range(1,3)", "metrics=[ndcg,map]"]))
+    ['l2', 'seed']
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return {one.key_or_group for one in parsed if one.is_sweep_override()}
+
+
+def asked(overrides: Iterable[str], unshown: Sequence[str] | None = None) -> list[str]:
+    """The overrides that decide the results of a run, sorted; no place that is ``unshown``."""
+    places = {*keys(Kind.PLACE)} & {*(keys(Kind.PLACE) if unshown is None else unshown)}
     return sorted(item for item in overrides if item.lstrip("+~").partition("=")[0] not in places)
 
 
@@ -153,7 +174,7 @@ def read_overrides(path: Path) -> list[str]:
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise DataError(f"{path}: not what train.py writes; run it again") from error
+        raise DataError(f"{path}: not what a run writes; run it again") from error
     return [item for item in found or [] if isinstance(item, str)]
 
 
@@ -212,7 +233,7 @@ def _preset(key: str, *, _root_: DictConfig) -> Any:
     if len(chosen) != 1:
         raise ConfigError(
             f"metrics_as=[{','.join(chosen)}]: training takes one convention; "
-            "scripts/evaluate.py compares several"
+            f"{as_started('evaluate')} compares several"
         )
     (convention,) = chosen.values()
     return convention[key]

@@ -6,7 +6,7 @@ Importing this must stay cheap (no torch): every command does so.
 import os
 from datetime import timedelta
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 
 _STARTED, _ATTEMPT = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"
 _SECONDS = 5  # to wait for torchrun's store
@@ -32,7 +32,7 @@ def check_torchrun(command: str, *, several: bool) -> None:
     if processes() > 1 and command != "train":
         raise ConfigError(
             f"torchrun has started {processes()} processes: they train one model together "
-            f"(train.py); start {command} without torchrun"
+            f"({as_started('train')}); start {command} without torchrun"
         )
     if processes() > 1 and several:
         raise ConfigError(

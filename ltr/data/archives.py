@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ltr.data.lists import SPLITS
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class PublishedSet:
     size: int | None = None  # bytes of the archive; None: not known
     sha256: str = ""  # of the archive; "": not known
     splits: tuple[str, ...] = SPLITS  # that the archive holds, in each fold
-    vali_share: float = 0.0  # share of the queries of train that become vali; 0: there is a vali
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # path -> official ids
+    vali_share: float | None = None  # of the queries of train that become vali; None: none
+    seed: int = 1  # of that cut
+    files: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256 of the official file
     known: tuple[Known, ...] = ()
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class PublishedSet:
             files = ", ".join(f"{split}.txt" for split in self.splits)
             return f"put {files} into {Path(data_dir) / self.folder}, or into Fold1, ... in it"
         return (
-            f"download {self.archive} from {self.page} and run: python scripts/prepare_data.py "
+            f"download {self.archive} from {self.page} and run: {as_started('prepare_data')} "
             f"dataset={self.name} archive=PATH/{self.archive} data_dir={shlex.quote(str(data_dir))}"
         )
 
@@ -96,17 +97,17 @@ def _total(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _official_ids() -> dict[str, dict[str, tuple[str, ...]]]:
-    """Data set -> path of a file in its folder -> ids of the official content."""
-    ids: dict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
+def _official_files() -> dict[str, dict[str, str]]:
+    """Data set -> path of a file in its folder -> SHA-256 of the official content."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for line in Path(__file__).with_name("archive_ids.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name, path, *known = line.split()
-            ids[name][path] = tuple(known)
-    return ids
+            name, path, sha256 = line.split()
+            found[name][path] = sha256
+    return found
 
 
-_IDS = _official_ids()
+_FILES = _official_files()
 _mslr = partial(
     PublishedSet,
     page="https://www.microsoft.com/en-us/research/project/mslr/",
@@ -126,7 +127,7 @@ _letor4 = partial(
     max_grade=2,
 )
 SETS = {
-    published.name: replace(published, files=_IDS[published.name])
+    published.name: replace(published, files=_FILES[published.name])
     for published in (
         _mslr(
             "web30k",
@@ -207,7 +208,7 @@ def published(name: str) -> PublishedSet:
         ConfigError: there is none.
 
     >>> published("web10k").how_to_get("data").partition(" and ")[2]
-    'run: python scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data'
+    'run: ltr prepare_data dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data'
     """
     if name not in SETS:
         raise ConfigError(f"dataset={name} is not downloaded; choose one of {', '.join(SETS)}")

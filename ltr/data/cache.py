@@ -3,47 +3,45 @@
 An entry is a folder ``features.npy labels.npy offsets.npy qids.npy meta.json``. It is written as
 ``NAME.tmp`` beside its place and renamed when complete, by one process at a time (``NAME.lock``,
 which the system frees when a process is killed). So an entry is there whole or not at all.
-
-``meta.json`` holds checksums of the arrays and is sealed itself. The small arrays are checked
-whenever an entry is opened, the features when a process first uses them: a command that only counts
-or compares lists need not read gigabytes. Other files of ``cache_dir`` are never touched.
+``meta.json`` holds a hash of each array file, which is checked when a process first opens it.
+Other files of ``cache_dir`` are never touched.
 """
 
 import hashlib
+import json
 import logging
 import os
 import re
+import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from ltr.data.checksums import file_identity, file_sums, settled, unsealed
-from ltr.data.lists import Columns, Floats, Lists
-from ltr.data.lists_writer import (
-    ARRAYS,
-    FILES,
-    FORMAT_VERSION,
-    META,
-    OPTIONAL,
-    ListsWriter,
-    writing,
-)
-from ltr.errors import DataError
-from ltr.whole import sync_folder
+from ltr.data.assemble import Assembler
+from ltr.data.lists import Columns, Lists
+from ltr.errors import DataError, OutputError
+from ltr.whole import sync_folder, write_whole
 
 log = logging.getLogger(__name__)
 
-Build = Callable[[ListsWriter], None]
+Build = Callable[[Assembler], Lists]
 
+FORMAT_VERSION = 5
+META = "meta.json"
+_ARRAYS = ("features", "labels", "offsets", "qids")
+_OPTIONAL = ("weights", "rows")  # only where lists have them
+_FILES = {META, "features.appended", *(f"{name}.npy" for name in (*_ARRAYS, *_OPTIONAL))}
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # of an entry
-_checked: dict[Path, dict[str, int]] = {}  # the files of features that this process has checked
+_checked: dict[Path, dict[str, int]] = {}  # the array files that this process has checked
+_SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file may change unseen
 
 
 def cached_lists(
@@ -54,82 +52,43 @@ def cached_lists(
     Args:
         cache_dir: the folder of all entries, created where it is missing.
         key: names everything that the arrays depend on; any text.
-        build: appends blocks of rows to the writer and calls its ``finish`` once.
+        build: gives blocks of rows to the assembler and returns the lists that it made.
         width: number of features; None: the widest block's.
 
     Returns:
-        Lists with features and labels mapped read-only. Damaged features are noticed, and built
-        again, when they are first used.
+        Lists with features and labels mapped read-only.
 
     Raises:
         DataError: the cache cannot be written; nothing is left behind. Also the errors of
             ``build``.
     """
-    entry = _entry(cache_dir, key)
-    lists = _opened(entry, key, build, width, whole=False)
-    return _CheckedAtUse(lists, lambda: _opened(entry, key, build, width, whole=True).features)
-
-
-def forget(cache_dir: str | os.PathLike[str], key: str) -> None:
-    """Remove the entry ``key``; arrays of it that are open stay readable."""
-    entry = _entry(cache_dir, key)
-    with _locked(entry), writing(entry.parent):
-        _remove(entry)
-
-
-def _entry(cache_dir: str | os.PathLike[str], key: str) -> Path:
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    return Path(str(cache_dir)) / name  # a name such as 2024 is a number in YAML
+    entry = Path(str(cache_dir)) / name  # a name such as 2024 is a number in YAML
+    lists = _open(entry, key, width)
+    if lists is None:
+        with _locked(entry):
+            lists = _open(entry, key, width)  # another process may have built it meanwhile
+            if lists is None:
+                _build(entry, key, build, width)
+                lists = _open(entry, key, width)
+    if lists is None:
+        raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
+    return lists
 
 
 def forget_checks() -> None:
-    """Have this process check all features again at their next use."""
+    """Have this process check all arrays again when they are opened next."""
     _checked.clear()
 
 
-class _CheckedAtUse(Lists):
-    """Lists that call ``checked`` for their features at the first use."""
-
-    def __init__(self, lists: Lists, checked: Callable[[], Floats]) -> None:
-        self.__dict__.update(vars(lists), _width=lists.width, _checked=checked)
-        del self.__dict__["features"]
-
-    @cached_property
-    def features(self) -> Floats:
-        checked: Callable[[], Floats] = self.__dict__["_checked"]
-        return checked()
-
-    @property
-    def width(self) -> int:
-        return int(self.__dict__["_width"])
-
-
-def _opened(entry: Path, key: str, build: Build, width: int | None, *, whole: bool) -> Lists:
-    """Map an entry, built first where it is not sound; ``whole``: check the features too."""
-    lists = _open(entry, key, width, whole=whole)
-    if lists is not None:
-        return lists
-    with _locked(entry):
-        lists = _open(entry, key, width, whole=whole)  # another process may have built it meanwhile
-        if lists is None:
-            _build(entry, key, build, width)
-            lists = _open(entry, key, width, whole=whole)
-    if lists is not None:
-        return lists
-    raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
-
-
-def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | None:
-    """Map an entry; None if it is missing or not as ``ListsWriter`` left it."""
+def _open(entry: Path, key: str, width: int | None) -> Lists | None:
+    """Map an entry; None if it is missing or not as ``_build`` left it."""
     try:
         meta = unsealed((entry / META).read_bytes())
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
-        arrays: dict[str, NDArray[Any]] = {}
-        for name in [*ARRAYS, *(name for name in OPTIONAL if name in meta["sums"])]:
-            sums = meta["sums"][name] if whole or name != "features" else None
-            arrays[name] = _mapped(entry / f"{name}.npy", sums)
+        arrays = {name: _mapped(entry / f"{name}.npy", one) for name, one in meta["hash"].items()}
         lists = Lists(
             features=arrays["features"],
             labels=arrays["labels"],
@@ -141,63 +100,47 @@ def _open(entry: Path, key: str, width: int | None, *, whole: bool) -> Lists | N
             weights=arrays.get("weights"),
             rows=arrays.get("rows"),
         )
-        sound = (
-            lists.features.dtype == lists.labels.dtype == np.float32
-            and lists.features.shape == (lists.items, lists.width if width is None else width)
-            and lists.qids.shape == (len(lists),)
-            and (lists.weights is None or lists.weights.shape == (len(lists),))
-            and (lists.rows is None or lists.rows.shape == (lists.items,))
-            and (lists.columns is None or len(lists.columns.names) == lists.width)
-            and (lists.offsets[0], lists.offsets[-1]) == (0, lists.items)
-            and bool((lists.lengths > 0).all())
-        )
     except Exception:  # over a damaged file NumPy and json raise many kinds
         return None
-    return lists if sound else None
+    return lists if width in (None, lists.width) else None
 
 
-def _mapped(path: Path, sums: list[int] | None) -> NDArray[Any]:
-    """The array of an ``.npy`` file, compared with ``sums``.
-
-    Features that were found sound are recognised by the times of their file, and not read again.
+def _mapped(path: Path, expected: str) -> NDArray[Any]:
+    """The array of an ``.npy`` file whose hash is ``expected``.
 
     Raises:
         ValueError: it is damaged.
     """
     with path.open("rb") as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("another format")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        start = file.tell()
-        # A plain view of the map: slicing a memmap costs several times as much.
-        array = np.asarray(np.memmap(file, dtype, "r", start, shape))
-        identity, now = file_identity(file.fileno()), time.time_ns()
-        if identity["size"] != start + array.nbytes:
-            raise ValueError("another size")
-        if sums is not None and _checked.get(path) != identity:
-            if file_sums(file, start) != sums:
-                raise ValueError("other sums")
-            if path.name == "features.npy" and settled(identity, now):
+        identity, now = _identity(file.fileno()), time.time_ns()
+        if _checked.get(path) != identity:
+            if _hash(path) != expected:
+                raise ValueError("another hash")
+            if _settled(identity, now):
                 _checked[path] = identity
-    return array
+    # A plain view of the map: slicing a memmap costs several times as much.
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def _hash(path: Path) -> str:
+    content = np.memmap(path, np.uint8, "r")
+    return xxhash.xxh3_128_hexdigest(content.data)
 
 
 def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
     """Write the entry and move it into its place; its lock is held."""
     temporary = entry.with_name(f"{entry.name}.tmp")
-    with writing(entry.parent):
+    with _writing(entry.parent):
         for leftover in entry.parent.glob("*.tmp"):
             if leftover != temporary and _NAME.fullmatch(leftover.stem) and _is_ours(leftover):
                 with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
                     _remove(leftover)  # a Timeout, its writer lives, is an OSError too
         _remove(temporary)  # its lock is held, so its writer is dead
         temporary.mkdir()
-    writer = ListsWriter(temporary, key, width)
     try:
-        build(writer)
-        if not writer.finished:
-            raise RuntimeError("build has not called finish")
-        with writing(entry.parent):
+        with _writing(entry.parent):
+            with closing(Assembler(temporary / "features.npy", width)) as into:
+                _write(temporary, key, build(into))
             sync_folder(temporary)
             if entry.exists():
                 log.warning("the cache entry %s was damaged or outdated and is made again", entry)
@@ -205,17 +148,43 @@ def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
             temporary.rename(entry)
             sync_folder(entry.parent)
     except BaseException:
-        writer.close()
         with suppress(OSError, DataError):
             _remove(temporary)
         raise
 
 
+def _write(folder: Path, key: str, lists: Lists) -> None:
+    """Write all but the features, which are there, and the hashes of all."""
+    small: dict[str, Any] = {name: getattr(lists, name) for name in (*_ARRAYS[1:], *_OPTIONAL)}
+    for name, array in small.items():
+        if array is not None:
+            buffer = BytesIO()
+            np.save(buffer, array)
+            _write_synced(folder / f"{name}.npy", buffer.getvalue())
+    there = [name for name in (*_ARRAYS, *_OPTIONAL) if getattr(lists, name) is not None]
+    meta = {
+        "version": FORMAT_VERSION,
+        "key": key,
+        "digest": lists.digest,
+        "missing": lists.missing,
+        "columns": None if lists.columns is None else lists.columns.state(),
+        "hash": {name: _hash(folder / f"{name}.npy") for name in there},
+    }
+    _write_synced(folder / META, sealed(meta).encode())
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder with files of ``ListsWriter`` and nothing else."""
+    """Whether it is a folder with files of an entry and nothing else."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    return all(path.name in FILES and not path.is_dir() for path in folder.iterdir())
+    return all(path.name in _FILES and not path.is_dir() for path in folder.iterdir())
 
 
 def _remove(folder: Path) -> None:
@@ -234,7 +203,7 @@ def _remove(folder: Path) -> None:
 @contextmanager
 def _locked(entry: Path) -> Iterator[None]:
     """Hold the lock of an entry; wait for a process that has it."""
-    with writing(entry.parent):
+    with _writing(entry.parent):
         entry.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(entry.with_name(f"{entry.name}.lock"))
         try:
@@ -246,3 +215,100 @@ def _locked(entry: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def _writing(cache_dir: Path) -> Iterator[None]:
+    """Turn a failed write into a ``DataError``."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot write the cache {cache_dir}: {error.strerror or error}; "
+            "free space there or set cache_dir=DIR elsewhere"
+        ) from error
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """``content`` as JSON, with a hash of itself for ``unsealed``."""
+    text = json.dumps(content, sort_keys=True)
+    return json.dumps({**content, "seal": xxhash.xxh3_128_hexdigest(text.encode())}, indent=1)
+
+
+def unsealed(text: bytes) -> dict[str, Any]:
+    """The content of a sealed JSON text; white space does not count.
+
+    Raises:
+        ValueError: the text is damaged, or was never sealed.
+    """
+    content = json.loads(text)
+    seal = content.pop("seal", None) if isinstance(content, dict) else None
+    if seal != xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()):
+        raise ValueError("the seal is not that of the content")
+    return content
+
+
+def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file's content, as 64 hexadecimal digits.
+
+    It is kept under ``cache_dir`` and trusted while the file's size, inode and both of its times
+    are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is noticed.
+
+    Raises:
+        DataError: the file cannot be read, or changes meanwhile.
+    """
+    path = Path(path)
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    note = Path(cache_dir) / "digests" / f"{name}.json"
+    now = time.time_ns()
+    try:
+        with path.open("rb") as file:
+            before = _identity(file.fileno())
+            with suppress(OSError, ValueError):
+                known = unsealed(note.read_bytes())
+                if {key: known.get(key) for key in before} == before:
+                    return str(known["digest"])
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            after = _identity(file.fileno())
+    except OSError as error:
+        raise DataError(unreadable(path, error)) from None
+    if before != after:
+        raise DataError(f"{path}: changed while it was read; run again when it is complete")
+    if _settled(before, now):
+        with suppress(OSError, OutputError):  # a cache that cannot be written costs only time
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
+    return digest
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """Why a file could not be read, on one line."""
+    why = f"cannot be read, {error.strerror or error}"
+    if path.is_dir():
+        why = "a folder"
+    elif isinstance(error, FileNotFoundError):
+        why = "no such file"
+    return f"{path}: {why}; expected a file"
+
+
+def _settled(identity: dict[str, int], now: int) -> bool:
+    """Whether the file is so old that its times show every later change; ``now`` in ns."""
+    return max(identity["mtime_ns"], identity["ctime_ns"]) < now - _SETTLED_NS
+
+
+def _identity(descriptor: int) -> dict[str, int]:
+    """Numbers that differ between files, and for one file before and after a change.
+
+    Raises:
+        OSError: it is not a regular file.
+    """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("not a regular file")
+    return {
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "ctime_ns": status.st_ctime_ns,
+        "inode": status.st_ino,
+        "device": status.st_dev,
+    }

@@ -1,5 +1,6 @@
 """``LetorFiles``: a data set in LETOR/LibSVM files."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Sequence
@@ -9,11 +10,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ltr.data.cache import ListsWriter, cached_lists
-from ltr.data.checksums import file_digest
-from ltr.data.letor import READER_VERSION, parse_letor
-from ltr.data.letor_parts import join_parts
-from ltr.data.letor_rows import Rules
+from ltr.data.assemble import Assembler, assemble
+from ltr.data.cache import cached_lists, file_digest
+from ltr.data.cut import Part, cut, place
+from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks, together
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 
@@ -40,7 +40,8 @@ class LetorFiles:
         labels: str = "grade",
         max_grade: int | None = None,
         regroup: bool = False,
-        processes: int = 1,
+        vali_share: float | None = None,
+        seed: int = 1,
     ) -> None:
         """Describe the files; nothing is read yet.
 
@@ -52,7 +53,8 @@ class LetorFiles:
             folds: how many folds the set has; 0: none, or not known.
             width: number of features; None: the largest index of ``train``, then fixed.
             labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
-            processes: that parse a large file at once, which gives the same arrays.
+            vali_share: of the queries of ``train.txt``, which are vali where no ``vali.txt`` is.
+            seed: of that cut.
 
         Raises:
             ConfigError: ``folder`` is None, or a setting is out of its range.
@@ -67,12 +69,11 @@ class LetorFiles:
         if folds and fold not in range(1, folds + 1):
             raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
         self.name, self.fold, self.regroup = name, fold, regroup
-        self.processes = processes
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
         self.folder = self.data_dir / str(folder)
         self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
-        self._width = width
+        self._width, self._vali_share, self._seed = width, vali_share, seed
 
     @property
     def width(self) -> int:
@@ -89,7 +90,24 @@ class LetorFiles:
         """
         if split not in SPLITS:
             raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
-        return self._place / f"{split}.txt"
+        return self._place / f"{'train' if split in self._cut else split}.txt"
+
+    @property
+    def _cut(self) -> tuple[str, ...]:
+        """The splits that are cut from ``train.txt``."""
+        alone = self._vali_share is not None and not (self._place / "vali.txt").exists()
+        return ("train", "vali") if alone else ()
+
+    def _part(self, split: str, rules: Rules) -> Part | None:
+        """The queries of ``train.txt`` that are ``split``; None: all."""
+        if split not in self._cut or self._vali_share is None:
+            return None
+        blocks = read_blocks(self.path(split), rules)
+        places = {place(qid, self._seed) for block in blocks for qid in block.queries}
+        shares = [1 - self._vali_share, self._vali_share]
+        remedy = "put a vali.txt beside it"
+        parts = cut(places, shares, self._seed, title=str(self.path(split)), remedy=remedy)
+        return dict(zip(self._cut, parts, strict=True))[split]
 
     def check(self) -> None:
         """Raise ``DataError`` that names every missing file; read no data."""
@@ -106,24 +124,29 @@ class LetorFiles:
         self._check([split])
         rules = self.rules if split == "train" else replace(self.rules, width=self.width)
         digest = file_digest(path, self.cache_dir)
-        key = f"letor {digest} reader={READER_VERSION} {rules} regroup={self.regroup}"
+        if split in self._cut:
+            text = f"{digest} {split} vali_share={self._vali_share} seed={self._seed}"
+            content = hashlib.sha256(text.encode()).hexdigest()
+        else:
+            content = digest
+        key = f"letor {content} reader={READER_VERSION} {rules} regroup={self.regroup}"
 
-        def build(writer: ListsWriter) -> None:
-            if self.processes > 1 and join_parts(
-                path, writer, cache_dir=self.cache_dir, key=key, rules=rules, digest=digest,
-                processes=self.processes,
-            ):  # fmt: skip
-                return
-            size = path.stat().st_size
+        def build(into: Assembler) -> Lists:
+            size, sha256 = path.stat().st_size, hashlib.sha256()
             with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
-                parse_letor(
-                    path,
-                    writer,
-                    rules=rules,
-                    regroup=self.regroup,
-                    digest=digest,
-                    progress=bar.update,
-                )
+
+                def see(text: bytes) -> None:
+                    sha256.update(text)
+                    bar.update(len(text))
+
+                blocks = read_blocks(path, rules, see)
+                lists = assemble(
+                    blocks, into, keep=self._part(split, rules), apart=together(self.regroup),
+                    digest=lambda: content,
+                )  # fmt: skip
+            if sha256.hexdigest() != digest:
+                raise DataError(f"{path}: changed while it was read; run again when it is complete")
+            return lists
 
         lists = cached_lists(self.cache_dir, key, build, width=rules.width)
         if split == "train":
@@ -131,6 +154,18 @@ class LetorFiles:
         if lists.missing:
             log.info("%d values of %s are missing: nan, or beyond float32", lists.missing, path)
         return lists
+
+    def ids(self, split: str, rows: Sequence[int]) -> list[str]:
+        """The ids of these rows of the file of ``split``, as ``item_ids``."""
+        found, row, last = dict.fromkeys(rows, ""), -1, max(rows)
+        with self.path(split).open("rb") as file:
+            for line in file:
+                if ids := item_ids(line):
+                    row += 1
+                    found |= {row: ids[0]} if row in found else {}
+                if row == last:
+                    break
+        return [found[row] for row in rows]
 
     @property
     def _place(self) -> Path:

@@ -1,4 +1,4 @@
-"""LETOR text to arrays, compiled by Numba: the result of ``letor_rows``, or "not sure".
+"""LETOR text to arrays, compiled by Numba: the result of ``parse_rows``, or "not sure".
 
 The import takes half a second, the first call on a machine some seconds; the machine code is kept.
 """
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ltr.kernels.compile import keep
 
 SURE, UNSURE, NARROW = 0, 1, 2  # the states that ``parse`` returns
-LABEL = -1  # the column of a doubtful label
 
 _TAB, _NEWLINE, _RETURN, _BLANK, _HASH = 9, 10, 13, 32, 35
 _PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
@@ -42,8 +41,7 @@ def parse(
     labels: NDArray[np.float32],
     seen: NDArray[np.int32],
     runs: NDArray[np.int64],
-    doubts: NDArray[np.int64],
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Parse whole lines, without the interpreter's lock.
 
     Args:
@@ -55,17 +53,15 @@ def parse(
         seen: ``[width]`` of zeros, scratch.
         runs: ``[lines, 4]``, filled for each run of rows with one query id: begin and end of the
             id in the text, the first line (0-based), the number of rows.
-        doubts: ``[most, 4]``, filled for each number whose rounding is not certain here: its begin
-            and end in the text, its row, its column (``LABEL``: the label). With more than
-            ``most`` the state is ``UNSURE``.
 
     Returns:
-        state, rows, runs, doubts, missing values, largest index. The state is ``SURE``,
-        ``UNSURE`` (malformed, or of a rare kind) or ``NARROW`` (the width is too small).
+        state, rows, runs, missing values, largest index. The state is ``SURE``, ``UNSURE``
+        (malformed, or a number whose rounding is not certain here) or ``NARROW`` (the width is too
+        small).
     """
     width = features.shape[1]
-    row, run, doubt, missing, largest, line = 0, 0, 0, 0, 0, 0
-    unsure = UNSURE, 0, 0, 0, 0, 0
+    row, run, missing, largest, line = 0, 0, 0, 0, 0
+    unsure = UNSURE, 0, 0, 0, 0
     i = 0
     while i < len(text):
         i = _skip_blanks(text, i)
@@ -81,12 +77,10 @@ def parse(
             whole = fractions or value == np.floor(value)
             if kind == _EXACT and 0.0 <= value <= largest_label and whole:
                 labels[row] = abs(value)
-            elif kind == _NEAR and 0.0 < value < largest_label / 2 and fractions:
+            elif kind == _NEAR and 0.0 < value < largest_label * (1 - 2 * _MARGIN) and fractions:
                 labels[row] = value
-            elif doubt == len(doubts):
-                return unsure
             else:
-                doubt = _note(doubts, doubt, i, end, row, LABEL)
+                return unsure
             i = _skip_blanks(text, end)
         elif not _is_qid(text, i):
             i = _end_of_word(text, i)
@@ -139,29 +133,19 @@ def parse(
             if seen[column] == row + 1:
                 return unsure
             seen[column] = row + 1
-            if abs(value) >= _OVERFLOW and kind != _DOUBTFUL:
+            if kind == _DOUBTFUL:
+                return unsure
+            if abs(value) >= _OVERFLOW:
                 features[row, column] = np.nan
                 missing += 1
-            elif kind != _DOUBTFUL:
-                features[row, column] = value
-            elif doubt == len(doubts):
-                return unsure
             else:
-                doubt = _note(doubts, doubt, i, end, row, column)
+                features[row, column] = value
         if empty:
             return unsure
         row += 1
         i = _next_line(text, i)
         line += 1
-    return SURE if largest <= width else NARROW, row, run, doubt, missing, largest
-
-
-@_inlined
-def _note(
-    doubts: NDArray[np.int64], doubt: int, begin: int, end: int, row: int, column: int
-) -> int:
-    doubts[doubt, 0], doubts[doubt, 1], doubts[doubt, 2], doubts[doubt, 3] = begin, end, row, column
-    return doubt + 1
+    return SURE if largest <= width else NARROW, row, run, missing, largest
 
 
 @_inlined

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ltr.data.assemble import Assembler
 from ltr.data.cache import cached_lists
 from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists
-from ltr.data.lists_writer import ListsWriter
 from ltr.errors import ConfigError
 
 LONGEST = 1251  # Web30K's longest list
@@ -263,13 +263,13 @@ class SyntheticLists:
         lists = self.queries if split == "train" else max(1, round(self.queries / 3))
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
 
-        def build(writer: ListsWriter) -> None:
-            make_lists(writer, lists=lists, seed=self.seed, split=split, recipe=recipe)
+        def build(into: Assembler) -> Lists:
+            return make_lists(into, lists=lists, seed=self.seed, split=split, recipe=recipe)
 
         return cached_lists(self.cache_dir, recipe, build, width=WIDTH)
 
 
-def make_lists(writer: ListsWriter, *, lists: int, seed: int, split: str, recipe: str) -> None:
+def make_lists(into: Assembler, *, lists: int, seed: int, split: str, recipe: str) -> Lists:
     """Make one split, block by block.
 
     Grades need the relevance of every item of the split (8 bytes an item). Features are drawn after
@@ -282,10 +282,10 @@ def make_lists(writer: ListsWriter, *, lists: int, seed: int, split: str, recipe
     for block, latents in enumerate(_blocks(seed, split, lengths)):
         end = start + len(latents.relevance)
         features = draw_features(_rng(seed, split, _FEATURES, block), latents)
-        writer.append(features, labels[start:end])
+        into.append(features, labels[start:end])
         start = end
     qids = np.array([f"{split}-{i}" for i in range(1, lists + 1)])
-    writer.finish(offsets, qids, digest=hashlib.sha256(recipe.encode()).hexdigest())
+    return into.finish(offsets, qids, digest=hashlib.sha256(recipe.encode()).hexdigest())
 
 
 def _blocks(seed: int, split: str, lengths: Ints) -> Iterator[Latents]:

@@ -1,5 +1,6 @@
 """Arrays and tables of a program, and the queries of their rows, as ``Lists``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,16 +10,15 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_array, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
-from ltr.data.letor_rows import Rules, to_float32
+from ltr.data.letor import Rules, to_float32
 from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.errors import DataError
 from ltr.estimator.cut import Cut, digested
-from ltr.tabular.cells import kind, query_text
-from ltr.tabular.queries import checked_weights, query_texts
-from ltr.tabular.roles import Roles
+from ltr.tabular.cells import checked_weights, kind, query_text, query_texts
+from ltr.tabular.roles import Roles, check_there
 from ltr.tabular.rows import lists_of
 
 QID = "qid"  # the column of a table that holds query ids
@@ -69,18 +69,20 @@ class Grouped:
 
 def read_rows(
     estimator: Any, X: Any, qid: Any, columns: Columns | None, *, reset: bool,
-    cut: Cut | None = None,
+    cut: Cut | None = None, categories: Sequence[str] = (), others: Sequence[Any] = (),
 ) -> Rows:  # fmt: skip
     """Check ``X`` as scikit-learn does, and its column ``qid`` where it is a table with one.
 
     Args:
         estimator: gets ``n_features_in_`` and ``feature_names_in_`` with ``reset``; else ``X`` must
-            have these.
+            have these; a table may have further columns, in any order.
         X: ``[rows, width]``: an array, sparse matrix, or a table that narwhals knows.
         qid: ``[rows]``, or None.
         columns: encode categories with these; None: with those that are found.
         reset: whether this is the X of a fit.
-        cut: categories are found in the rows of its train, as vali is not to be known.
+        cut: of several queries the categories are those of its train, as vali is not to be known.
+        categories: the columns of a fit whose values are categories, besides those of that type.
+        others: labels, weights: like ``qid`` no features, where they are columns of a fit's X.
 
     Raises:
         ValueError, TypeError: as scikit-learn's estimators.
@@ -93,6 +95,11 @@ def read_rows(
                 f"X is an array, but {', '.join(columns.categories)} of the model are categories: "
                 "give a table (pandas, polars, Arrow) with the columns of fit"
             )
+        if categories and reset:
+            raise DataError(
+                f"categories={list(categories)}: X is an array, whose columns have no names: give "
+                "a table (pandas, polars, Arrow)"
+            )
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
         features, found = to_float32(X.toarray() if issparse(X) else X)[0], None
     else:
@@ -103,17 +110,27 @@ def read_rows(
                     "is a feature"
                 )
             qid, frame = frame[QID], frame.drop(QID)
+        names = list(map(str, frame.columns))
+        if reset:
+            own = [_column_of(frame, one) for one in (qid, *others)]
+            frame = frame[:, [place for place in range(len(names)) if place not in own]]
+        elif columns is not None:
+            frame = frame[:, [names.index(name) for name in columns.names if name in names]]
         validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
         if not len(frame):
             raise DataError("Found array with 0 sample(s): X has no rows, give at least 1")
     queries = None if qid is None else read_queries(qid)
-    if queries is not None:
-        check_consistent_length(X if frame is None else range(len(frame)), queries.numbers)
+    rows = X.shape[0] if frame is None else len(frame)
+    if queries is not None and len(queries.numbers) != rows:
+        raise DataError(
+            f"qid has {len(queries.numbers)} values, X has {rows} rows: give the query id of each "
+            "row; of group sizes that is np.repeat(np.arange(len(sizes)), sizes)"
+        )
     if frame is not None:
         of_train = None
-        if cut is not None and columns is None and queries is not None:
+        if cut and columns is None and queries and len(queries.qids) > 1:
             of_train = cut.train(queries.qids)[queries.numbers]
-        features, found = _encoded(frame, columns, of_train)
+        features, found = _encoded(frame, columns, of_train, categories if reset else ())
     return Rows(features, found, queries)
 
 
@@ -125,6 +142,25 @@ def _frame(X: Any) -> Any:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
+def _column_of(frame: Any, values: Any) -> int | None:
+    """The place of the column of ``frame`` that a series is, by name and values; None: none is."""
+    series = nw.from_native(values, series_only=True, pass_through=True)
+    if not isinstance(series, nw.Series) or series.name not in frame.columns:
+        return None
+    place = list(frame.columns).index(series.name)
+    return place if np.array_equal(series.to_numpy(), frame[:, place].to_numpy()) else None
+
+
+def _column(values: Any, name: str) -> NDArray[Any]:
+    """``values`` as ``[rows]``; ``name`` is their argument."""
+    try:
+        return column_or_1d(values)
+    except ValueError:
+        raise DataError(
+            f"{name} has shape {np.shape(values)}: give one value for each row"
+        ) from None
+
+
 def _values(series: Any) -> Any:
     """A series of any library as an array; anything else as it is."""
     known = nw.from_native(series, series_only=True, pass_through=True)
@@ -132,14 +168,15 @@ def _values(series: Any) -> Any:
 
 
 def _encoded(
-    frame: Any, known: Columns | None, of_train: NDArray[np.bool_] | None
+    frame: Any, known: Columns | None, of_train: NDArray[np.bool_] | None, categories: Sequence[str]
 ) -> tuple[Floats, Columns]:
     """The features of a table and its columns, as ``dataset=table`` reads them.
 
-    Columns of text and of categories are categories, encoded with ``known`` if it is given, else
-    with the values in the rows ``of_train``.
+    The columns ``categories``, and those of a type of categories, are encoded with ``known`` if it
+    is given, else with the values in the rows ``of_train``.
     """
     names = tuple(map(str, frame.columns))
+    check_there(dict.fromkeys(categories, "categories"), names, "X")
     try:
         cells = [series.to_arrow() for series in frame.iter_columns()]
     except (pa.ArrowException, TypeError) as error:
@@ -147,16 +184,24 @@ def _encoded(
         raise DataError(
             f"X: a column holds values of several types ({text}): give it one"
         ) from error
-    coded = []
+    coded, texts = [], []
     for name, column in zip(names, cells, strict=True):
         found = kind(column.type)
-        if found in ("date", "other"):
+        if found == "other" or (found == "date" and name not in categories):
             raise DataError(
                 f"column {name!r} of X holds {column.type}: turn it into numbers or texts, or "
                 "leave it out"
             )
-        if found == "text" or pa.types.is_dictionary(column.type):
+        of_type = pa.types.is_dictionary(column.type)
+        if name in categories or found == "text" or of_type:
             coded.append(name)
+        if found == "text" and known is None and not of_type and name not in categories:
+            texts.append(name)
+    if texts:
+        raise DataError(
+            f"X has texts without a role in {', '.join(texts)}: name those that are features in "
+            f"Ranker(categories={texts}), leave ids out of X, and give those of queries as qid="
+        )
     if known is not None and (wrong := [name for name in coded if name not in known.categories]):
         raise DataError(
             f"column {wrong[0]!r} of X holds categories, the model was fitted on numbers: give "
@@ -175,13 +220,16 @@ def read_queries(qid: Any) -> Queries:
     """The queries of rows with these ids, ``[rows]``, known by their texts as in ``dataset=table``.
 
     Raises:
-        ValueError: it has more than one dimension.
-        DataError: an id is missing, or is neither number nor text.
+        DataError: it is no column, or an id is missing, or is neither number nor text.
     """
+    if isinstance(qid, str):
+        raise DataError(
+            f"qid={qid!r}: give the query id of each row, qid=X[{qid!r}], or name that column qid"
+        )
     values = _values(qid)
     if isinstance(values, (list, tuple)):  # among texts NumPy would make NaN a text
         values = np.array(values, dtype=object)
-    values = column_or_1d(values)
+    values = _column(values, "qid")
     try:
         column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError):  # values of several types, or vast ones
@@ -255,7 +303,7 @@ def grouped(
 
 def _numbers(values: Any, name: str, rows: int) -> NDArray[np.float64]:
     found = check_array(
-        column_or_1d(_values(values)), ensure_2d=False, dtype=np.float64, input_name=name
+        _column(_values(values), name), ensure_2d=False, dtype=np.float64, input_name=name
     )
     if len(found) != rows:
         raise DataError(f"{name} has {len(found)} values, X has {rows} rows: give one for each row")

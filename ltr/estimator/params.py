@@ -13,7 +13,7 @@ from ltr.errors import ConfigError
 # Keys of the config that say where lists come from or a run goes to.
 _OF_COMMAND = ("dataset", "data_dir", "cache_dir", "output_dir", "sweep", "resume", "hydra")
 # Parameters that are no keys of the config, or have another name there.
-_OWN = ("vali_fraction", "one_list", "random_state", "verbose")
+_OWN = ("categories", "vali_fraction", "one_list", "random_state", "verbose")
 _WORD = re.compile(r"[A-Za-z_][\w./@-]*", re.ASCII)
 _VALUES = ("null", "true", "false", "inf", "nan")  # words that are no text in Hydra's grammar
 
@@ -26,7 +26,7 @@ def overrides_of_ranker(params: Mapping[str, Any]) -> list[str]:
         ValueError: ``random_state`` is no seed.
     """
     keys = {name: value for name, value in params.items() if name not in _OWN}
-    for name in ("loss", "epochs"):
+    for name in ("model", "loss", "epochs"):
         if keys[name] is None:
             del keys[name]
     if not isinstance(verbose := params["verbose"], (int, np.integer)):

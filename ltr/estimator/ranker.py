@@ -1,6 +1,7 @@
 """``Ranker``: fit, predict, rank, score, evaluate, save and load, as scikit-learn has them."""
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -30,6 +31,10 @@ from ltr.training.interruption import Interrupted
 
 _SPLITS = ("vali", "test")  # of eval_set, in order
 _UNLABELLED = object()
+_SPLIT_QUERIES = (
+    "score: queries of the fit come with other rows; if cv= has split them, the score is too high: "
+    "give cv=GroupKFold(5) and groups=qid; if they are other queries, give them other ids"
+)
 
 
 class Ranker(BaseEstimator):
@@ -40,15 +45,19 @@ class Ranker(BaseEstimator):
     be apart.
 
     Args:
-        model: a choice of ``model=``, such as ``"mlp"`` or ``"lightgbm"``.
-        loss: a choice of ``loss=``; None: ``"neuralndcg"``, and for boosted trees the library's own
-            objective.
+        model: a choice of ``model=``, such as ``"mlp"`` or ``"lightgbm"``; None: that of
+            ``experiment=``, else ``"transformer"``.
+        loss: a choice of ``loss=``; None: that of ``experiment=``, else ``"neuralndcg"``, and for
+            boosted trees the library's own objective.
         epochs: of training, of trees rounds; None: as the config has it.
+        categories: the columns of a table whose values are categories, besides those of a type of
+            categories (pandas' category, Enum, an Arrow dictionary). Other texts are refused.
         vali_fraction: the part of the queries that ``fit`` cuts from train to choose the epoch,
             where it is given no ``eval_set``. ``results_["protocol"]["dataset"]["cut"]`` keeps it.
         one_list: whether rows without ``qid`` are all of one query. Fitted on such rows the epoch
             is chosen on train itself.
-        random_state: the seed, a whole number or a ``RandomState`` that draws it; None: 1.
+        random_state: the seed, a whole number or a ``RandomState`` that draws it; None: as the
+            config has it, which is 1.
         verbose: 0: nothing is shown; 1: progress bars and, in a notebook, a table of the epochs;
             2: a line for each epoch outside a notebook too.
         config: any other key of ``configs/train.yaml``, as on the command line
@@ -71,10 +80,11 @@ class Ranker(BaseEstimator):
 
     def __init__(
         self,
-        model: str = "transformer",
+        model: str | None = None,
         loss: str | None = None,
         *,
         epochs: int | None = None,
+        categories: Sequence[str] | None = None,
         vali_fraction: float = 0.2,
         one_list: bool = False,
         random_state: int | np.random.RandomState | None = None,
@@ -84,6 +94,7 @@ class Ranker(BaseEstimator):
         self.model = model
         self.loss = loss
         self.epochs = epochs
+        self.categories = categories
         self.vali_fraction = vali_fraction
         self.one_list = one_list
         self.random_state = random_state
@@ -117,7 +128,8 @@ class Ranker(BaseEstimator):
 
         Args:
             X: ``[rows, features]``: NumPy, a sparse matrix, pandas, polars, Arrow. NaN and null are
-                missing values; columns of text and categories of a table are categories.
+                missing values. Of a table, texts are refused unless they are ``categories``, and
+                the columns that are ``y``, ``qid`` or ``sample_weight`` are no features.
             y: ``[rows]``, graded relevance, 0 = not relevant.
             qid: the query of each row, ``[rows]``; None: the column ``qid`` of the table.
             eval_set: ``(X, y, qid)`` or ``(X, y, qid, position)`` of vali, and perhaps of test. The
@@ -151,9 +163,8 @@ class Ranker(BaseEstimator):
             begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
         cut = Cut(self.vali_fraction, cfg.seed) if eval_set is None else None
         train = self._lists(
-            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position,
-            cut=None if self.one_list else cut,
-        ).lists  # fmt: skip
+            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position, cut=cut
+        ).lists
         lists = {"train": train}
         for split, given in zip(_SPLITS, eval_set or (), strict=False):
             lists[split] = self._evaluated(given, train.columns)
@@ -170,17 +181,18 @@ class Ranker(BaseEstimator):
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
-            self._take(Trained(folder, cfg.device, trust_of(cfg)))
+            self._take(Trained(folder, cfg.device, trust_of(cfg)), None if cut is None else train)
         return self
 
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
         """The score of each row, higher first, ``[rows]`` in the order of ``X``.
 
         Args:
-            X, qid, position: as for ``fit``. A model that scores each item alone needs no ``qid``.
+            X, qid, position: as for ``fit``; a table is read by the names of its columns, and may
+                have others. A model that scores each item alone needs no ``qid``.
 
         Raises:
-            ValueError: ``X`` has other features, or ``qid`` is missing.
+            ValueError: ``X`` lacks features, or ``qid`` is missing.
         """
         check_is_fitted(self)
         made = self._lists(X, qid, self._trained.columns, position=position, alone=True)
@@ -214,6 +226,9 @@ class Ranker(BaseEstimator):
         lists = self._lists(
             X, qid, self._trained.columns, y=y, weights=sample_weight, position=position
         ).lists
+        sizes = zip(lists.qids, lists.lengths, strict=True)
+        if any(self._sizes.get(qid, rows) != rows for qid, rows in sizes):
+            warnings.warn(_SPLIT_QUERIES, UserWarning, stacklevel=2)
         values = self._trained.measured(lists, [name], convention, self.verbose)
         if lists.weights is None:
             return means(values, convention)[name]
@@ -276,8 +291,10 @@ class Ranker(BaseEstimator):
             ranker.feature_names_in_ = np.array(trained.columns.names, dtype=object)
         return ranker
 
-    def _take(self, trained: Trained) -> None:
+    def _take(self, trained: Trained, whole: Lists | None = None) -> None:
+        """Take a model, and the rows of each query of ``whole``, of which vali was cut off."""
         self._trained = trained
+        self._sizes = {} if whole is None else dict(zip(whole.qids, whole.lengths, strict=True))
         self.results_, self.history_ = trained.results, trained.history
 
     def _lists(
@@ -286,7 +303,11 @@ class Ranker(BaseEstimator):
         cut: Cut | None = None,
     ) -> Grouped:  # fmt: skip
         """The lists of ``X``; with ``alone`` a pointwise model needs no query ids."""
-        rows = read_rows(self, X, qid, columns, reset=reset, cut=cut)
+        others = [one for one in (y, weights) if one is not _UNLABELLED]
+        rows = read_rows(
+            self, X, qid, columns, reset=reset, cut=cut, categories=as_list(self.categories),
+            others=others,
+        )  # fmt: skip
         count = len(rows.features)
         labels = None if y is _UNLABELLED else read_labels(y, count)
         queries = rows.queries
@@ -297,7 +318,9 @@ class Ranker(BaseEstimator):
         elif queries is None:
             raise DataError(
                 "qid is missing: give qid=, the query id of each row, or a table with a column "
-                "qid; where all rows are of one query, set one_list=True"
+                "qid; where all rows are of one query, set one_list=True; where scikit-learn calls "
+                "score (GridSearchCV), it passes qid on after "
+                "sklearn.set_config(enable_metadata_routing=True)"
             )
         return grouped(rows, queries, labels, weights=weights, position=position)
 

@@ -165,9 +165,11 @@ def params_of(trained: Trained) -> dict[str, Any]:
     choices = trained.results.get("choices", {})
     if "members" in choices:
         return {"model": "ensemble"}  # of runs: the command makes it, ``fit`` cannot
-    params = {group: str(choices[group]) for group in ("model", "loss") if group in choices}
+    given = values_of(trained.overrides)
+    groups = () if "experiment" in given else ("model", "loss")  # else the experiment has them
+    params: dict[str, Any] = {group: str(choices[group]) for group in groups if group in choices}
     left_out = {*keys(Kind.PLACE), "dataset", "hydra"}
-    for key, value in values_of(trained.overrides).items():
+    for key, value in given.items():
         first = re.split(r"[./@]", key.lstrip("+"))[0]
         if first in left_out:
             continue
@@ -175,6 +177,8 @@ def params_of(trained: Trained) -> dict[str, Any]:
         node = {"_target_": value} if key.endswith("._target_") else value
         check_override(key, node, named, trained.trust)
         params["random_state" if key == "seed" else key] = value
+    if trained.columns is not None and trained.columns.categories:
+        params["categories"] = list(trained.columns.categories)
     cut = trained.kept.config["dataset"].get("cut")
     return params if cut is None else params | {"vali_fraction": cut}
 

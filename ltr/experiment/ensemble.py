@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.data.transforms import FeatureTransform
+from ltr.training.device import matrix_products
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
@@ -23,7 +24,10 @@ class Member(nn.Module):
         inputs = features.new_zeros(*mask.shape, items.shape[1])
         inputs[mask] = torch.from_numpy(items).to(features.device)
         half = self.precision == "bfloat16"
-        with torch.autocast(features.device.type, torch.bfloat16, enabled=half):
+        with (
+            matrix_products(self.precision),
+            torch.autocast(features.device.type, torch.bfloat16, enabled=half),
+        ):
             scores: Tensor = self.model(inputs, mask, ranks)
         return scores.float()
 

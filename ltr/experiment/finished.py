@@ -24,8 +24,8 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
         files = [file for folder in folders for file in _results_under(folder)]
         if not files:
             raise DataError(
-                f"{path}: no results.json there or below; give the folder of a finished run of "
-                "train.py, or one that holds such folders"
+                f"{path}: no results.json there or below; give the folder of a finished run, "
+                "or one that holds such folders"
             )
         for file in files:
             found.setdefault(file.parent.resolve(), _read(file))
@@ -50,5 +50,5 @@ def _read(file: Path) -> RunFolder:
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{file}: not what train.py writes; run it again") from None
+        raise DataError(f"{file}: not what a run writes; run it again") from None
     return run

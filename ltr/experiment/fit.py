@@ -20,7 +20,7 @@ from ltr.experiment.build import Experiment
 from ltr.experiment.engines import check_engine
 from ltr.experiment.identity import sorter_digest, teacher_digest
 from ltr.experiment.keeping import config_to_keep
-from ltr.experiment.kept import check_columns, check_size, trusts_trees
+from ltr.experiment.kept import check_columns, check_size
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
 from ltr.experiment.teacher import taught
@@ -33,7 +33,6 @@ from ltr.training.processes import size
 from ltr.training.record import AfterEpoch, Progress, Record
 from ltr.training.slices import check_slices
 from ltr.training.trainer import Trainer
-from ltr.trees import BoostedTrees
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +131,6 @@ def fit(
     if last is None and begun is None:
         fit_embedding(model, lambda: data["train"].features)
     trainer: Trainer | RoundTrainer
-    if isinstance(model, BoostedTrees):
-        model.trusted = trusts_trees(cfg.trust)
     if isinstance(model, RoundModel):
         trainer = RoundTrainer(model, experiment.loss, record)
     else:

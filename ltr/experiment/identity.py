@@ -31,14 +31,15 @@ SHOWN = 10  # characters of an identity in the name of a folder
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",
     "training",
-    "experiment/beginning.py", "experiment/build.py", "experiment/fit.py", "experiment/labels.py",
-    "experiment/parts.py", "experiment/run.py", "experiment/teacher.py", "statistics/crossfit.py",
+    "experiment/beginning.py", "experiment/build.py", "experiment/ensemble.py",
+    "experiment/fit.py", "experiment/labels.py", "experiment/parts.py", "experiment/run.py",
+    "experiment/teacher.py", "statistics/crossfit.py",
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (
     "experiment/ensemble.py", "ensembles/combine.py", "ensembles/weights.py",
 )  # fmt: skip
-_OF_ROUNDS = ("rounds", "trees")  # not counted in a run of a network
+_OF_ROUNDS = ("rounds", "trees")  # not counted in a run of a network that has no teacher
 _DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
 _NOT_OWN = ("ltr", "torch")
@@ -47,6 +48,10 @@ _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log
 
 def identity(config: DictConfig) -> str:
     """SHA-256 of what a run computes: its config without places, its data, the code.
+
+    The code is this project's, the user's and the library of its trees, whose versions fit other
+    trees. The versions of PyTorch, NumPy, Numba and SciPy do not count, for they change the last
+    digits as the machine does, and no kept run would outlive an update; ``results.json`` has them.
 
     Raises:
         ConfigError, DataError: its data are missing, or cannot be read.
@@ -78,7 +83,8 @@ def _hash(config: DictConfig, data: dict[str, str]) -> str:
     plain = Settings.spelled(without(whole, Kind.PLACE))
     del plain["monitor"], plain["init_from"], plain["shards"]  # ``_more`` has them
     plain.pop("teacher", None)  # an older run has none
-    parts = {"config": plain, "data": data, "code": code_digest(rounds=by_rounds(config.model))}
+    rounds = by_rounds(config.model) or config.get("teacher") is not None  # trees may be a teacher
+    parts = {"config": plain, "data": data, "code": code_digest(rounds=rounds)}
     parts |= _more(config)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -20,7 +21,7 @@ from ltr.console.ending import is_full, one_line
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.console.torchrun import check_torchrun, processes, rank
-from ltr.errors import ConfigError, OutputError
+from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.build import build
 from ltr.experiment.gpus import take_gpu
 from ltr.experiment.identity import SHOWN, identity
@@ -135,7 +136,7 @@ def _sliced(cfg: DictConfig) -> DictConfig:
 def _how_to_go_on(folder: Path, sweep: bool) -> str:
     if sweep or not (folder / "last.pt").is_file():
         return "give the same command again"
-    return f"go on with: python train.py resume={folder}"
+    return f"go on with: {as_started('train')} {shlex.quote(f'resume={folder}')}"
 
 
 def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:

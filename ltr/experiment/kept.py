@@ -39,7 +39,6 @@ from ltr.training.checkpoint import (
     weight_bytes,
 )
 from ltr.training.settings import Settings
-from ltr.trees import BoostedTrees
 
 LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
 _PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no resolver
@@ -135,8 +134,6 @@ def kept_model(
     make = make_model(checked.model)
     check_size(make, transform, file)
     model = model_for(make, transform).to(device)
-    if isinstance(model, BoostedTrees):
-        model.trusted = trusts_trees(trust)
     with fitting(file):
         model.load_state_dict(content["model"])
     return KeptModel(model.eval(), transform, columns, config, data)
@@ -283,18 +280,13 @@ def _check_target(part: str, node: Any, homes: Sequence[str]) -> None:
 def _refusal(part: str, target: str) -> ConfigError:
     return ConfigError(
         f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
-        "where the file comes from, allow it with trust=[MODULE]"
+        "where the file comes from, allow it with 'trust=[MODULE]'"
     )
 
 
 def _homes(trust: Sequence[str] | str) -> list[str]:
     """The modules of ``trust=``; one alone may be written without brackets."""
     return [trust] if isinstance(trust, str) else [str(home) for home in trust]
-
-
-def trusts_trees(trust: Sequence[str] | str) -> bool:
-    """Whether ``trust`` names ``ltr.trees``: the trees of a file are then not tried out first."""
-    return "ltr.trees" in _homes(trust)
 
 
 def _check_texts(config: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from ltr.data.lists import Dataset
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
+from ltr.metrics.per_list import check_values
 from ltr.models.embeddings import WithEmbeddings
 from ltr.rounds import RoundModel
 from ltr.tracking import Tracker
@@ -164,9 +165,9 @@ def make_tracker(node: DictConfig | None) -> Tracker | None:
 
 
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores, labels and mask ``[1, 2]`` on which settings are tried."""
-    scores, labels = torch.tensor([[0.3, -0.2]]), torch.tensor([[0.0, 1.0]])
-    return scores, labels, torch.ones(1, 2, dtype=torch.bool)
+    """Scores, labels and mask ``[2, 2]`` on which settings are tried."""
+    scores, labels = torch.tensor([[0.3, -0.2]] * 2), torch.tensor([[0.0, 1.0]] * 2)
+    return scores, labels, torch.ones(2, 2, dtype=torch.bool)
 
 
 def bind(node: DictConfig, part: str) -> functools.partial[Any]:
@@ -202,7 +203,9 @@ def _instantiated(node: DictConfig, part: str) -> Any:
 def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools.partial[Any]:
     """Call ``function`` once on something tiny, so that a wrong knob shows before data is read."""
     try:
-        function(*args)
+        made = function(*args)
+        if part == "loss":
+            check_values(made, args[-1], whose="the loss")
     except LTRError:
         raise
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:

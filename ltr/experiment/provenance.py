@@ -1,6 +1,7 @@
 """Where a run was computed: commit, versions, device and threads.
 
-Device, threads and, on a GPU, ``deterministic`` change the last digits of a run, not its identity.
+Device, threads, on a GPU ``deterministic``, and the versions of PyTorch, NumPy, Numba and SciPy
+change the last digits of a run, not its identity.
 """
 
 import os
@@ -21,7 +22,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that compute the numbers."""
-    names = ("ltr-torch", "torch", "numpy", "pandas", "scikit-learn", "hydra-core", "omegaconf")
+    names = (
+        "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
+        "omegaconf",
+    )  # fmt: skip
     found = {"python": platform.python_version()}
     for name in names:
         try:

@@ -26,7 +26,7 @@ from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.statistics.crossfit import Crossfit
 from ltr.tracking import Tracking, tracked
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.device import describe_device, deterministic
+from ltr.training.device import describe_device, deterministic, on_threads
 from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.training.processes import agreed, first, size
 from ltr.training.record import AfterEpoch, Row
@@ -65,7 +65,7 @@ def run(
     """
     tracker = make_tracker(cfg.get("tracking")) if first() else None
     wanted = cfg.deterministic is True and cfg.device != "cpu"
-    with tracked(tracker, folder) as tracking, deterministic(wanted):
+    with tracked(tracker, folder) as tracking, deterministic(wanted), on_threads():
         return _run(cfg, folder, choices, dataset, after_epoch, tracking, printed=printed)
 
 

@@ -6,7 +6,9 @@ Importing this is cheap: pandas is imported where a table is read or written.
 import hashlib
 import io
 import json
+import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltr.console.folders import read_overrides
-from ltr.errors import ConfigError, DataError
-from ltr.whole import write_frame, write_whole
+from ltr.errors import ConfigError, DataError, as_started
+from ltr.whole import without_nan, write_frame, write_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 RESULTS, NOTE = "results.json", "identity.txt"
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
+_MEANS = {"test", "vali", "untrained_vali"}  # entries of means by metric
 _NOT_METRICS = ("qid", "items", "empty")
 _IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # the whole note, unless the run was resumed
 
@@ -37,14 +40,14 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
     Args:
         folder: holds ``FILES``; without a test split only ``history.csv``.
-        results: plain values.
+        results: plain values; NaN becomes null.
 
     Raises:
         OutputError: as ``write_whole``.
     """
     there = [name for name in FILES if (folder / name).is_file()]
     digests = {name: _sha256((folder / name).read_bytes()) for name in there}
-    content = json.loads(json.dumps({**results, _FILES: digests}))
+    content = without_nan({**results, _FILES: digests})
     content[_DIGEST] = _digest_of(content)
     write_whole(folder / RESULTS, json.dumps(content, indent=2) + "\n")
 
@@ -129,7 +132,7 @@ class RunFolder:
 
     @cached_property
     def results(self) -> dict[str, Any]:
-        """``results.json``."""
+        """``results.json``; a mean over no list is null there, NaN here."""
         content = self._read(RESULTS)
         try:
             results = json.loads(content)
@@ -140,6 +143,9 @@ class RunFolder:
             raise self._unlike(RESULTS) from None
         if digest != _digest_of(results):
             raise self._unlike(RESULTS)
+        for split in results.keys() & _MEANS:
+            found = results[split].items()
+            results[split] = {name: math.nan if one is None else one for name, one in found}
         return results
 
     @cached_property
@@ -174,7 +180,7 @@ class RunFolder:
             known = [name for name in table.columns if name not in _NOT_METRICS]
             raise ConfigError(
                 f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
-                f"train again with metrics=[{','.join([*known, metric])}]"
+                f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
         return table["qid"].tolist(), table[metric].to_numpy("float64")
 
@@ -261,7 +267,8 @@ class RunFolder:
     def _remedy(self) -> str:
         if not self.last.is_file():
             return "run it again"
-        return f"python train.py resume={self.folder} tests the run again and writes it"
+        resume = shlex.quote(f"resume={self.folder}")
+        return f"{as_started('train')} {resume} tests the run again and writes it"
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:

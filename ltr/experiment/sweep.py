@@ -1,6 +1,7 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
 import functools
+import math
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from tabulate import tabulate
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
+from ltr.console.folders import unshown_keys
 from ltr.console.keys import Kind, keys
 from ltr.console.values import flag
 from ltr.errors import ConfigError, DataError, OutputError
@@ -38,7 +40,7 @@ class SweepSummary(Callback):
         self._quiet = quiet
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Add the folder of the sweep to the overrides of each job.
+        """Add what names the folders of the sweep and its jobs to the overrides of each job.
 
         A launcher's processes compose each job from its own overrides, which do not say it.
         """
@@ -51,6 +53,10 @@ class SweepSummary(Callback):
         except OmegaConfBaseException:
             return  # the sweep itself says what is wrong with it
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")
+        unshown = unshown_keys(config.hydra.overrides.task)
+        if unshown != unshown_keys():
+            key = "hydra.job.config.override_dirname.exclude_keys"
+            config.hydra.overrides.hydra.append(f"{key}=[{','.join(unshown)}]")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Remove the paths of this machine from what Hydra wrote."""
@@ -69,7 +75,7 @@ class SweepSummary(Callback):
         folder = Path(config.hydra.runtime.output_dir).parent
         if (folder / "multirun.yaml").is_file():
             with suppress(OutputError):  # the end of the sweep writes it again, or raises
-                write_csv(folder / "summary.csv", read_runs(folder))
+                write_csv(folder / "summary.csv", read_runs(folder, check=False))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit with 1 if a run failed."""
@@ -120,8 +126,11 @@ def without_places(text: str, cwd: Path) -> str:
     return text
 
 
-def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """A row per run folder in ``folder``: the keys that vary, how it ended, its metrics."""
+def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
+    """A row per run folder in ``folder``: the keys that vary, how it ended, its metrics.
+
+    ``check``: read all files of a finished run, to find damage; else ``results.json`` alone.
+    """
     runs = []
     for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
         run = RunFolder(hydra.parents[1])
@@ -136,7 +145,11 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
         if len({overrides.get(key) for _, overrides in runs}) > 1
     ]
     return [
-        {"run": run.folder.name, **{key: overrides.get(key, "") for key in varied}, **_outcome(run)}
+        {
+            "run": run.folder.name,
+            **{key: overrides.get(key, "") for key in varied},
+            **_outcome(run, check=check),
+        }
         for run, overrides in runs
     ]
 
@@ -147,13 +160,13 @@ def _in_order(hydra: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
-def _outcome(run: RunFolder) -> dict[str, Any]:
+def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
     if run.was_resumed:  # its metrics do not belong to these keys
         return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
     if not run.finished:
         return {"status": run.error or "not finished"}
     try:
-        _, results = run.overrides, run.checked_results()
+        _, results = run.overrides, run.checked_results() if check else run.results
     except DataError as error:
         return {"status": str(error)}
     row: dict[str, Any] = {"status": "done"}
@@ -201,7 +214,9 @@ def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
     if not repeated or len(done) < 2:
         return ""
     metrics = [name for name in done[0] if name.startswith(_METRICS)]
-    metrics = [name for name in metrics if all(name in row for row in done)]  # select=last has none
+    metrics = [  # select=last has no crossfit, and a mean over no list is NaN
+        name for name in metrics if all(math.isfinite(row.get(name, math.nan)) for row in done)
+    ]
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in done:
         groups.setdefault(tuple(row[name] for name in compared), []).append(row)

@@ -21,6 +21,7 @@ from ltr.experiment.kept import kept_model
 from ltr.experiment.other_run import check_reads
 from ltr.training.checkpoint import members_of, scoring_digest, selected_checkpoint
 from ltr.training.evaluation import predict
+from ltr.training.processes import first, of_first
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
@@ -45,14 +46,15 @@ def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
     known = f"{scoring_digest(content)} {training_code(*_configs(content))} {train.digest}"
     key = hashlib.sha256(known.encode()).hexdigest()
     path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.npy")
-    scores = _kept(path, train.items) if train.digest else None
+    scores = _kept(path, train.items) if train.digest and first() else None
+    scores = of_first(scores)  # one process may have the file and another not: all score, or none
     if scores is None:
         data = ItemTensors(train, kept.transform, device)
         precision = kept.config["precision"]
         found = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
         log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
         scores = found.cpu().numpy()
-        if train.digest:
+        if train.digest and first():
             _keep(path, scores)
     lengths = train.lengths
     centred = scores - np.repeat(np.add.reduceat(scores, train.offsets[:-1]) / lengths, lengths)

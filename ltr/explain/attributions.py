@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, install
 from ltr.experiment.ensemble import Ensemble
 from ltr.explain.subject import Subject
+from ltr.models.embeddings import WithEmbeddings
 from ltr.rounds import RoundModel
 from ltr.trees import BoostedTrees
 from ltr.trees.catboost import with_categories
@@ -110,20 +111,24 @@ _CONTRIBUTIONS: dict[str, Callable[[BoostedTrees, Any, NDArray[np.float32]], Dou
 def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Attributions:
     """Integrated gradients (Sundararajan et al., 2017) from the mean item of the list.
 
-    At the baseline every item of the list is the mean of its items, so that all tie. Categories,
-    which have no mean, stay as they are. A list-aware score has parts of the other items' features
-    too.
+    At the baseline every item of the list is the mean of its items, so that all tie; of a category
+    it has the mean of the learned vectors. A list-aware score has parts of the other items'
+    features too.
     """
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise ConfigError(
-            f"explaining a network needs captum, which does not load here ({error}): pip install "
-            "'ltr-torch[explain]'"
+            f"explaining a network needs captum, which does not load here ({error}): "
+            f"{install('explain')}"
         ) from error
-    features = subject.data.features[None]  # [1, list, feature]
+    features, transform = subject.data.features[None], subject.kept.transform  # [1, list, column]
+    column_of = np.concatenate([np.arange(transform.width), transform.indicated])
+    if isinstance(model, WithEmbeddings):
+        with torch.no_grad():
+            features = model.inputs(features, torch.ones_like(features[..., 0], dtype=torch.bool))
+        column_of, model = column_of[model.columns.cpu().numpy()], model.model
     baseline = features.mean(1, keepdim=True).expand_as(features).clone()
-    baseline[..., subject.data.categories] = features[..., subject.data.categories]
     size = features.shape[1]
     places = torch.arange(1, size + 1, device=features.device)
 
@@ -146,10 +151,7 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
             if abs(float(found.sum()) - (ends[1][item] - ends[0][item])) <= _CLOSE * away:
                 break
         parts.append(found.cpu().numpy())
-    whole = np.stack(parts)  # [items, list, column]
-    transform = subject.kept.transform
-    whole[..., transform.indicated] += whole[..., transform.width :]  # of what is missing
-    whole = whole[..., : transform.width]
+    whole = np.stack(parts) @ np.eye(transform.width)[column_of]  # [items, list, feature]
     rows = np.arange(len(whole))
     own, others = whole[rows, subject.items], whole.sum(-1)
     others[rows, subject.items] = 0.0

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.folders import register_resolvers
 from ltr.console.values import whole
+from ltr.errors import as_started
 from ltr.explain.attributions import Attributions, attributions_of
 from ltr.explain.others import TakenOut, taken_out
 from ltr.explain.permutation import permutation_importance
@@ -20,6 +21,7 @@ from ltr.tables.report import Block, Cell, Picture, Report, page, terminal
 from ltr.training.evaluation import metrics_of_scores
 from ltr.whole import make_folder, write_frame, write_whole
 
+_SHOWN = 15  # features of a table
 _OTHERS = 10  # items in the picture of what is taken out
 
 
@@ -29,7 +31,8 @@ def explain(cfg: DictConfig) -> str:
     Raises:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
-    shown, lists = whole(cfg, "features", least=1), whole(cfg, "lists", least=0)
+    shown = _SHOWN if OmegaConf.is_list(cfg.features) else whole(cfg, "features", least=1)
+    lists = whole(cfg, "lists", least=0) if cfg.input is None else 0
     seed = whole(cfg, "seed", least=0)
     register_resolvers()  # the run's config needs them
     subject, items = subject_of(cfg), int(cfg.evaluation_items)
@@ -76,23 +79,30 @@ def _folder(cfg: DictConfig, subject: Subject) -> Path:
 
 
 def _command(cfg: DictConfig, subject: Subject) -> str:
-    words = ["python", "scripts/explain.py", f"checkpoint={cfg.checkpoint}", f"qid={subject.qid}"]
-    words.append(f"split={subject.split}")
+    words = [f"checkpoint={cfg.checkpoint}", f"qid={subject.qid}"]
+    if subject.split is not None:
+        words.append(f"split={subject.split}")
+    given = ("input", "regroup", "query", "id", "header", "names")
+    words += [f"{key}={cfg[key]}" for key in given if cfg[key] not in (None, False)]
     if cfg["items"] is not None:
         words.append(f"items={','.join(map(str, sorted(subject.items + 1)))}")
     keys = {"top": 10, "features": 15, "lists": 100, "seed": 0}
-    return shlex.join(words + [f"{key}={cfg[key]}" for key in keys if cfg[key] != keys[key]])
+    words += [f"{key}={cfg[key]}" for key in keys if cfg[key] != keys[key]]
+    return f"{as_started('explain')} {shlex.join(words)}"
 
 
 def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tuple[str, str], ...]:
     metric, convention = subject.metric, subject.convention
-    (value,) = metrics_of_scores(subject.data, subject.scores, [metric], convention)[str(metric)]
+    place = subject.split or subject.name
     facts = [
         ("run", subject.checkpoint),
-        ("model", type(subject.kept.model).__name__),
-        ("list", f"qid {subject.qid} of {subject.split}, {len(subject.scores)} items"),
-        (str(metric), f"{value:.4f} ({convention.describe(metric.parts)})"),
+        ("model", subject.model_name),
+        ("list", f"qid {subject.qid} of {place}, {len(subject.scores)} items"),
     ]
+    if subject.split is not None:
+        values = metrics_of_scores(subject.data, subject.scores, [metric], convention)
+        value = values[str(metric)][0]
+        facts.append((str(metric), f"{value:.4f} ({convention.describe(metric.parts)})"))
     if parts is None:
         facts.append(("features", "no parts of single scores: such a model has none; an ensemble's "
                       "members can be explained one by one"))  # fmt: skip
@@ -113,8 +123,8 @@ def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tu
     return tuple(facts)
 
 
-def _named(places: Sequence[int] | np.ndarray) -> list[str]:
-    return [f"item {place + 1}" for place in places]
+def _named(subject: Subject) -> list[str]:
+    return list(map(subject.name_of, subject.items))
 
 
 def _block(title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Block:
@@ -123,12 +133,15 @@ def _block(title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[s
 
 def _list_block(subject: Subject) -> Block:
     rows = [
-        [f"item {i + 1}", str(subject.ranks[i]), f"{subject.scores[i]:.4f}",
+        [subject.name_of(i), str(i + 1), str(subject.ranks[i]), f"{subject.scores[i]:.4f}",
          f"{subject.labels[i]:g}"]
         for i in subject.items
     ]  # fmt: skip
-    note = f"{len(rows)} of {len(subject.scores)} items, numbered as the data have them, best first"
-    return _block("The items", note, ["", "rank", "score", "label"], rows)
+    head = ["", "place", "rank", "score", "label"]
+    if subject.split is None:  # of a file, whose labels are not read
+        rows, head = [row[:-1] for row in rows], head[:-1]
+    note = f"{len(rows)} of {len(subject.scores)} items with their places in the data, best first"
+    return _block("The items", note, head, rows)
 
 
 def _leading(parts: Attributions, count: int) -> np.ndarray:
@@ -149,7 +162,7 @@ def _parts_block(subject: Subject, parts: Attributions, count: int) -> Block:
         sums.append(("features of other items", parts.others.sum(-1)))
     sums += [("baseline", parts.baseline), ("score", parts.scores)]
     rows += [[name, "", *(f"{value:+.4f}" for value in values)] for name, values in sums]
-    head = ["", "mean size", *_named(subject.items)]
+    head = ["", "mean size", *_named(subject)]
     return _block("What features add to the scores", parts.method, head, rows)
 
 
@@ -159,7 +172,7 @@ def _parts_picture(subject: Subject, parts: Attributions, count: int) -> Picture
         "Features and scores",
         "Blue raises the score of the item in the column, orange lowers it.",
         parts.values[:, leading].T, [subject.features[f] for f in leading],
-        _named(subject.items), name="parts", across="item",
+        _named(subject), name="parts", across="item",
     )  # fmt: skip
 
 
@@ -179,10 +192,10 @@ def _removed_block(subject: Subject, removed: TakenOut) -> Block:
         up, down = int(np.nanargmax(removed.scores[at])), int(np.nanargmin(removed.scores[at]))
         moved = removed.places[at]
         rows.append(
-            [f"item {item + 1}", str(subject.ranks[item]),
+            [subject.name_of(item), str(subject.ranks[item]),
              f"{np.nanmean(np.abs(removed.scores[at])):.4f}",
-             f"{removed.scores[at, up]:+.4f} (item {up + 1})",
-             f"{removed.scores[at, down]:+.4f} (item {down + 1})",
+             f"{removed.scores[at, up]:+.4f} ({subject.name_of(up)})",
+             f"{removed.scores[at, down]:+.4f} ({subject.name_of(down)})",
              str(int((moved != 0).sum())), f"{moved.min():+d} to {moved.max():+d}"]
         )  # fmt: skip
     head = ["", "rank", "mean change", "raised most without", "lowered most without",
@@ -208,8 +221,8 @@ def _removed_picture(subject: Subject, removed: TakenOut) -> Picture:
         "What the other items did",
         "Change of the score of the item in the row where the item in the column is taken out, and "
         f"in brackets by how many places it moves; the {len(others)} items that change most.",
-        values, _named(subject.items), _named(others), name="others", across="taken out",
-        notes=notes,
+        values, _named(subject), list(map(subject.name_of, others)), name="others",
+        across="taken out", notes=notes,
     )  # fmt: skip
 
 
@@ -236,7 +249,7 @@ def _frames(
             {
                 "item": np.repeat(items, len(names)),
                 "feature": np.tile(names, len(items)),
-                "value": given.ravel().astype(np.float64),
+                "value": [subject.value(f, x) for row in given for f, x in enumerate(row)],
                 "part": parts.values.ravel(),
             }
         )
@@ -250,6 +263,9 @@ def _frames(
                 "places": removed.places.ravel(),
             }
         )
+    if (ids := subject.ids) is not None:
+        for frame in found.values():
+            frame.insert(1, "id", [ids[item - 1] for item in frame["item"]])
     if worth is not None:
         found["worth of features"] = worth
     return found

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
 from ltr.data.lists import Columns
-from ltr.errors import CheckpointError, ConfigError
+from ltr.errors import CheckpointError, ConfigError, as_started
 from ltr.experiment.kept import load_kept
 from ltr.rounds import RoundModel
 from ltr.trees import BoostedTrees
@@ -36,7 +36,7 @@ def importances(cfg: DictConfig) -> str:
         raise CheckpointError(
             f"{run}: a network and an ensemble have no importances of features: give a run of "
             "model=lightgbm, xgboost, catboost, stumps, rankboost, adarank or prank, or use "
-            "scripts/explain.py, which takes every model"
+            f"{as_started('explain')}, which takes every model"
         )
     if not model.fitted:
         raise CheckpointError(

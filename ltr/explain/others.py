@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ltr.data.batches import Batch, ItemTensors
 from ltr.explain.subject import Subject
 from ltr.training.bars import bar as progress_bar
+from ltr.training.device import matrix_products
 from ltr.training.evaluation import ranks_of, score
 
 
@@ -42,7 +43,10 @@ def taken_out(subject: Subject, *, items: int = 32768) -> TakenOut:
     if size == 1:
         return TakenOut(scores, places)
     at_a_time = max(1, items // (size - 1))
-    with progress_bar(total=size, desc="taken out", unit="item") as bar:
+    with (
+        matrix_products(precision),
+        progress_bar(total=size, desc="taken out", unit="item") as bar,
+    ):
         for first in range(0, size, at_a_time):
             out = np.arange(first, min(size, first + at_a_time))
             rest = np.array([np.delete(np.arange(size), j) for j in out])

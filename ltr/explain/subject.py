@@ -1,11 +1,15 @@
 """The model, the list and the items to explain, from the arguments of ``scripts/explain.py``."""
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.values import required, texts, whole
 from ltr.data.bagging import taken
@@ -14,9 +18,12 @@ from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.parts import as_list, make_convention, named_metrics
+from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, Metric
+from ltr.models.embeddings import WithEmbeddings
 from ltr.scoring.own_lists import lists_for, own_config
-from ltr.scoring.predict import set_threads
+from ltr.scoring.predict import read_input, set_threads
+from ltr.tabular.cells import query_text
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict, ranks_of
 
@@ -28,21 +35,22 @@ class Subject:
     Attributes:
         checkpoint: as it was given.
         kept: the model.
-        name: of the data set, with its fold.
-        split: of the data set.
-        lists: all lists of the split.
+        name: of the data set, with its fold, or of the file.
+        split: of the data set; None: a file, whose labels are not read.
+        lists: all lists of the split, or of the file.
         chosen: the number of the list.
         data: the list alone, as the model reads it.
         scores: of the items of the list, ``[items]`` float32.
         ranks: of the items, 1 = best, ties in file order.
         items: the 0-based places of the items to explain, best first.
         metric, convention: of the run: ``select_on``.
+        ids: of the items of the list, ``[items]``, empty where an item has none; None: no item has.
     """
 
     checkpoint: str
     kept: KeptModel
     name: str
-    split: str
+    split: str | None
     lists: Lists
     chosen: int
     data: ItemTensors
@@ -51,6 +59,7 @@ class Subject:
     items: NDArray[np.int64]
     metric: Metric
     convention: Convention
+    ids: Sequence[str] | None = None
 
     @property
     def rows(self) -> slice:
@@ -76,6 +85,27 @@ class Subject:
         return [f"feature {number}" for number in range(1, self.lists.width + 1)]
 
     @property
+    def model_name(self) -> str:
+        """The choice of ``model=`` that the run names, or else the class."""
+        model, path = self.kept.model, Path(self.checkpoint)
+        run = RunFolder(path.parent if path.suffix == ".pt" else path)
+        named = run.results.get("choices", {}).get("model") if run.finished else None
+        return named or type(model.model if isinstance(model, WithEmbeddings) else model).__name__
+
+    def name_of(self, place: int) -> str:
+        """The id of the item at this 0-based place of the list, or its place from 1."""
+        named = "" if self.ids is None else self.ids[place]
+        return named or f"item {place + 1}"
+
+    def value(self, feature: int, value: float) -> float | str:
+        """A value as the data have it: of a category its text, "other" where train had none."""
+        columns = self.kept.columns
+        values = () if columns is None else columns.categories.get(columns.names[feature], ())
+        if isinstance(values, int) or not values or np.isnan(value):
+            return float(value)
+        return ("other", *values)[int(value)]
+
+    @property
     def pointwise(self) -> bool:
         """Whether the score of an item depends on that item alone."""
         return bool(getattr(self.kept.model, "pointwise", False))
@@ -94,22 +124,36 @@ def subject_of(cfg: DictConfig) -> Subject:
     device = pick_device(cfg.device)
     kept = load_kept(cfg.checkpoint, device, cfg.trust)
     own = own_config(cfg, kept, ["dataset", "metrics"])
-    dataset, lists = lists_for(kept, own.dataset, cfg.split)
+    dataset, split = None, None
+    if cfg.input is not None:
+        names = cfg.features if OmegaConf.is_list(cfg.features) else None
+        read_as: Any = OmegaConf.merge(cfg, {"features": names})
+        given = read_input(read_as, kept)
+        lists, name = given.lists, str(cfg.input)
+    else:
+        dataset, lists = lists_for(kept, own.dataset, cfg.split)
+        split, fold = str(cfg.split), f" fold {dataset.fold}" if dataset.fold is not None else ""
+        name = f"{dataset.name}{fold}"
     metrics = named_metrics(
         [*as_list(own.metrics), str(own.select_on)], own.get("own_metrics") or {}
     )
-    chosen = _list_of(str(cfg.qid), lists, str(cfg.split))
+    chosen = _list_of(str(cfg.qid), lists, split or name)
+    rows = np.arange(lists.offsets[chosen], lists.offsets[chosen + 1])
+    if dataset is None:
+        ids = _texts(given.ids, rows)
+    else:
+        read = getattr(dataset, "ids", None)
+        ids = read and read(split, (rows if lists.rows is None else lists.rows[rows]).tolist())
     data = ItemTensors(taken(lists, np.array([chosen])), kept.transform, device)
     precision = kept.config["precision"]
     scores = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
     found = scores.cpu().numpy()
     ranks = ranks_of(found, data.offsets)
-    fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
     return Subject(
         checkpoint=str(cfg.checkpoint),
         kept=kept,
-        name=f"{dataset.name}{fold}",
-        split=str(cfg.split),
+        name=name,
+        split=split,
         lists=lists,
         chosen=chosen,
         data=data,
@@ -118,7 +162,16 @@ def subject_of(cfg: DictConfig) -> Subject:
         items=_items(cfg, ranks),
         metric=next(one for one in metrics if str(one) == str(own.select_on)),
         convention=make_convention(own),
+        ids=ids if ids and any(ids) else None,
     )
+
+
+def _texts(ids: list[str] | pd.DataFrame | None, rows: NDArray[np.int64]) -> list[str] | None:
+    """The ids of the items ``rows`` of an input, as one text each."""
+    if isinstance(ids, pd.DataFrame):
+        cells = ids.iloc[rows].itertuples(index=False)
+        return [" ".join(filter(None, map(query_text, row))) for row in cells]
+    return None if ids is None else [ids[row] for row in rows]
 
 
 def _list_of(qid: str, lists: Lists, split: str) -> int:

@@ -14,6 +14,7 @@ from ltr.experiment.kept import KeptModel
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
 from ltr.models.embeddings import WithEmbeddings
+from ltr.whole import without_nan
 
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
 
@@ -63,7 +64,9 @@ def manifest(
     columns = kept.columns
     inner = kept.model.model if isinstance(kept.model, WithEmbeddings) else kept.model
     found = {} if columns is None else columns.state()["categories"]
-    of_run = {} if results is None else {k: results[k] for k in _OF_RUN if k in results}
+    of_run = (
+        {} if results is None else without_nan({k: results[k] for k in _OF_RUN if k in results})
+    )
     return {
         "to": engine,
         "model": type(inner).__name__,

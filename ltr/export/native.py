@@ -28,7 +28,7 @@ def native(model: RoundModel, transform: FeatureTransform) -> Exported:
     if isinstance(model, NumbersModel):
         numbers = {name: array.tolist() for name, array in model.content.items()}
         content = {"model": type(model).__name__, "width": model.width, **numbers}
-        text = json.dumps(content) + "\n"
+        text = json.dumps(content, allow_nan=False) + "\n"
 
         def run(folder: Path, lists: Lists) -> Scores:
             known = json.loads((folder / _NUMBERS).read_text())

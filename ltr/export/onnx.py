@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, install
 from ltr.experiment.ensemble import Ensemble
 from ltr.export.form import Exported, Scores
 from ltr.export.graph import Ranker
@@ -41,7 +41,7 @@ def need(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise ConfigError(
-            f"ONNX needs {name}, which is not installed: pip install 'ltr-torch[export]'"
+            f"ONNX needs {name}, which is not installed: {install('export')}"
         ) from None
 
 
@@ -104,7 +104,7 @@ def _traced(model: nn.Module, width: int, *, by_item: bool) -> bytes:
                 model, example, dynamo=True, dynamic_shapes=shapes, input_names=names,
                 output_names=["scores"], verbose=False,
             )  # fmt: skip
-        content: bytes = _bare(program.model_proto).SerializeToString()
+        content: bytes = _of_no_items(_bare(program.model_proto)).SerializeToString()
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
@@ -127,6 +127,23 @@ def _bare(model: Any) -> Any:
     for initializer in model.graph.initializer:
         del initializer.metadata_props[:]
     del model.metadata_props[:], model.graph.metadata_props[:]
+    return model
+
+
+def _of_no_items(model: Any) -> Any:
+    """``model``, in which a 0 of a shape that a ``Reshape`` is given is 0: a list without items.
+
+    The exporter's attention leaves ONNX's default, by which 0 stands for the input's own size. A
+    shape with a -1 keeps it: both in one shape are not defined, and nothing is left to infer.
+    """
+    to_array = need("onnx").numpy_helper.to_array
+    infers = {one.name for one in model.graph.initializer if -1 in to_array(one)}
+    for node in model.graph.node:  # in the order in which they compute
+        if node.op_type == "Concat" and infers.intersection(node.input):
+            infers.update(node.output)
+        if node.op_type == "Reshape" and node.input[1] not in infers:
+            del node.attribute[:]
+            node.attribute.append(need("onnx").helper.make_attribute("allowzero", 1))
     return model
 
 
@@ -175,7 +192,7 @@ def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
         numbers.append(helper.make_tensor("zero", kinds.FLOAT, [1], [0.0]))
         steps += [
             helper.make_node("Shape", ["mask"], ["size"]),
-            helper.make_node("Reshape", ["sums", "size"], ["padded"]),
+            helper.make_node("Reshape", ["sums", "size"], ["padded"], allowzero=1),
             helper.make_node("Where", ["mask", "padded", "zero"], ["scores"]),
         ]
     graph = helper.make_graph(steps, "trees", inputs, outputs, numbers)

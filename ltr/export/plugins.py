@@ -1,7 +1,7 @@
 """The learning-to-rank plugins of Elasticsearch and OpenSearch: feature set and model, as JSON.
 
-``model/linear`` with standard ``feature_normalizers``, ``model/xgboost+json`` and its raw variant,
-and ``model/ranklib``. The plugins compute in float32. Lucene takes no score below 0, so that
+``model/linear`` with standard ``feature_normalizers``, ``model/xgboost+json`` and
+``model/ranklib``. The plugins compute in float32. Lucene takes no score below 0, so that
 trees and linear models carry a shift, and a network ends in a logistic unit.
 """
 
@@ -20,9 +20,8 @@ from ltr.export.form import Exported, Scores, Subject, shifted
 from ltr.export.ranklib import RankNetText, ensemble, score_text
 from ltr.export.trees import Tree, Trees, above, leaf, places, read_tree
 
-LINEAR, XGBOOST, RAW = "model/linear", "model/xgboost+json", "model/xgboost+json+raw"
-RANKLIB = "model/ranklib"
-_OF_TREES, _OF_LINEAR, _OF_NETWORK = (XGBOOST, RAW, RANKLIB), (LINEAR, RANKLIB), (RANKLIB,)
+LINEAR, XGBOOST, RANKLIB = "model/linear", "model/xgboost+json", "model/ranklib"
+_OF_TREES, _OF_LINEAR, _OF_NETWORK = (XGBOOST, RANKLIB), (LINEAR, RANKLIB), (RANKLIB,)
 FEATURES, MODEL = "featureset.json", "model.json"
 
 
@@ -72,7 +71,10 @@ def plugin(form: Trees | Dense, subject: Subject, kind: str | None) -> Exported:
 
 
 _MARGIN = 1e-4  # of the shift, for what float32 loses in the sum
-_RAN_BY = "an interpreter of the plugin's formats"
+_RAN_BY = (
+    "an interpreter of the plugin's formats, as those of Elasticsearch 1.5.9 and of OpenSearch 3.8 "
+    "read them"
+)
 
 
 def _files(
@@ -97,12 +99,13 @@ def _files(
     model: dict[str, Any] = {"type": kind}
     if normalizers:
         model["feature_normalizers"] = normalizers
-    text = definition if isinstance(definition, str) else json.dumps(definition)
+    text = definition if isinstance(definition, str) else json.dumps(definition, allow_nan=False)
     model["definition"] = text  # text, as the plugin keeps it
     featureset = {"featureset": {"name": subject.name, "features": features}}
+    whole = {"model": {"name": subject.name, "model": model}}
     return {
-        FEATURES: json.dumps(featureset, indent=1) + "\n",
-        MODEL: json.dumps({"model": {"name": subject.name, "model": model}}, indent=1) + "\n",
+        FEATURES: json.dumps(featureset, indent=1, allow_nan=False) + "\n",
+        MODEL: json.dumps(whole, indent=1, allow_nan=False) + "\n",
     }
 
 
@@ -164,43 +167,8 @@ def _as_splits(form: Trees, subject: Subject, shift: float) -> dict[str, Any]:
     return {"objective": "rank:ndcg", "splits": [nested(tree, 0, 0) for tree in trees]}
 
 
-def _as_raw(form: Trees, subject: Subject, shift: float) -> dict[str, Any]:
-    """``model/xgboost+json+raw``: arrays as XGBoost saves them; a leaf is its base weight."""
-    trees = []
-    for number, tree in enumerate(_shifted(form, subject, shift)):
-        leaves = tree.feature < 0
-        parents = np.full(len(leaves), 2147483647)
-        for side in (tree.left, tree.right):
-            parents[side[~leaves]] = np.flatnonzero(~leaves)
-        values = [_single(value) for value in np.where(leaves, tree.value, 0)]
-        limits = np.where(leaves, tree.value, above(tree.threshold))
-        trees.append(
-            {
-                "id": number,
-                "left_children": np.where(leaves, -1, tree.left).tolist(),
-                "right_children": np.where(leaves, -1, tree.right).tolist(),
-                "parents": parents.tolist(),
-                "split_conditions": [_single(limit) for limit in limits],
-                "split_indices": np.where(leaves, 0, tree.feature).tolist(),
-                "default_left": (tree.missing_left & ~leaves).astype(int).tolist(),
-                "split_type": [0] * len(leaves),
-                "base_weights": values,
-            }
-        )
-    model = {"trees": trees, "tree_info": [0] * len(trees)}
-    names = list(subject.features)
-    learner = {
-        "feature_names": names,
-        "feature_types": ["float"] * len(names),
-        "gradient_booster": {"model": model, "name": "gbtree"},
-        "objective": {"name": "rank:ndcg"},
-    }
-    return {"learner": learner, "version": [3, 0, 0]}
-
-
 _TREES: Mapping[str, Callable[[Trees, Subject, float], Any]] = {
     XGBOOST: _as_splits,
-    RAW: _as_raw,
     RANKLIB: lambda form, _, shift: ensemble(form, shift),
 }
 
@@ -238,14 +206,8 @@ def score_model(model: Mapping[str, Any], names: list[str], features: Floats) ->
                 column = (column - mean) / deviation
             total += np.float32(content.get(name, 0.0)) * column
         return total
-    if kind == XGBOOST:
-        trees = [_of_splits(root, names) for root in content["splits"]]
-    else:
-        learner = content["learner"]
-        order = [names.index(name) for name in learner["feature_names"]]
-        trees = [_of_arrays(one, order) for one in learner["gradient_booster"]["model"]["trees"]]
     total = np.zeros(len(zeros), np.float32)
-    for tree in trees:
+    for tree in (_of_splits(root, names) for root in content["splits"]):
         total += tree.value.astype(np.float32)[places(tree, np.asarray(features), strict=True)]
     return total
 
@@ -261,16 +223,3 @@ def _of_splits(root: Mapping[str, Any], names: list[str]) -> Tree:
         return names.index(node["split"]), node["split_condition"], *children, missing_left
 
     return read_tree(root, read)
-
-
-def _of_arrays(tree: Mapping[str, Any], order: list[int]) -> Tree:
-    leaves = np.array(tree["left_children"]) < 0
-    features = np.array(order)[tree["split_indices"]]
-    return Tree(
-        feature=np.where(leaves, -1, features),
-        threshold=np.array(tree["split_conditions"], np.float32),
-        left=np.array(tree["left_children"]),
-        right=np.array(tree["right_children"]),
-        missing_left=np.array(tree["default_left"]) == 1,
-        value=np.where(leaves, tree["base_weights"], 0.0),
-    )

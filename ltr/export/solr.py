@@ -64,8 +64,8 @@ def solr(form: Trees | Dense, subject: Subject) -> Exported:
     named = [{"name": one["name"]} for one in features]
     model = {"store": subject.name, "name": subject.name, "features": named, **model}
     files = {
-        FEATURES: json.dumps(features, indent=1) + "\n",
-        MODEL: json.dumps(model, indent=1) + "\n",
+        FEATURES: json.dumps(features, indent=1, allow_nan=False) + "\n",
+        MODEL: json.dumps(model, indent=1, allow_nan=False) + "\n",
     }
     return Exported(files, _run, _RAN_BY, restore, notes)
 

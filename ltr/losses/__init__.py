@@ -11,10 +11,15 @@ A loss and its config share a name: ``loss=lambdarank`` is ``configs/loss/lambda
 
 On the CPU the losses that compare items with items, RankNet to NeuralNDCG, run in compiled loops
 (``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, in float64 whatever the
-dtype, value and gradient together, memory in proportion to the items, first derivatives only.
-Numba compiles them for some seconds at their first use and keeps them on the disk. On a GPU, under
-torch.compile and without Numba, the same formulas run on whole tensors and never wait for the GPU.
-Tests hold that both paths agree.
+dtype, value and gradient together, memory in proportion to the items; those
+of a soft permutation and SoftNDCG keep one list's matrix, or a part of it, for each thread. Numba
+compiles them for some seconds at their first use and keeps them on the disk. On a GPU, under
+torch.compile and without Numba, the same formulas run on whole tensors and do not wait for the GPU.
+The exceptions are NeuralNDCG and OT-NDCG, which have a kernel on an NVIDIA GPU and keep that of the
+CPU under torch.compile, and SVM-NDCG, whose assignments are found on the CPU. Tests hold that all
+paths agree. A gradient asked for with ``create_graph=True`` takes the plain path, so that second
+derivatives are there, or raises ``NotImplementedError`` (``plrank``). ``labels`` and ``teacher``
+are constants.
 
 A loss that learns from another model takes its scores as ``teacher``, ``[batch, list]``.
 

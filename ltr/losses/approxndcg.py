@@ -5,9 +5,11 @@ from ltr.losses.fused import approximate_ranks, kernels_apply
 from ltr.losses.soft_permutation import minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import gains
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def approx_ndcg_loss(
     scores: Scores,
     labels: Labels,

@@ -4,16 +4,21 @@ import torch
 from torch import Tensor
 
 from ltr.metrics.checks import check_choice
+from ltr.metrics.per_list import check_lists, check_values
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
 
-def without_padding(scores: Scores, labels: Labels, mask: Mask) -> tuple[Scores, Labels]:
+def without_padding(
+    scores: Scores, labels: Labels, mask: Mask, *, called: str = "labels"
+) -> tuple[Scores, Labels]:
     """Scores and labels with 0 on padding, in one dtype: float64 if the scores are, else float32.
 
-    Whatever stood on padding, NaN included, reaches neither values nor gradients.
+    Whatever stood on padding, NaN included, reaches neither values nor gradients. What the labels
+    are ``called`` is for the error where the shapes differ.
     """
+    check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    return scores.to(dtype).masked_fill(~mask, 0), labels.to(dtype).masked_fill(~mask, 0)
+    return scores.to(dtype).masked_fill(~mask, 0), labels.detach().to(dtype).masked_fill(~mask, 0)
 
 
 def mean_over_batch(
@@ -36,7 +41,7 @@ def mean_over_batch(
         weights: ``[batch]``, >= 0, how much each list counts; None: all the same.
 
     Raises:
-        ConfigError: ``empty`` is neither.
+        ConfigError: ``empty`` is neither, or there is not one value per list.
 
     >>> import torch
     >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
@@ -65,6 +70,7 @@ def sum_over_batch(
     >>> sum_over_batch(values, torch.tensor([[1.0], [0.0], [1.0]]), mask)
     (tensor(6.), tensor(2))
     """
+    check_values(values, mask, whose="the loss")
     counted = counted_lists(labels, mask, empty=empty)
     values = values.masked_fill(~counted, 0)
     if weights is None:

@@ -3,8 +3,7 @@
 from torch.nn.functional import logsigmoid
 
 from ltr.losses.batch import without_padding
-from ltr.metrics.checks import check_positive
-from ltr.metrics.relevance import threshold
+from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -27,8 +26,7 @@ def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | in
     >>> bce_loss(scores, labels, mask, relevant=2)  # (log 2 + log(1 + exp(2))) / 2
     tensor([1.4100])
     """
-    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    signed = scores.where(labels >= threshold(relevant), -scores)
+    signed = scores.where(is_relevant(labels, mask, relevant), -scores)
     costs = -logsigmoid(signed).masked_fill(~mask, 0)
     return costs.sum(-1) / mask.sum(-1).clamp(min=1)

@@ -11,6 +11,7 @@ from ltr.losses.pairs import differences, pairwise_logistic
 from ltr.metrics.checks import check_choice, check_positive, check_share
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -56,11 +57,12 @@ def distil_loss(
     check_choice("cost", cost, ["listnet", "lambdarank"])
     check_positive("temperature", temperature)
     check_share("alpha", alpha)
-    given = labels if teacher is None else teacher
     total = torch.zeros(())
     if alpha > 0:
+        given, called = (labels, "labels") if teacher is None else (teacher, "teacher")
+        taught = without_padding(scores, given, mask, called=called)
         distilled = _softened_listnet if cost == "listnet" else _teachers_lambdas
-        total = alpha * distilled(*without_padding(scores, given, mask), mask, temperature)
+        total = alpha * distilled(*taught, mask, temperature)
     if alpha < 1:
         of_labels = listnet_loss if cost == "listnet" else lambdarank_loss
         total = total + (1 - alpha) * of_labels(scores, labels, mask)
@@ -71,6 +73,7 @@ def _softened_listnet(scores: Scores, teacher: Scores, mask: Mask, temperature: 
     return cross_entropy(scores, teacher / temperature, mask)
 
 
+@twice
 def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask, temperature: float) -> PerList:
     softened = (teacher / temperature).masked_fill(~mask, -torch.inf).softmax(-1)
     gain = softened.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN

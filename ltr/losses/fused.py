@@ -1,7 +1,8 @@
 """Losses on the CPU by compiled loops, without a matrix over the pairs of a list's items.
 
 A kernel of ``ltr.kernels`` writes the value of each list and its slopes by the scores in float64.
-They are rounded at the end, and backward is a product: first derivatives only.
+They are rounded at the end, and backward is a product: first derivatives only, see
+``ltr.relaxations.second_derivatives``.
 """
 
 import functools
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.relaxations.second_derivatives import plain_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 log = logging.getLogger(__name__)
@@ -25,17 +27,21 @@ WORTH_A_THREAD = 1 << 16  # a thread takes as long to start as some thousand pai
 
 
 def kernels_apply(scores: Scores) -> bool:
-    """Whether the compiled loops take these scores: on the CPU, not traced, Numba installed."""
-    return scores.device.type == "cpu" and not torch.compiler.is_compiling() and numba_works()
+    """Whether the compiled loops take these scores: on the CPU, not traced, once, Numba works."""
+    if scores.device.type != "cpu" or torch.compiler.is_compiling() or plain_path():
+        return False
+    return numba_works()
 
 
 @functools.cache
 def numba_works() -> bool:
-    """Whether Numba can be imported; else warn."""
+    """Whether Numba compiles a function; else warn."""
     try:
-        import numba  # noqa: F401  (half a second)
-    except ImportError as error:  # Numba often lags behind a new NumPy
-        log.warning("losses take their plain path, which is slower on a CPU: %s", error)
+        from ltr.kernels.compile import exp  # half a second
+
+        exp(0.0)
+    except Exception as error:  # Numba often lags behind a new NumPy, and may fail anywhere
+        log.warning("losses take their plain path, which is slower on a CPU: %r", error)
         return False
     return True
 

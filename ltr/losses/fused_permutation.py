@@ -1,4 +1,4 @@
-"""Losses of a soft permutation on the CPU, by compiled loops, without the matrix."""
+"""Losses of a soft permutation on the CPU, by compiled loops, list by list."""
 
 from typing import Any
 

@@ -13,9 +13,11 @@ from ltr.losses.pairs import (
 from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def lambda_loss(
     scores: Scores,
     labels: Labels,

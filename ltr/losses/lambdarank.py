@@ -8,9 +8,11 @@ from ltr.losses.pairs import differences, normalised_gains, pairs_at_cutoff, pai
 from ltr.metrics.checks import check_choice, check_positive, positive_int
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def lambdarank_loss(
     scores: Scores,
     labels: Labels,

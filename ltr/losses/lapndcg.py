@@ -9,9 +9,11 @@ from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, laplace_ranks
 from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import order_by_score, ranks_like
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def lap_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -34,7 +36,7 @@ def lap_ndcg_loss(
 
     A list of n items takes n log n time, for one sort, and memory in proportion to n: along the
     order the sums of exp(-|s_i - s_j| / temperature) follow from those of the neighbour, times a
-    number from 0 to 1, so that no exponential overflows. First derivatives only on the CPU.
+    number from 0 to 1, so that no exponential overflows.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.

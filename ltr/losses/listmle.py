@@ -5,7 +5,9 @@ from torch import Tensor
 
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, listmle_cost
+from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -45,8 +47,15 @@ def cost_of_order(
     The ranks are those of the labels; ``generator`` draws ties; ``of_rank`` is w >= 0,
     ``[batch, rank]``.
     """
+    noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
+    return _cost_of_order(scores, labels, mask, noise, of_rank)
+
+
+@twice
+def _cost_of_order(
+    scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor
+) -> PerList:
     scores, labels = without_padding(scores, labels, mask)
-    noise = uniform_noise(mask, 1, scores, generator)[0]
     if kernels_apply(scores):
         return listmle_cost(scores, labels, noise, of_rank, mask)
     draws = noise.argsort(-1)

@@ -2,6 +2,7 @@
 
 import torch
 
+from ltr.metrics.per_list import check_lists
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -18,13 +19,14 @@ def listnet_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
     >>> listnet_loss(scores, labels, torch.tensor([[True, True, False]]))  # log 2
     tensor([0.6931])
     """
+    check_lists(scores, labels, mask)
     return cross_entropy(scores, labels, mask)
 
 
 def cross_entropy(scores: Scores, target: Scores, mask: Mask) -> PerList:
     """Minus sum over items j of softmax(target)_j log softmax(s)_j of each list, ``[batch]``."""
     dtype, outside = torch.promote_types(scores.dtype, torch.float32), ~mask
-    target = target.to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
+    target = target.detach().to(dtype).masked_fill(outside, -torch.inf).softmax(-1)
     costs = -scores.to(dtype).masked_fill(outside, -torch.inf).log_softmax(-1)
     # on padding the product is 0 times infinity
     return (target * costs).masked_fill(outside, 0).sum(-1)

@@ -2,10 +2,9 @@
 
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_where, softly_sorted
-from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like, running_sums
-from ltr.metrics.relevance import threshold
+from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -41,13 +40,12 @@ def neural_map_loss(
     >>> neural_map_loss(scores, labels, mask, temperature=0.01, k=2)  # -(1 / 2) / 2
     tensor([-0.2500])
     """
-    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    is_relevant = mask & (labels >= threshold(relevant))
+    hits = is_relevant(labels, mask, relevant)
     chances = softly_sorted(
-        scores, is_relevant.to(scores.dtype), mask,
+        scores, hits.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
     precisions = (1 + running_sums(chances) - chances) / ranks_like(chances)
     found = cut(chances * precisions, k).sum(-1)
-    return minus_where(is_relevant, found / is_relevant.sum(-1).clamp(min=1))
+    return minus_where(hits, found / hits.sum(-1).clamp(min=1))

@@ -2,10 +2,9 @@
 
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_where, softly_sorted
-from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like
-from ltr.metrics.relevance import first_stop, threshold
+from ltr.metrics.relevance import first_stop, is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -41,11 +40,10 @@ def neural_mrr_loss(
     >>> neural_mrr_loss(scores, labels, mask, temperature=0.01, relevant=2)  # -1 / 3
     tensor([-0.3333])
     """
-    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    is_relevant = mask & (labels >= threshold(relevant))
+    hits = is_relevant(labels, mask, relevant)
     chances = softly_sorted(
-        scores, is_relevant.to(scores.dtype), mask,
+        scores, hits.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
-    return minus_where(is_relevant, cut(first_stop(chances) / ranks_like(chances), k).sum(-1))
+    return minus_where(hits, cut(first_stop(chances) / ranks_like(chances), k).sum(-1))

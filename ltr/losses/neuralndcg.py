@@ -8,6 +8,7 @@ from ltr.metrics.checks import check_positive
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.neuralsort import drawn_scores
 from ltr.relaxations.optimal_transport import check_iterations
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -35,12 +36,12 @@ def neural_ndcg_loss(
     the temperature goes to 0. A list without a relevant item gives 0 without gradient, where the
     metric counts 1 by default; the paper does not say what it trains on there.
 
-    On the CPU and on an NVIDIA GPU no matrix is formed. On the CPU a list of n items takes at most
-    n^2 time and, beyond a band of 32 MiB, memory in proportion to n. On the GPU one Triton kernel
-    takes lists of up to 2,048 places, once it has been seen to agree with the plain path; few lists
-    of more than 900 places take the plain path, which fills the GPU. Elsewhere the plain path forms
-    ``[batch, list, list]``. The scaling couples all ranks, so that a cutoff saves no time. First
-    derivatives only.
+    On the CPU a list of n items takes at most n^2 time; a thread keeps the band of the matrix that
+    is not 0, up to 2^22 entries (32 MiB), and computes a larger one again in every pass, in memory
+    in proportion to n. On an NVIDIA GPU one Triton kernel, which keeps no matrix, takes lists of up
+    to 2,048 places, once it has been seen to agree with the plain path; few lists of more than 900
+    places take the plain path, which fills the GPU. Elsewhere the plain path forms ``[batch, list,
+    list]``. The scaling couples all ranks, so that a cutoff saves no time.
 
     Args:
         scores: ``[batch, list]``. Items with equal scores share their ranks, so an output that
@@ -70,16 +71,33 @@ def neural_ndcg_loss(
     labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    fast = fast_neural_dcg(scores)
-    if fast is not None:
-        found = fast(
-            scores, labels, masks,
-            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
-        )  # fmt: skip
-    else:
-        soft = neural_sort(scores, masks, temperature=temperature)
-        first = "rows" if transposed else "columns"
-        soft = sinkhorn(soft, masks, max_iter=max_iter, tol=tol, first=first)
-        found = dcg_of(soft, labels, masks, k=k)
+    found = _neural_dcg(
+        scores, labels, masks,
+        k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
+    )  # fmt: skip
     values = minus_normalised(found, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
+
+
+@twice
+def _neural_dcg(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+) -> PerList:
+    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``."""
+    if (fast := fast_neural_dcg(scores)) is not None:
+        return fast(
+            scores, labels, mask,
+            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
+        )  # fmt: skip
+    soft = neural_sort(scores, mask, temperature=temperature)
+    first = "rows" if transposed else "columns"
+    soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
+    return dcg_of(soft, labels, mask, k=k)

@@ -59,6 +59,10 @@ def _keep_slope(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]
 
 
 def _product(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    if torch.is_grad_enabled():  # by create_graph=True
+        raise NotImplementedError(
+            "ltr::neural_dcg has no second derivative: call the loss without torch.compile"
+        )
     (slope,) = ctx.saved_tensors
     return grad.unsqueeze(-1) * slope, *[None] * 7
 

@@ -2,9 +2,8 @@
 
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_where, softly_sorted
-from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import cut
-from ltr.metrics.relevance import threshold
+from ltr.metrics.relevance import is_relevant
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -39,12 +38,11 @@ def neural_precision_loss(
     >>> neural_precision_loss(scores, labels, mask, k=3, temperature=0.01, relevant=2)  # -1/3
     tensor([-0.3333])
     """
-    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    is_relevant = mask & (labels >= threshold(relevant))
+    hits = is_relevant(labels, mask, relevant)
     chances = softly_sorted(
-        scores, is_relevant.to(scores.dtype), mask,
+        scores, hits.to(scores.dtype), mask,
         temperature=temperature, max_iter=max_iter, tol=tol,
     )  # fmt: skip
     depth = mask.sum(-1).clamp(min=1) if k is None else k
-    return minus_where(is_relevant, cut(chances, k).sum(-1) / depth)
+    return minus_where(hits, cut(chances, k).sum(-1) / depth)

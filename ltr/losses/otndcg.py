@@ -5,9 +5,11 @@ from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalise
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import ot_sort
 from ltr.relaxations.optimal_transport import check_iterations, places
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def ot_ndcg_loss(
     scores: Scores,
     labels: Labels,

@@ -12,9 +12,11 @@ from ltr.losses.batch import without_padding
 from ltr.metrics.checks import check_choice, check_k, check_positive
 from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.metrics.ordering import rank_of_item, ranks_like
+from ltr.relaxations.second_derivatives import plain_path, twice
 from ltr.typing import Labels, Mask, Pairs, PerList, Scores
 
 
+@twice
 def pairwise_logistic(
     scores: Scores,
     labels: Labels,
@@ -30,17 +32,18 @@ def pairwise_logistic(
     with alpha = sigma). A list without pairs gives 0 without gradient.
 
     Args:
-        weights: w_ij of item i over item j, finite, ``[batch, i, j]``; not read at other pairs.
+        weights: w_ij of item i over item j, ``[batch, i, j]``; finite, at other pairs too.
         sigma: > 0, slope of the logistic, in units of 1 / score.
         pairs: the pairs to sum over instead, ``[batch, i, j]``.
     """
     check_positive("sigma", sigma)
     scores, labels = without_padding(scores, labels, mask)
     pairs = ordered_pairs(labels, mask) if pairs is None else pairs
-    if scores.device.type != "cpu" or torch.compiler.is_compiling():
-        return _ValueAndSlope.apply(scores, torch.where(pairs, weights, 0), float(sigma))
-    costs = -logsigmoid(sigma * differences(scores))
-    return (weights.masked_fill(~pairs, 0) * costs).sum((-2, -1))
+    pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
+    if (scores.device.type != "cpu" or torch.compiler.is_compiling()) and not plain_path():
+        return _ValueAndSlope.apply(scores, weights, pairs, float(sigma))
+    costs = -logsigmoid(torch.where(pairs, sigma * differences(scores), torch.inf))
+    return (weights * costs).sum((-2, -1))
 
 
 class _ValueAndSlope(torch.autograd.Function):
@@ -51,8 +54,8 @@ class _ValueAndSlope(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weights: Tensor, sigma: float) -> Tensor:
-        logs = logsigmoid(differences(sigma * scores))
+    def forward(ctx: Any, scores: Tensor, weights: Tensor, pairs: Tensor, sigma: float) -> Tensor:
+        logs = logsigmoid(torch.where(pairs, differences(sigma * scores), torch.inf))
         value = -(weights * logs).sum((-2, -1))
         slopes = logs.expm1_().mul_(weights)
         ctx.save_for_backward(sigma * (slopes.sum(-1) - slopes.sum(-2)))
@@ -60,9 +63,9 @@ class _ValueAndSlope(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (slope,) = ctx.saved_tensors
-        return grad.unsqueeze(-1) * slope, None, None
+        return grad.unsqueeze(-1) * slope, None, None, None
 
 
 def differences(values: Tensor) -> Tensor:

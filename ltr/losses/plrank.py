@@ -9,6 +9,7 @@ from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import running_sums
 from ltr.relaxations.noise import uniform_noise
+from ltr.relaxations.second_derivatives import once
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -65,7 +66,8 @@ def plrank_loss(
         value = (one * found).to(scores.dtype)
         slope = (one.unsqueeze(-1) * slope / temperature).to(scores.dtype)
     # 0 in value, with the estimate as its gradient
-    return value + ((scores - scores.detach()) * slope).sum(-1)
+    value = value + ((scores - scores.detach()) * slope).sum(-1)
+    return once(value, "plrank, whose gradient is an estimate by draws,")
 
 
 def _estimated(

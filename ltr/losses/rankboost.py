@@ -3,11 +3,13 @@
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import differences, pair_factors, pair_weights
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 LINEAR_FROM = 30.0  # exp(30) = 1e13; float32 ends at exp(88)
 
 
+@twice
 def rankboost_loss(
     scores: Scores, labels: Labels, mask: Mask, *, pair_weight: str | None = None
 ) -> PerList:

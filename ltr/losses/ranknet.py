@@ -6,9 +6,11 @@ from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import pairs_at_cutoff, pairwise_logistic
 from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def ranknet_loss(
     scores: Scores,
     labels: Labels,
@@ -41,8 +43,8 @@ def ranknet_loss(
     >>> ranknet_loss(scores, labels, mask, k=1)  # log(1 + exp(2))
     tensor([2.1269])
     """
+    scores, labels = without_padding(scores, labels, mask)
     if kernels_apply(scores):
-        scores, labels = without_padding(scores, labels, mask)
         own = torch.ones_like(scores)
         ranks = None if k is None else rank_of_item(scores, mask)
         return sum_over_pairs(

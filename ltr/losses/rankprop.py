@@ -7,6 +7,7 @@ from ltr.losses.batch import without_padding
 from ltr.losses.ideal import ideal_order
 from ltr.metrics.checks import check_choice
 from ltr.metrics.ordering import at_items, real_ranks, running_sums
+from ltr.relaxations.second_derivatives import once
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -48,7 +49,8 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     else:
         falling = _closest_falling(scores.detach().gather(-1, order), real_ranks(mask))
         target = falling.gather(-1, at_items(order) - 1)
-    return (scores - target).square().masked_fill(~mask, 0).sum(-1) / sizes.squeeze(-1)
+    value = (scores - target).square().masked_fill(~mask, 0).sum(-1) / sizes.squeeze(-1)
+    return value if targets == "ranks" else once(value, "rankprop with isotonic targets")
 
 
 def _closest_falling(values: Scores, real: Mask) -> Scores:

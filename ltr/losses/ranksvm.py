@@ -3,9 +3,11 @@
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import differences, pair_factors, pair_weights
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def ranksvm_loss(
     scores: Scores,
     labels: Labels,

@@ -11,6 +11,7 @@ from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.optimal_transport import check_iterations
+from ltr.relaxations.second_derivatives import plain_path, twice
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
@@ -38,6 +39,8 @@ def fast_neural_dcg(scores: Tensor) -> Callable[..., Tensor] | None:
     """``neural_dcg`` by a kernel, the CPU's or Triton's; None: the plain path."""
     if kernels_apply(scores):
         return neural_dcg
+    if plain_path():
+        return None
     if torch.compiler.is_compiling():
         from ltr.losses import neuralndcg_operator as operator
 
@@ -47,13 +50,14 @@ def fast_neural_dcg(scores: Tensor) -> Callable[..., Tensor] | None:
     return gpu.neural_dcg_on_gpu if gpu.applies(scores) else None
 
 
+@twice
 def softly_sorted(
     scores: Scores, values: Tensor, mask: Mask, *, temperature: float, max_iter: int, tol: float
 ) -> Tensor:
     """``values`` in the soft order of the scores, sinkhorn(neural_sort(s)) v, ``[batch, rank]``.
 
     ``scores`` and ``values`` are 0 on padding, the result at the ranks beyond the items. On the CPU
-    no matrix is formed, and ``values`` get no gradient.
+    the memory is that of ``neural_ndcg_loss``, and ``values`` get no gradient.
     """
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)

@@ -9,9 +9,11 @@ from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import ranks_like
 from ltr.relaxations import rank_distribution, sinkhorn
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def soft_ndcg_loss(
     scores: Scores,
     labels: Labels,

@@ -7,9 +7,11 @@ from ltr.losses.soft_permutation import dcg_of, minus_normalised
 from ltr.metrics.checks import check_positive
 from ltr.relaxations import sinkhorn, soft_sort
 from ltr.relaxations.optimal_transport import check_iterations
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def softsort_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -26,7 +28,7 @@ def softsort_ndcg_loss(
     and Eisenschlos, 2020), g = 2^y - 1 and d(r) = 1/log2(1 + r): NeuralNDCG's construction. It goes
     to the exact NDCG@k as the temperature goes to 0. A list without a relevant item gives 0 without
     gradient. On the CPU no matrix is formed: beside one sort, a list costs time and memory in
-    proportion to its items. First derivatives only.
+    proportion to its items.
 
     Args:
         temperature: of SoftSort, > 0, in units of the scores; smaller is closer to NDCG.

@@ -4,12 +4,13 @@ import torch
 
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import hinge_map, kernels_apply
-from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import order_by_score, running_sums
-from ltr.metrics.relevance import threshold
+from ltr.metrics.relevance import is_relevant
+from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
+@twice
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
 ) -> PerList:
@@ -43,13 +44,12 @@ def svm_map_loss(
     >>> svm_map_loss(scores + 0.2 * labels, labels, mask)  # 1 - 1/2 - 2 (0.2 - 0)
     tensor([0.1000])
     """
-    check_positive("relevant", relevant)
     scores, labels = without_padding(scores, labels, mask)
-    is_relevant = mask & (labels >= threshold(relevant))
+    hits = is_relevant(labels, mask, relevant)
     if kernels_apply(scores):
-        return hinge_map(scores, is_relevant, mask)
+        return hinge_map(scores, hits, mask)
     order = order_by_score(scores.detach(), mask)
-    ranked, good, real = (x.gather(-1, order) for x in (scores, is_relevant, mask))
+    ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
     other = real & ~good
     n, m = (x.sum(-1)[:, None, None].clamp(min=1) for x in (good, other))
     i, j = good.cumsum(-1).unsqueeze(-1), other.cumsum(-1).unsqueeze(-2)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_gain, check_k
 from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks, running_sums
-from ltr.metrics.per_list import float_type, settle
+from ltr.metrics.per_list import promoted_labels, settle
 from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT
 from ltr.typing import Labels, Mask, PerList, Scores
 
@@ -84,7 +84,7 @@ def dcg(
     >>> dcg(scores, labels, mask, discount="letor").tolist()  # 2**2 - 1 + 2**3 - 1
     [10.0]
     """
-    of_item = gains(labels.to(float_type(scores, labels)), mask, gain=gain)
+    of_item = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
     of_rank = at_ranks(of_item, scores, mask, ties=ties)
     value = (of_rank * discounts(scores.shape[-1], of_rank, k=k, discount=discount)).sum(-1)
     return value.masked_fill((scores.isnan() & mask).any(-1), torch.nan)
@@ -117,7 +117,7 @@ def ndcg(
     [0.5]
     """
     check_choice("short", short, list(SHORT))
-    of_item = gains(labels.to(float_type(scores, labels)), mask, gain=gain)
+    of_item = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, k=k, discount=discount)
     found = (at_ranks(of_item, scores, mask, ties=ties) * discount_of).sum(-1)
     ideal = (at_ranks(of_item, labels, mask) * discount_of).sum(-1)
@@ -148,7 +148,7 @@ def ndcg_beta(
     >>> ndcg_beta(scores, labels, mask).tolist()  # (1 * 1 + 2 * 0) / (2 * 2 + 1 * 1)
     [0.20000000298023224]
     """
-    gain = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
+    gain = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     weights = cut((mask.sum(-1, keepdim=True) - ranks_like(gain)).clamp(min=0), k)
     found = (at_ranks(gain, scores, mask, ties=ties) * weights).sum(-1)
     ideal = (at_ranks(gain, labels, mask) * weights).sum(-1)
@@ -182,7 +182,7 @@ def mean_ndcg(
     [0.6666666865348816]
     """
     check_k(k)
-    of_item = gains(labels.to(float_type(scores, labels)), mask, gain=gain)
+    of_item = gains(promoted_labels(scores, labels, mask), mask, gain=gain)
     discount_of = discounts(scores.shape[-1], of_item, discount=discount)
     found = running_sums(at_ranks(of_item, scores, mask, ties=ties) * discount_of)
     ideal = running_sums(at_ranks(of_item, labels, mask) * discount_of)

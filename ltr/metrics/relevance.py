@@ -8,7 +8,7 @@ from ltr.errors import ConfigError
 from ltr.metrics.checks import check_choice, check_k, check_levels, check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import at_ranks, ranks_like, running_sums, sum_of_group, tie_groups
-from ltr.metrics.per_list import float_type, settle
+from ltr.metrics.per_list import check_lists, float_type, promoted_labels, settle
 from ltr.metrics.spec import MAP_OVER
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
@@ -16,10 +16,15 @@ _LARGEST = 1023  # power of two in float64
 
 
 def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
-    """1 where an item's label is at least ``relevant``, else 0, ``[batch, list]``; 0 on padding."""
+    """1 where ``is_relevant``, else 0, ``[batch, list]``, in the dtype of a metric."""
+    check_lists(scores, labels, mask)
+    return is_relevant(labels, mask, relevant).to(float_type(scores, labels))
+
+
+def is_relevant(labels: Labels, mask: Mask, relevant: float | int) -> Mask:
+    """True where an item's label is at least ``relevant``, ``[batch, list]``; False on padding."""
     check_positive("relevant", relevant)
-    at_least = labels.double() >= threshold(relevant)  # in float32, 0.50000001 would be 0.5
-    return (at_least & mask).to(float_type(scores, labels))
+    return mask & (labels.double() >= threshold(relevant))  # in float32, 0.50000001 would be 0.5
 
 
 def threshold(relevant: float | int) -> float:
@@ -65,7 +70,7 @@ def precision(
     hits = relevance(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
     value = found / (mask.sum(-1) if k is None else k)
-    return settle(value, scores, mask, without=~hits.any(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=~hits.any(-1), empty=empty)
 
 
 def recall(
@@ -89,7 +94,9 @@ def recall(
     """
     hits = relevance(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
-    return settle(found / hits.sum(-1), scores, mask, without=~hits.any(-1), empty=empty)
+    return settle(
+        found / hits.sum(-1), scores, mask, labels=labels, without=~hits.any(-1), empty=empty
+    )
 
 
 def map(
@@ -133,7 +140,7 @@ def map(
     total = of_item.sum(-1)
     over = total if k is None or map_over == "relevant" else total.clamp(max=k)
     value = cut(precisions, k).sum(-1) / over
-    return settle(value, scores, mask, without=total == 0, empty=empty)
+    return settle(value, scores, mask, labels=labels, without=total == 0, empty=empty)
 
 
 def mrr(
@@ -167,7 +174,7 @@ def mrr(
         possible = (ahead == 0) & (inside > 0) & (size - place >= inside - 1)
         first = chance.masked_fill(~possible, 0).to(hits.dtype)
     value = cut(first / ranks_like(hits), k).sum(-1)
-    return settle(value, scores, mask, without=~of_item.any(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=~of_item.any(-1), empty=empty)
 
 
 def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -230,7 +237,7 @@ def err(
     check_levels(levels)
     if ties == "averaged":
         raise ConfigError("err has no averaged ties: leave err out, or set ties to file")
-    grades = labels.to(float_type(scores, labels)).masked_fill(~mask, 0)
+    grades = promoted_labels(scores, labels, mask).masked_fill(~mask, 0)
     if bool((grades > float(levels - 1)).any()):
         raise ConfigError(
             f"levels={levels} means labels up to {levels - 1}, but the data have larger ones: set "
@@ -240,4 +247,4 @@ def err(
     chances = ((wide.exp2() - 1) / 2.0 ** min(levels - 1, _LARGEST)).to(grades.dtype)
     stops = first_stop(at_ranks(chances, scores, mask, ties=ties))
     value = cut(stops / ranks_like(grades), k).sum(-1)
-    return settle(value, scores, mask, without=(grades <= 0).all(-1), empty=empty)
+    return settle(value, scores, mask, labels=labels, without=(grades <= 0).all(-1), empty=empty)

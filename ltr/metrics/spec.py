@@ -203,8 +203,9 @@ class Metric:
             raise
         except Exception as error:
             raise ConfigError(f"{self} fails ({_told(error)}): mend the function") from error
-        if getattr(values, "shape", None) != scores.shape[:1]:
-            raise ConfigError(f"{self}: the function must return one value per list, [batch]")
+        from ltr.metrics.per_list import check_values  # imports torch
+
+        check_values(values, mask, whose=str(self))
         return values.to(scores.dtype)
 
 

@@ -78,16 +78,23 @@ class WithEmbeddings(nn.Module):
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """The scores of the network, ``[batch, list]``; categories on padding are never read."""
-        scores: Scores = self.model(self._inputs(features, mask), mask, ranks)
+        scores: Scores = self.model(self.inputs(features, mask), mask, ranks)
         return scores
 
     def _member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
         model: Any = self.model
-        scores: Tensor = model.member_scores(self._inputs(features, mask), mask, ranks)
+        scores: Tensor = model.member_scores(self.inputs(features, mask), mask, ranks)
         return scores
 
-    def _inputs(self, features: Features, mask: Mask) -> Tensor:
-        """The numbers, then the vectors of the categories."""
+    @property
+    def columns(self) -> Tensor:
+        """The column of the features that each input of the network is of, ``[inputs]``."""
+        sizes = [embedding.size for embedding in self.embeddings]
+        of_vectors = self.categories.repeat_interleave(self.categories.new_tensor(sizes))
+        return torch.cat([self.numbers, of_vectors])
+
+    def inputs(self, features: Features, mask: Mask) -> Tensor:
+        """What the network reads: the numbers, then the vectors of the categories."""
         codes = features[..., self.categories].masked_fill(~mask[..., None], 0).long()
         vectors = [embed(codes[..., i]) for i, embed in enumerate(self.embeddings)]
         return torch.cat([features[..., self.numbers], *vectors], -1)

@@ -81,8 +81,12 @@ class _PackedAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        if torch.is_grad_enabled():  # by create_graph=True; what follows would be constants
+            raise NotImplementedError(
+                "attention has no second derivative: take the first alone, without "
+                "create_graph=True, or a model without attention, such as model=mlp"
+            )
         projected, weights, keep = ctx.saved_tensors
         heads, lengths = ctx.heads, ctx.lengths
         found = torch.empty_like(projected)

@@ -62,7 +62,7 @@ def is_exporting() -> bool:
 def sizes_tuple(setting: str, sizes: Iterable[int]) -> tuple[int, ...]:
     """The layer sizes as a tuple of integers >= 1, else ``ConfigError``."""
     if isinstance(sizes, int | str):
-        raise ConfigError(f"{setting}={sizes} is not a list: write {setting}=[{sizes}]")
+        raise ConfigError(f"{setting}={sizes} is not a list: write '{setting}=[{sizes}]'")
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.values import required, whole
+from ltr.console.values import required
 from ltr.data.archives import SETS, published
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.errors import ConfigError
@@ -28,15 +28,13 @@ def prepared(cfg: DictConfig) -> Report:
     folds: Any = OmegaConf.to_object(cfg.folds) if OmegaConf.is_list(cfg.folds) else cfg.folds
     own = given["name"] not in SETS and given.get("folder") is not None
     dataset = own_lists(given["folder"], data_dir=cfg.data_dir) if own else published(given["name"])
-    how_read = ("folder", "width", "labels", "max_grade", "regroup")
+    how_read = {"folder", "width", "labels", "max_grade", "regroup", "vali_share", "seed"}
     return prepare(
-        replace(dataset, **{key: given[key] for key in how_read}),
+        replace(dataset, **{key: given[key] for key in how_read & given.keys()}),
         data_dir=cfg.data_dir,
         cache_dir=cfg.cache_dir,
         archive=cfg.archive,
-        seed=cfg.seed,
         folds=folds,
-        processes=whole(cfg, "processes", least=1),
     )
 
 

@@ -1,6 +1,5 @@
 """Prepare a published data set: check and unpack its archive, fill the cache, count."""
 
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,14 +10,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ltr.data.archives import PublishedSet
+from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS
 from ltr.errors import ConfigError, DataError
-from ltr.preparation.resplit import ORIGINAL, split_train
 from ltr.preparation.summary import Place, Summary, differences, summarise, table
 from ltr.preparation.unpack import check_archive, unpack
-
-_CHUNK = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -43,19 +40,15 @@ def prepare(
     data_dir: str | Path,
     cache_dir: str | Path,
     archive: str | Path | None = None,
-    seed: int = 1,
     folds: Sequence[int] | int | str = "all",
-    processes: int = 1,
 ) -> Report:
-    """Check and unpack an archive, split off vali where there is none, fill the cache, count.
+    """Check and unpack an archive, fill the cache, count.
 
     Args:
         dataset: the set, with its published counts.
         data_dir, cache_dir: the folders of all data sets and of the parsed arrays.
         archive: the archive, or a folder with its files; None: the files are in place.
-        seed: of the split of a train file that is published without vali, >= 0.
         folds: the folds to read and count, 1-based; "all": all. All are unpacked.
-        processes: that parse a large file at once.
 
     Returns:
         The report; the caller prints its table and calls its ``check``.
@@ -63,11 +56,9 @@ def prepare(
     Raises:
         DataError: the archive is not the official one, or damaged; the target folder holds other
             files; a file is missing or malformed; the disk is full.
-        ConfigError: there is no such fold, or an earlier split has another seed.
+        ConfigError: there is no such fold.
     """
     chosen = _chosen_folds(dataset, folds)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed={seed}: give a whole number >= 0")
     data_dir = str(data_dir)
     try:
         folder = Path(data_dir).expanduser() / dataset.folder
@@ -75,11 +66,10 @@ def prepare(
             _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
-        original = _split_once(dataset, folder, seed) if dataset.vali_share else ""
-        shared = ("name", "folder", "folds", "width", "labels", "max_grade", "regroup")
+        how_read = ("width", "labels", "max_grade", "regroup", "vali_share", "seed")
+        shared = ("name", "folder", "folds", *how_read)
         knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
         knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
-        knobs["processes"] = processes
         summaries: dict[Place, Summary] = {}
         wrong: list[str] = []
         for fold in chosen:
@@ -88,11 +78,8 @@ def prepare(
             for split in SPLITS:
                 lists = files.split(split)
                 summaries[fold, split] = summarise(lists)
-                path, digest = files.path(split), lists.digest
-                if split == "train" and dataset.vali_share:
-                    path, digest = folder / ORIGINAL, original
-                ids = dataset.files.get(_inside(fold, split), ())
-                if digest and ids and not _is_official(path, digest, ids):
+                path, expected = files.path(split), dataset.files.get(_inside(fold, split))
+                if expected not in (None, file_digest(path, knobs["cache_dir"])):
                     wrong.append(f"{path} is not the official file")
     except OSError as error:  # a name that is too long, a folder that may not be read
         raise DataError(
@@ -127,7 +114,9 @@ def _chosen_folds(dataset: PublishedSet, folds: Sequence[int] | int | str) -> Se
         raise ConfigError(f"folds={folds}: {dataset.name} has no folds; leave folds=all")
     chosen = [folds] if isinstance(folds, int | str) else list(folds)
     if not chosen or any(fold not in there for fold in chosen):
-        raise ConfigError(f"folds={folds}: give all, or some of 1 to {there[-1]} as in [1,2]")
+        raise ConfigError(
+            f"folds={folds}: give all, or some of 1 to {there[-1]} as in 'folds=[1,2]'"
+        )
     return sorted({int(fold) for fold in chosen})
 
 
@@ -153,8 +142,6 @@ def _complete(folder: Path, wanted: Sequence[str]) -> bool:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     missing = [path for path in wanted if not (folder / path).is_file()]
-    if "train.txt" in missing and (folder / ORIGINAL).is_file():
-        missing.remove("train.txt")
     if missing:
         raise DataError(
             f"{folder} is there, but without {', '.join(missing)}; move it away, or give another "
@@ -162,20 +149,6 @@ def _complete(folder: Path, wanted: Sequence[str]) -> bool:
         )
     log.info("%s is there already: the archive was not read", folder)
     return True
-
-
-def _split_once(dataset: PublishedSet, folder: Path, seed: int) -> str:
-    """Split off vali unless there is one; return the SHA-256 of the original, "" if not known."""
-    if not any((folder / name).is_file() for name in ("train.txt", ORIGINAL)):
-        raise DataError(
-            f"{folder / 'train.txt'}: no such file; {dataset.how_to_get(folder.parent)}"
-        )
-    if (folder / "vali.txt").exists() and not (folder / ORIGINAL).exists():
-        log.info("%s has a vali.txt of its own: it was left as it is", folder)
-        return ""
-    with _locked(folder):
-        facts = split_train(folder, vali_share=dataset.vali_share, seed=seed)
-    return str(facts["original"]["sha256"])
 
 
 @contextmanager
@@ -196,22 +169,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _is_official(path: Path, digest: str, ids: Sequence[str]) -> bool:
-    """True if a file with the SHA-256 ``digest`` has one of ``ids``, line ends aside.
-
-    An id of 40 digits is git's: the SHA-1 of the length and the content.
-    """
-    if digest in ids:
-        return True
-    git = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    line_feeds, both = hashlib.sha256(), hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            chunk += file.readline()  # no chunk ends between CR and LF
-            git.update(chunk)
-            bare = chunk.replace(b"\r\n", b"\n")
-            line_feeds.update(bare)
-            both.update(bare.replace(b"\n", b"\r\n"))
-    return not {git.hexdigest(), line_feeds.hexdigest(), both.hexdigest()}.isdisjoint(ids)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.optimal_transport import standardised
 from ltr.typing import Mask, Scores
@@ -125,7 +125,7 @@ def _cast(sorter: Sorter, dtype: torch.dtype, device: torch.device) -> Sorter:
 
 def _wrong(path: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"sorter={path} cannot be read ({why}): make it by python scripts/train_sorter.py "
+        f"sorter={path} cannot be read ({why}): make it by {as_started('train_sorter')} "
         f"output={path}, or write sorter=null"
     )
 
@@ -133,7 +133,7 @@ def _wrong(path: Path, why: str) -> ConfigError:
 def as_text(sorter: Sorter, told: Mapping[str, Any]) -> str:
     """The content of a file: weights as plain numbers of six digits, and what is told of them."""
     weights = {name: _rounded(value.tolist()) for name, value in sorter.state_dict().items()}
-    return json.dumps({**told, "weights": weights}, indent=None) + "\n"
+    return json.dumps({**told, "weights": weights}, allow_nan=False) + "\n"
 
 
 def _rounded(values: Any) -> Any:

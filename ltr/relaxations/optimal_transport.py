@@ -11,6 +11,7 @@ from ltr.metrics.checks import check_choice, positive_int
 from ltr.metrics.ordering import real_ranks
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort
+from ltr.relaxations.second_derivatives import plain_path, twice
 from ltr.typing import Mask, Matrix, Scores
 
 
@@ -23,7 +24,7 @@ def sinkhorn(
     list stops when no row or column sum differs from one by ``tol`` or more, or after ``max_iter``
     iterations (Sinkhorn, 1964; the NeuralNDCG paper, 4.2 and its footnote 2). Scaling is
     diag(u) P diag(v): the iterations work on the vectors u and v alone, and matrix and gradient are
-    formed once, at the end. First derivatives only.
+    formed once, at the end.
 
     A row or column whose sum has underflowed (below the square root of the dtype's smallest normal
     number, 1e-19 in float32) keeps its factor, so that 0/0 never arises. With ``neural_sort`` that
@@ -45,8 +46,8 @@ def sinkhorn(
     check_choice("first", first, ["columns", "rows"])
     check_iterations(max_iter, tol)
     if first == "rows":
-        return _Scaling.apply(matrix.mT, mask, real_ranks(mask), max_iter, tol).mT
-    return _Scaling.apply(matrix, real_ranks(mask), mask, max_iter, tol)
+        return _scaled(matrix.mT, mask, real_ranks(mask), max_iter, tol).mT
+    return _scaled(matrix, real_ranks(mask), mask, max_iter, tol)
 
 
 def check_iterations(max_iter: int, tol: float) -> None:
@@ -56,36 +57,58 @@ def check_iterations(max_iter: int, tol: float) -> None:
         raise ConfigError(f"tol={tol} is out of range: write a number >= 0")
 
 
+@twice
+def _scaled(matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float) -> Matrix:
+    """Columns first, then rows, of the block of ``rows`` and ``columns``."""
+    if plain_path():
+        return _iterated(matrix, rows, columns, max_iter, tol)[0]
+    return _Scaling.apply(matrix, rows, columns, max_iter, tol)
+
+
+def _iterated(
+    matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
+) -> tuple[Matrix, tuple[Tensor, ...]]:
+    """The scaled matrix; the block of ``matrix`` and the vectors of each iteration, stacked."""
+    p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
+    floor = torch.finfo(p.dtype).tiny ** 0.5
+    u, v = rows.to(p.dtype), columns.to(p.dtype)
+    histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more: its start
+    running = rows.new_ones((len(rows), 1))
+    looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
+    for i in range(max_iter):
+        sums = _column_sums(p, u)
+        if i > 0:
+            # The rows have just been normalised: only the columns can deviate.
+            running = running & ~_within(tol, v * sums, columns)
+            # Asking would make a GPU wait, or break a graph; what has stopped stays as it is.
+            if looks and not running.any():
+                break
+        new_v = running & columns & (sums > floor)
+        v = torch.where(new_v, _inverse(sums, new_v), v)
+        sums = _row_sums(p, v)
+        new_u = running & rows & (sums > floor)
+        u = torch.where(new_u, _inverse(sums, new_u), u)
+        for history, item in zip(histories, (u, v, new_u, new_v), strict=True):
+            history.append(item)
+    scaled = u.unsqueeze(-1) * p * v.unsqueeze(-2)
+    return scaled, (p, *(torch.stack(history) for history in histories))
+
+
+def _inverse(sums: Tensor, used: Tensor) -> Tensor:
+    """1 / sums where ``used``; differentiated by PyTorch, a sum of 0 would make all NaN."""
+    return 1 / (sums.masked_fill(~used, 1) if plain_path() else sums)
+
+
 class _Scaling(torch.autograd.Function):
-    """Columns first, then rows. Saves P and the vectors of each iteration, no other matrix."""
+    """Saves P and the vectors of each iteration, no other matrix."""
 
     @staticmethod
     def forward(
         ctx: Any, matrix: Tensor, rows: Tensor, columns: Tensor, max_iter: int, tol: float
     ) -> Tensor:
-        p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
-        floor = torch.finfo(p.dtype).tiny ** 0.5
-        u, v = rows.to(p.dtype), columns.to(p.dtype)
-        histories: tuple[list[Tensor], ...] = ([u], [], [], [])  # u has one more: its start
-        running = rows.new_ones((len(rows), 1))
-        looks = p.device.type == "cpu" and not torch.compiler.is_compiling()
-        for i in range(max_iter):
-            sums = _column_sums(p, u)
-            if i > 0:
-                # The rows have just been normalised: only the columns can deviate.
-                running = running & ~_within(tol, v * sums, columns)
-                # Asking would make a GPU wait, or break a graph; what has stopped stays as it is.
-                if looks and not running.any():
-                    break
-            new_v = running & columns & (sums > floor)
-            v = torch.where(new_v, 1 / sums, v)
-            sums = _row_sums(p, v)
-            new_u = running & rows & (sums > floor)
-            u = torch.where(new_u, 1 / sums, u)
-            for history, item in zip(histories, (u, v, new_u, new_v), strict=True):
-                history.append(item)
-        ctx.save_for_backward(p, *(torch.stack(history) for history in histories))
-        return u.unsqueeze(-1) * p * v.unsqueeze(-2)
+        scaled, kept = _iterated(matrix, rows, columns, max_iter, tol)
+        ctx.save_for_backward(*kept)
+        return scaled
 
     @staticmethod
     @once_differentiable

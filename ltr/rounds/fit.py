@@ -156,7 +156,7 @@ class RoundTrainer:
         for path, length in ((record.best, self._best), (record.last, self._last)):
             if path == record.best and record.progress.best_epoch is None:
                 continue
-            self.model.keep(rounds.content(length) if length else None)
+            self.model.take(rounds.content(length) if length else None)
             record.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:

@@ -163,10 +163,6 @@ class RoundModel(nn.Module, ABC):
         """The objective where no loss is chosen."""
         return self.title
 
-    def keep(self, content: Any) -> None:
-        """``take`` what a fit in this process made."""
-        self.take(content)
-
     def complaints(self, *also: type[Exception]) -> AbstractContextManager[None]:
         """Within, an error of a library becomes a ``ConfigError`` of one line."""
         return nullcontext()

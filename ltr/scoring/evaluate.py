@@ -1,6 +1,7 @@
 """Metrics of a kept model or of any tool's scores, under several conventions side by side."""
 
 import csv
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ def evaluate_kept(cfg: DictConfig) -> str:
     own = own_config(cfg, kept, used)
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
-        raise ConfigError("metrics=[] asks for nothing: name some, such as metrics=[ndcg@5]")
+        raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
     metrics = named_metrics(names, own.get("own_metrics") or {} if cfg.metrics is None else None)
     settings: Any = OmegaConf.to_object(own.convention)
     if cfg.suggested.get("levels") is not None:  # the chosen data set's
@@ -201,6 +202,11 @@ def read_scored(
     Raises:
         DataError: as ``read_file`` and ``read_scores``.
     """
+    if is_table(data):
+        raise DataError(
+            f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
+            "rows into a file, and give that"
+        )
     lists = read_file(data, regroup).lists
     return lists, scores_of(path, lists, str(data))
 
@@ -237,7 +243,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
     run = RunFolder(path.parent)
     if path.name in FILES and run.finished:
         run.checked(path.name)
-    scores = np.full(len(qids), np.nan)
+    scores: list[float | None] = [None] * len(qids)
     count, line = 0, 0
     for line, text, qid, place in _entries(path):
         row = count if place is None else _row(path, line, place, len(qids), data)
@@ -246,24 +252,25 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
                 f"{path}:{line}: a score more than the {len(qids):,} rows of {data}; give one "
                 "score for each row of the data"
             )
-        if qid is not None and qid not in (qids[row], safe_cell(qids[row])):
+        if qid is not None and qid != qids[row] and qid != safe_cell(qids[row]):
             raise DataError(
                 f"{path}:{line}: qid {qid!r}, but row {row + 1} of {data} has {qids[row]!r}; put "
                 "the scores in the order of the data, or name their rows in a column row"
             )
-        if not np.isnan(scores[row]):
+        if scores[row] is not None:
             raise DataError(f"{path}:{line}: row {row + 1} again; score each row of the data once")
-        if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        score = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not math.isfinite(score):
             shown = repr(text if len(text) <= 40 else text[:37] + "...")
             raise DataError(f"{path}:{line}: score {shown}; expected a finite number")
-        scores[row] = float(text)
+        scores[row] = score
         count += 1
     if count < len(qids):
         raise DataError(
             f"{path}:{max(line, 1)}: ends after {count:,} scores, but {data} has "
             f"{len(qids):,} rows; give one score for each row of the data"
         )
-    return scores
+    return np.array(scores, np.float64)
 
 
 def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
@@ -273,7 +280,7 @@ def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = file.read().rstrip().splitlines()
+            text = file.read().rstrip()
     except OSError as error:
         raise DataError(
             f"{path}: {error.strerror or error}; set scores to a readable file"
@@ -284,34 +291,41 @@ def _entries(path: Path) -> Iterator[tuple[int, str, str | None, str | None]]:
         ) from None
     except MemoryError:
         raise DataError(f"{path}: larger than memory; set scores to a file of scores") from None
-    head = _cells(path, 1, lines[0]) if lines else []
-    twice = [name for name in ("score", "qid", "row") if head.count(name) > 1]
-    if twice:
+    rows = csv.reader(io.StringIO(text, newline=""))
+    head: list[str] | None = None
+    line, places = 1, None
+    try:
+        for cells in rows:
+            if head is None:
+                head = [cell.strip() for cell in cells]
+                places = _places(path, head)
+            if places is None:
+                yield line, ",".join(cells).strip(), None, None
+            elif len(cells) != len(head):
+                raise DataError(
+                    f"{path}:{line}: {len(cells)} columns; expected the {len(head)} of line 1: "
+                    f"{','.join(head)}"
+                )
+            elif line > 1:
+                score, qid, row = (None if i is None else cells[i].strip() for i in places)
+                yield line, score or "", qid, row
+            line = rows.line_num + 1  # a quoted cell may hold ends of lines
+    except csv.Error as error:  # a cell of more than 131,072 characters
+        raise DataError(f"{path}:{line}: {error}; expected a number, or CSV") from None
+
+
+def _places(path: Path, head: Sequence[str]) -> list[int | None] | None:
+    """Where ``head`` has score, qid and row; None: it is no line of names."""
+    names = ("score", "qid", "row")
+    if twice := [name for name in names if head.count(name) > 1]:
         raise DataError(f"{path}:1: two columns {twice[0]}; keep one of them")
     if "score" not in head:
         if len(head) > 1:
             raise DataError(
-                f"{path}:1: no column score in {lines[0][:40]!r}; name the column 'score'"
+                f"{path}:1: no column score in {','.join(head)[:40]!r}; name the column 'score'"
             )
-        for number, line in enumerate(lines, 1):
-            yield number, line.strip(), None, None
-        return
-    for number, line in enumerate(lines[1:], 2):
-        cells = _cells(path, number, line)
-        if len(cells) != len(head):
-            raise DataError(
-                f"{path}:{number}: {len(cells)} columns; expected the {len(head)} of line 1: "
-                f"{','.join(head)}"
-            )
-        entry = dict(zip(head, cells, strict=True))
-        yield number, entry["score"], entry.get("qid"), entry.get("row")
-
-
-def _cells(path: Path, number: int, line: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line]), [])]
-    except csv.Error as error:  # a cell of more than 131,072 characters
-        raise DataError(f"{path}:{number}: {error}; expected a number, or CSV") from None
+        return None
+    return [head.index(name) if name in head else None for name in names]
 
 
 def _row(path: Path, line: int, text: str, rows: int, data: str) -> int:

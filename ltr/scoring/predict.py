@@ -1,5 +1,6 @@
 """Score new lists with a kept model."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,18 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from ltr.console.values import flag, required, whole
+from ltr.data.assemble import assemble
 from ltr.data.batches import ItemTensors
-from ltr.data.letor import MemorySink, parse_letor
-from ltr.data.letor_rows import Rules
-from ltr.data.lists import Lists
+from ltr.data.letor import Rules, item_ids, read_blocks, together
+from ltr.data.lists import Columns, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel, load_kept
 from ltr.scoring.table_input import is_table, read_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict, ranks_of
 from ltr.whole import write_frame, write_whole
+
+log = logging.getLogger(__name__)
 
 OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 ORDERS = ("input", "ranked")
@@ -63,6 +66,8 @@ def predict_kept(cfg: DictConfig) -> str:
     set_threads(cfg)
     kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
     given = read_input(cfg, kept)
+    for doubt in doubts(given, kept):
+        log.warning("input=%s: %s", cfg.input, doubt)
     lists = given.lists
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(
@@ -74,6 +79,38 @@ def predict_kept(cfg: DictConfig) -> str:
     else:
         write_frame(output, table)
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
+
+
+def doubts(given: Input, kept: KeptModel) -> list[str]:
+    """What looks like a mistake in an input that can be scored, a line each.
+
+    Category columns none of whose values train had; rows that repeat another one of their query, in
+    features and ids, or where there are no ids half of all rows.
+    """
+    lists, found = given.lists, []
+    columns = kept.columns or Columns(())
+    unseen = [
+        name for name, codes in zip(columns.names, lists.features.T, strict=False)
+        if name in columns.categories and (codes == 0).any() and not (codes > 0).any()
+    ]  # fmt: skip
+    if unseen:
+        found.append(
+            f"train had no value of {', '.join(unseen)}, so that all count as one, other: compare "
+            "their spelling with train's"
+        )
+    rows: dict[str, Any] = {
+        "list": np.repeat(np.arange(len(lists)), lists.lengths),
+        "features": [hash(row.tobytes()) for row in np.ascontiguousarray(lists.features)],
+    }
+    ids = pd.DataFrame({} if given.ids is None else given.ids).astype(str).to_numpy().T
+    keys = pd.DataFrame(rows | {f"id {i}": column for i, column in enumerate(ids)})
+    repeated = int(keys.duplicated().sum())
+    if repeated >= (1 if len(ids) else max(1, lists.items / 2)):
+        found.append(
+            f"{repeated:,} of {lists.items:,} rows repeat another of their query, and are ranked "
+            "as items of their own: give each once"
+        )
+    return found
 
 
 def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFrame:
@@ -143,15 +180,16 @@ def read_file(
     Raises:
         DataError: a line is malformed.
     """
-    sink, found = MemorySink(), list[str]()
+    found = list[str]()
     rules = Rules(width=width, labels="real", labelled=labelled)
     try:
-        parse_letor(path, sink, rules=rules, regroup=regroup, ids=found.extend if ids else None)
+        see = (lambda text: found.extend(item_ids(text))) if ids else len
+        lists = assemble(read_blocks(path, rules, see), apart=together(regroup))
     except DataError as error:  # its remedies name keys of a data set; here they are the command's
         text = str(error).replace("dataset.regroup", "regroup")
         raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
-    rows = np.arange(sink.lists.items) if sink.lists.rows is None else sink.lists.rows
-    return Input(sink.lists, rows, [found[row] for row in rows] if any(found) else None)
+    rows = np.arange(lists.items) if lists.rows is None else lists.rows
+    return Input(lists, rows, [found[row] for row in rows] if any(found) else None)
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:

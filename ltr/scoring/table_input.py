@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.lists import Columns
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel
-from ltr.tabular.endings import ending
+from ltr.tabular.roles import ending
 
 if TYPE_CHECKING:
     from ltr.tabular.rows import TableLists

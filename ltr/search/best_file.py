@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError, DataError, as_started
 from ltr.search.definition import Search
 from ltr.search.results import own_values
 from ltr.search.space import sets_what_is_searched
@@ -35,7 +35,7 @@ def best_path(search: Search) -> Path:
     if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
         raise ConfigError(
             f"write={search.write}: give FOLDER/experiment/NAME.yaml; "
-            "python train.py --config-dir FOLDER experiment=NAME reads it"
+            f"{as_started('train')} --config-dir FOLDER experiment=NAME reads it"
         )
     return path
 
@@ -69,9 +69,9 @@ def write_best(path: Path, search: Search, study: optuna.Study, best: FrozenTria
 def command_of(path: Path) -> str:
     """The command that trains what is in ``path``."""
     if path.absolute().parent.parent in (CONFIGS, Path("configs").absolute()):
-        return f"python train.py experiment={path.stem}"
+        return f"{as_started('train')} experiment={path.stem}"
     where = shlex.quote(str(path.parent.parent))
-    return f"python train.py --config-dir {where} experiment={path.stem}"
+    return f"{as_started('train')} --config-dir {where} experiment={path.stem}"
 
 
 def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTrial) -> str:
@@ -100,7 +100,7 @@ def _check_searched(search: Search, best: FrozenTrial) -> None:
         if not sets_what_is_searched(search.space, str(override)):
             raise DataError(
                 f"trial {best.number} of the search sets {override}, which its space does not "
-                "have: its database is not what scripts/search.py wrote; give name=NAME for a new "
+                "have: its database is not what a search wrote; give name=NAME for a new "
                 "search"
             )
 
@@ -121,7 +121,7 @@ def _comments(search: Search, study: optuna.Study, best: FrozenTrial) -> list[st
         f"trial {best.number}, the best of {len(trials)}",
         f"({pruned} pruned, {failed} failed; select_value={search.select_value}) by {today}"
         + (f"; with the values it began from {own.value:.4f}" if own is not None else ""),
-        f"python scripts/search.py {shlex.join(kept)}",
+        f"{as_started('search')} {shlex.join(kept)}",
     ]
     return [f"# {line}" for line in lines]
 

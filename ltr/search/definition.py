@@ -17,7 +17,7 @@ from ltr.console.compose import run_config
 from ltr.console.configs import CONFIGS, own_keys
 from ltr.console.keys import Kind, flat, without
 from ltr.console.values import flag, text, texts, whole
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, install
 from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
 from ltr.experiment.parts import by_rounds
 from ltr.search.space import Choice, Range, Space, chosen_space, is_no_knob
@@ -151,7 +151,7 @@ class Search:
 def need_optuna() -> None:
     """Raise ``ConfigError`` where Optuna is not installed."""
     if find_spec("optuna") is None:
-        raise ConfigError("a search needs Optuna: pip install 'ltr-torch[search]'")
+        raise ConfigError(f"a search needs Optuna: {install('search')}")
 
 
 def define_search(cfg: DictConfig) -> Search:
@@ -266,7 +266,7 @@ def _one_each(argument: str, key: str, value: str) -> str:
     # a model and a loss have keys of their own: trials of one could not have those of another
     if is_no_knob(key) or key in ("model", "loss") or re.search(r"[()]", value):
         return said
-    return f"{said}, or let the trials differ in it: space.{key}=[choice,{value}]"
+    return f"{said}, or let the trials differ in it: 'space.{key}=[choice,{value}]'"
 
 
 def _arguments(cfg: DictConfig) -> tuple[str, ...]:

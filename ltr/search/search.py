@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.progress import say
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 from ltr.experiment.build import build
 from ltr.experiment.labels import settle
 from ltr.search.best_file import best_path, check_free, command_of, data_of, write_best
@@ -183,7 +183,7 @@ def _described(search: Search) -> str:
             "",
             tabulate(rows, ["key", "space", "first trial"], disable_numparse=True),
             "",
-            f"first trial: {shlex.join(['python', 'train.py', *search.overrides])}",
+            f"first trial: {as_started('train')} {shlex.join(search.overrides)}",
             "",
             OmegaConf.to_yaml(search.config),
         ]

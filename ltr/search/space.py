@@ -108,7 +108,7 @@ def chosen_space(
     if not space:
         raise ConfigError(
             f"there is nothing to search for model={choices['model']}: give "
-            f"space.KEY=[float,LOW,HIGH], or space=NAME of {', '.join(files_of('space'))}"
+            f"'space.KEY=[float,LOW,HIGH]', or space=NAME of {', '.join(files_of('space'))}"
         )
     return space
 

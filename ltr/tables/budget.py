@@ -10,7 +10,7 @@ or those that ``space=`` names, without the keys that the row itself sets, which
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +21,9 @@ from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.search.found import Found
-from ltr.tables.cost import estimate
 from ltr.tables.found import Place, add_kept, read_kept
 from ltr.tables.launch import Piece, launch
 from ltr.tables.order import Order
-from ltr.tables.runs import Run
 from ltr.tables.searches import RowSearch
 
 
@@ -115,35 +113,14 @@ def known_already(searches: Sequence[RowSearch], path: Path) -> dict[Place, Foun
     return found
 
 
-def describe_budget(
-    searches: Sequence[RowSearch],
-    found: Mapping[Place, Found],
-    runs: Sequence[Run],
-    workers: int,
-    threads: int,
-) -> str:
-    """How many trials would run, and about how long they take, for ``dry_run``.
-
-    Args:
-        searches: of the table.
-        found: already, by row and fold.
-        runs: of the rows as the table has them, with seed 1; a trial is taken to cost as much.
-        workers, threads: as for ``estimate``.
-    """
-    todo = {one.place: one for one in searches if one.place not in found}
-    trials = [
-        replace(run, folder=todo[run.label, run.fold].search.folder / "trial")
-        for run in runs
-        if (run.label, run.fold) in todo
-        for _ in range(todo[run.label, run.fold].search.trials)
-    ]
+def describe_budget(searches: Sequence[RowSearch], found: Mapping[Place, Found]) -> str:
+    """How many trials would run, for ``dry_run``; ``found`` are settings by row and fold."""
+    trials = sum(one.search.trials for one in searches if one.place not in found)
     if not trials:
         return "no trial would run: the settings of all rows are found"
-    done = [run for run in runs if run.done]
     return (
-        f"trials first, at most {len(trials)} (the pruner ends some, what is begun goes on):\n\n"
-        + estimate([*done, *trials], workers=workers, threads=threads, started=False)
-        + "\n\nthen the runs, here with the table's own settings where none are found:"
+        f"trials first, at most {trials} (the pruner ends some, what is begun goes on); then the "
+        "runs, here with the table's own settings where none are found:"
     )
 
 

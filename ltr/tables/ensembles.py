@@ -1,11 +1,9 @@
 """The rows of a table that are ensembles: which runs they are made of, and making them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 
 from ltr.console.progress import say
@@ -17,6 +15,7 @@ from ltr.experiment.parts import as_list
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.tables.runs import Run, folder_name, named
 from ltr.tables.spec import Table
+from ltr.training.device import on_threads
 from ltr.whole import make_folder
 
 
@@ -58,7 +57,7 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
         threads: of the CPU; None: as PyTorch chooses.
     """
     failures = {}
-    with _threads(threads):
+    with on_threads(threads):
         for run in runs:
             try:
                 if left := [member for member in run.members if not member.done]:
@@ -97,13 +96,3 @@ def _trust(configs: Sequence[DictConfig]) -> tuple[str, ...]:
     names = {name for one in configs for name in [str(one.model["_target_"]), *own_metrics(one)]}
     given = {module for one in configs for module in as_list(one.trust)}
     return tuple(sorted({*given, *({name.partition(".")[0] for name in names} - {"ltr"})}))
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

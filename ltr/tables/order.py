@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from ltr.console.compose import values_of
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 from ltr.tables.spec import split_space
 
 MARGIN = 0.005  # half a point: differences smaller than this count as none
@@ -27,7 +27,7 @@ class Order:
     output_dir: str = "outputs"  # the folder of runs/ and tables/
     workers: int | None = None  # runs at a time; None: one on a GPU, else one per core
     launcher: tuple[str, ...] = ()  # overrides of Hydra's launcher, in place of workers
-    dry_run: bool = False  # only say what would run, and for how long
+    dry_run: bool = False  # only say what would run
     baseline: str | None = None  # the row that the others are compared with; None: the table's own
     margin: float | None = None  # differences smaller than this count as none; None: MARGIN
     percent: bool = False  # print metrics times 100
@@ -43,7 +43,7 @@ class Order:
         return self._typed([*self._asked(), *self._budget()])
 
     def _typed(self, words: Sequence[str]) -> str:
-        return shlex.join(["python", "scripts/table.py", f"table={self.table}", *words])
+        return f"{as_started('table')} {shlex.join([f'table={self.table}', *words])}"
 
     def name(self, data: str) -> str:
         """The name of the folder for the table of ``data``: another order, another folder.

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from ltr.console.arguments import merged, with_quotes
 from ltr.console.compose import run_config
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError, DataError, as_started
 from ltr.experiment.identity import SHOWN, identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
@@ -44,7 +44,7 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
         choices = run_config(merged(table.settings, given, row))[1]
         library = _LIBRARIES.get(choices["model"])
         if library is not None and find_spec(library) is None:
-            found[label] = "needs ltr-torch[gbdt]"
+            found[label] = "needs the extra gbdt"
     for label in table.rows:
         if lacking := [needed for needed in table.needs(label) if needed in found]:
             found[label] = found[lacking[0]]
@@ -183,8 +183,8 @@ def describe(run: Run) -> str:
     if run.members:
         weights = run.weights if isinstance(run.weights, str) else ",".join(map(str, run.weights))
         folders = [os.path.relpath(member.folder) for member in run.members]
-        return shlex.join(["python", "scripts/ensemble.py", *folders, f"weights={weights}"])
-    return shlex.join(["python", "train.py", *run.overrides])
+        return f"{as_started('ensemble')} {shlex.join([*folders, f'weights={weights}'])}"
+    return f"{as_started('train')} {shlex.join(run.overrides)}"
 
 
 def execute(

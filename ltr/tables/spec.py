@@ -174,7 +174,8 @@ def row_of(table: "Table | FoldsTable", key: str, label: str) -> str:
     """The row named ``label`` in upper or lower case; ``ConfigError`` about ``key`` if none is."""
     known = {row.lower(): row for row in table.rows}
     if label.lower() not in known:
-        raise ConfigError(f"{key}={label}: no such row; {table.name} has {', '.join(table.rows)}")
+        near = [row for row in table.rows if label.lower() in row.lower()] or table.rows
+        raise ConfigError(f"{key}={label}: no such row; {table.name} has {', '.join(near)}")
     return known[label.lower()]
 
 

@@ -14,11 +14,11 @@ from omegaconf import DictConfig
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
+from ltr.errors import as_started
 from ltr.experiment.gpus import gpus_here, offer
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
-from ltr.tables.cost import estimate, expected
 from ltr.tables.data_counts import make_statistics
 from ltr.tables.distilled import kept_gains
 from ltr.tables.ensembles import make_ensembles, planned
@@ -75,7 +75,7 @@ def make_table(order: Order) -> bool:
         missing |= dict.fromkeys(can_run.rows.keys() - kept.rows.keys(), "search failed")
         can_run = kept
     settings = {} if budget is None else budget.settings
-    trained, runs = _plan(can_run, order, output_dir, settings)
+    runs = _plan(can_run, order, output_dir, settings)
     if not runs:
         return not failed
     place = _place(order, runs[0].config)
@@ -84,7 +84,8 @@ def make_table(order: Order) -> bool:
     for run in todo:
         if run.damaged:
             say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
-    say(f"{table.title}: {len(runs)} runs, {len(todo)} to do; {expected(trained, workers)}")
+    together = f", {min(workers, len(todo))} at a time" if todo else ""
+    say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
     done = list(dict.fromkeys(run.folder for run in runs if run.done))
     sizes = sizes_of(runs)
     data = str(runs[0].config.dataset.name)
@@ -96,8 +97,6 @@ def make_table(order: Order) -> bool:
     if order.dry_run:
         for run in todo:
             print(f"  {describe(run)}")
-        if any(not run.members for run in todo):
-            print("\n" + estimate(trained, workers=workers, threads=threads))
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
@@ -114,7 +113,7 @@ def make_table(order: Order) -> bool:
     late = any(run.waits for run in todo)
     failures = train()
     if late:  # the teachers are there: those that learn from them have their identity
-        runs = _plan(can_run, order, output_dir, settings)[1]
+        runs = _plan(can_run, order, output_dir, settings)
         todo = [run for run in runs if not run.done and run.folder not in failures]
         failures |= train()
         failures |= {run.folder: "its teacher failed" for run in todo if run.waits}
@@ -136,13 +135,13 @@ def make_table(order: Order) -> bool:
 
 def _plan(
     table: Table, order: Order, output_dir: Path, settings: Mapping[Any, Sequence[str]]
-) -> tuple[list[Run], list[Run]]:
-    """The trainings of ``table``, and these with its ensembles; ``settings`` are those found."""
+) -> list[Run]:
+    """The trainings of ``table`` and its ensembles; ``settings`` are those found."""
     seeds = range(1, order.seeds + 1)
     trained = plan(
         table, order.overrides, seeds, output_dir, absent_ok=order.dry_run, found=settings
     )
-    return trained, [*trained, *planned(table, trained, output_dir)]
+    return [*trained, *planned(table, trained, output_dir)]
 
 
 @dataclass(frozen=True)
@@ -178,8 +177,7 @@ def _budget(table: Table, order: Order, output_dir: Path) -> Budget | None:
     todo = len(searches) - len(found)
     say(f"{table.title}: {len(searches)} searches of {order.budget} trials each, {todo} to do")
     if order.dry_run:
-        runs = plan(table, order.overrides, [1], output_dir, absent_ok=True)
-        print(describe_budget(searches, found, runs, place.workers, place.threads) + "\n")
+        print(describe_budget(searches, found) + "\n")
         return Budget(int(order.budget or 0), path, found, {})
     launcher = order.launcher or local_launcher(min(place.workers, max(1, todo)))
     folder = output_dir / "tables" / order.name(str(config.dataset.name))
@@ -253,7 +251,8 @@ def _commands(table: Table, order: Order) -> pd.DataFrame:
     commands = {}
     for label, row in table.rows.items():
         overrides = merged(table.settings, order.overrides, row)
-        words = ["python", "train.py", *(item for item in overrides if asked([item]))]
+        words = [item for item in overrides if asked([item])]
         ensemble = table.ensembles.get(label)
-        commands[label] = shlex.join(words) if ensemble is None else ensemble.describe()
+        typed = f"{as_started('train')} {shlex.join(words)}"
+        commands[label] = typed if ensemble is None else ensemble.describe()
     return pd.DataFrame({"row": list(commands), "command": list(commands.values())})

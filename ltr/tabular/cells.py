@@ -1,6 +1,7 @@
 """What the values of a column become: numbers, or texts."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ltr.data.lists import Doubles, Floats, Ints
+from ltr.errors import DataError
 
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -95,3 +97,45 @@ def float32(values: Doubles | Floats, out: NDArray[np.float32]) -> Ints:
     if len(beyond):
         out[beyond] = np.nan
     return beyond[np.isinf(values[beyond])]
+
+
+def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]:
+    """The texts of the different query ids of a column, and the place there of each row's.
+
+    Args:
+        column: a ``pa.Array``, ``[rows]``.
+        at: where a row stands, for messages.
+
+    Raises:
+        DataError: a row has no query id, or they are lists.
+    """
+    if kind(column.type) == "other":
+        raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
+    values, places = distinct(column)
+    texts = [query_text(value) for value in values]
+    if "" in texts:
+        row = int(np.flatnonzero(places == texts.index(""))[0])
+        raise DataError(f"{at(row)}: no query id; expected one in every row")
+    return texts, places
+
+
+def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
+    """The weights ``values``, ``[rows]``, as float32.
+
+    Args:
+        values: NaN where a row has none.
+        at: where a row stands, for messages.
+
+    Raises:
+        DataError: one is not a finite number > 0 in float32.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype(np.float32)
+    if not (good := (single > 0) & np.isfinite(single)).all():
+        row = int(np.flatnonzero(~good)[0])
+        found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
+        raise DataError(
+            f"{at(row)}: {found}; expected a finite number > 0 in float32, so leave out the "
+            "queries of weight zero"
+        )
+    return single

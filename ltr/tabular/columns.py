@@ -1,7 +1,9 @@
 """The features of a table: names, and the categories that train has."""
 
+import re
 from collections import Counter
 from collections.abc import Container
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,12 @@ from numpy.typing import NDArray
 
 from ltr.data.lists import Columns
 from ltr.errors import DataError
-from ltr.tabular.blocks import Source
 from ltr.tabular.cells import category_text, distinct, kind, query_text
 from ltr.tabular.roles import Roles, check_there
+from ltr.tabular.sources import Source
 
 _ROWS = 1 << 15  # of a block
+_INDEX = re.compile(r"__index_level_\d+__")  # that pandas writes into Parquet
 
 
 def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
@@ -74,7 +77,8 @@ def _feature_names(source: Source, roles: Roles) -> list[str]:
     if roles.features is not None:
         return [*roles.features, *(name for name in coded if name not in roles.features)]
     others = {roles.query, roles.label, roles.weight, *roles.id}
-    rest = [name for name in source.schema.names if name not in others]
+    named = (name for name in source.schema.names if not _INDEX.fullmatch(name))
+    rest = [name for name in named if name not in others]
     kinds = {name: kind(source.schema.field(name).type) for name in rest}
     if strange := [name for name in rest if name not in coded and kinds[name] != "number"]:
         shown = ", ".join(f"{name} ({source.schema.field(name).type})" for name in strange[:12])
@@ -106,7 +110,8 @@ def check_kind(source: Source, name: str, coded: bool) -> None:
 def _remedy(name: str, found: str) -> str:
     """What to do with a column that holds ``found``, a ``kind`` that is no number."""
     return {
-        "text": f"name it in dataset.categories=[{name}], dataset.hashed={{{name}: 1000}} or "
+        "text": f"name it in {quote(f'dataset.categories=[{name}]')}, "
+        f"{quote(f'dataset.hashed={{{name}: 1000}}')} or "
         "dataset.id",
         "date": "turn it into a number, such as days since a date, or name it in dataset.id",
     }.get(found, "give a column for each of its numbers, or name it in dataset.id")

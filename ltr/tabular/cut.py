@@ -1,12 +1,13 @@
 """Cut a table into parts by query, the same whatever the order of its rows and shards."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from ltr.data.cut import Part, cut, place
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.blocks import Source
-from ltr.tabular.queries import texts_of_block
+from ltr.tabular.cells import query_texts
 from ltr.tabular.roles import check_there
+from ltr.tabular.sources import Source
 
 _ROWS = 1 << 16
 
@@ -26,7 +27,7 @@ def parts(source: Source, query: str, fractions: Sequence[float], seed: int) -> 
     check_there({query: "dataset.query"}, source.schema.names, source.title)
     places: set[int] = set()
     for block in source.blocks([query], [], _ROWS):
-        texts, _ = texts_of_block(block, query)
+        texts, _ = query_texts(block.cells.column(query), partial(block.at, column=query))
         places.update(place(text, seed) for text in texts)
     if not places:
         raise DataError(f"{source.title}: no rows; expected a row for each item")

@@ -12,19 +12,21 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ltr.data.cache import ListsWriter, cached_lists
-from ltr.data.checksums import file_digest
+from ltr.data.assemble import Assembler, assemble
+from ltr.data.cache import cached_lists, file_digest
 from ltr.data.cut import Part
-from ltr.data.letor_rows import Rules
+from ltr.data.letor import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
 from ltr.errors import ConfigError, DataError
+from ltr.tabular.cells import query_text
 from ltr.tabular.columns import find_columns
 from ltr.tabular.cut import check_fractions, parts
 from ltr.tabular.roles import CATEGORY_VALUES, Roles
-from ltr.tabular.rows import READER_VERSION, parse_table
+from ltr.tabular.rows import READER_VERSION, table_blocks
 from ltr.tabular.sources import Form, TableSource, check_form, table_files
 
 log = logging.getLogger(__name__)
+_ROWS = 1 << 15  # of a block of ids
 
 
 class TableFiles:
@@ -70,7 +72,7 @@ class TableFiles:
             seed: of the cut.
             header, names: of text files: whether their first line has the names, else the names;
                 None: 1, 2, ... from left to right.
-            labels, max_grade: as for ``ltr.data.letor_rows.Rules``.
+            labels, max_grade: as for ``ltr.data.letor.Rules``.
 
         Raises:
             ConfigError: a role or a path is missing, or a setting is out of its range.
@@ -158,23 +160,19 @@ class TableFiles:
             f"cut={cut} columns={known and hashlib.sha256(known.encode()).hexdigest()}"
         )
 
-        def build(writer: ListsWriter) -> None:
+        def build(into: Assembler) -> Lists:
             source = TableSource(path, self.form)
             keep = self._part(source, split) if cut else None
             found = find_columns(source, self.roles, keep) if columns is None else columns
+            roles = replace(self.roles, id=())  # training needs none
             with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
-                parse_table(
-                    source,
-                    writer,
-                    replace(self.roles, id=()),  # training needs none
-                    found,
-                    rules=self.rules,
-                    digest=hashlib.sha256(items.encode()).hexdigest(),
-                    keep=keep,
-                    see=lambda cells: bar.update(len(cells)),
-                )
+                see = lambda cells: bar.update(len(cells))  # noqa: E731
+                blocks = table_blocks(source, roles, found, rules=self.rules, see=see)
+                digest = hashlib.sha256(items.encode()).hexdigest()
+                lists = assemble(blocks, into, keep=keep, digest=lambda: digest, columns=found)
             if self._digest(files) != content:
                 raise DataError(f"{path}: changed while it was read; run again when it is complete")
+            return lists
 
         lists = cached_lists(
             self.cache_dir, key, build, width=None if columns is None else len(columns.names)
@@ -182,6 +180,17 @@ class TableFiles:
         if lists.missing:
             log.info("%s of %s: %s values are missing", split, path, f"{lists.missing:,}")
         return lists
+
+    def ids(self, split: str, rows: Sequence[int]) -> list[str]:
+        """The columns of ids in these rows of the table of ``split``, as one text each."""
+        source = TableSource(self.path(split), self.form)
+        names, found, first = list(self.roles.id), dict.fromkeys(rows, ""), 0
+        for block in source.blocks(names, [], _ROWS) if names else ():
+            for row in [row for row in found if first <= row < first + len(block.cells)]:
+                cells = block.cells.slice(row - first, 1).to_pylist()[0].values()
+                found[row] = " ".join(filter(None, map(query_text, cells)))
+            first += len(block.cells)
+        return [found[row] for row in rows]
 
     def _digest(self, files: Sequence[Path]) -> str:
         """Of the content of the files, in their order."""
@@ -196,17 +205,17 @@ class TableFiles:
         return self._parts[split]
 
 
+_SPLIT = "'dataset.split={train:PATH,vali:PATH,test:PATH}'"  # as one types it
+
+
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """The path of each split, and the splits that are cut from one table."""
     given = {} if split is None else split
     if not isinstance(given, Mapping) or not given.keys() <= set(SPLITS):
-        raise ConfigError(f"dataset.split={split}: give {{train: PATH, vali: PATH, test: PATH}}")
+        raise ConfigError(f"dataset.split={split}: give {_SPLIT}")
     paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
     if (path is None) == (not paths):
-        raise ConfigError(
-            "give dataset.split={train: PATH, vali: PATH, test: PATH}, or dataset.path=PATH of one "
-            "table that is cut into them"
-        )
+        raise ConfigError(f"give {_SPLIT}, or dataset.path=PATH of one table that is cut into them")
     if path is not None:
         return dict.fromkeys(SPLITS, str(path)), SPLITS
     if "vali" in paths or "train" not in paths:

@@ -1,8 +1,9 @@
-"""What each column of a table is for."""
+"""Which files are tables, and what each column of a table is for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from ltr.data.lists import Columns
@@ -11,6 +12,8 @@ from ltr.errors import ConfigError, DataError
 CATEGORY_VALUES = 1000
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to it
 _SHOWN = 12  # columns that a message names
+ENDINGS = ".parquet, .csv, .tsv, .csv.gz, .tsv.gz, .feather, .arrow"
+_SAME = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow", ".arrows": ".arrow"}
 
 
 @dataclass(frozen=True)
@@ -145,3 +148,17 @@ def check_there(named: Mapping[str, str], there: Sequence[str], title: str) -> N
                 f"{title}: no column {name!r} ({what}); {meant}it has "
                 f"{', '.join(there[:_SHOWN])}{more}"
             )
+
+
+def ending(path: Path) -> str | None:
+    """``.parquet``, ``.csv``, ``.tsv`` or ``.arrow``; None: not a table.
+
+    >>> [ending(Path(name)) for name in ("a.pq", "a.TSV.gz", "a.parquet.gz", "train.txt")]
+    ['.parquet', '.tsv', None, None]
+    """
+    name = path.name.lower()
+    packed = name.endswith(".gz")
+    last = Path(name.removesuffix(".gz")).suffix
+    found = _SAME.get(last, last)
+    known = (".csv", ".tsv") if packed else (".csv", ".tsv", ".parquet", ".arrow")
+    return found if found in known else None

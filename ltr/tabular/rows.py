@@ -2,23 +2,31 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
-from ltr.data.letor import MemorySink, Sink
-from ltr.data.letor_rows import LARGEST_INDEX, Rules
+from ltr.data.assemble import Block, assemble
+from ltr.data.letor import MOST_FEATURES, Rules
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.blocks import Block, MemoryTable, Source
-from ltr.tabular.cells import category_text, distinct, float32, kind, numbers
+from ltr.tabular.cells import (
+    category_text,
+    checked_weights,
+    distinct,
+    float32,
+    kind,
+    numbers,
+    query_texts,
+)
 from ltr.tabular.columns import check_kind, find_columns, named_columns
-from ltr.tabular.queries import Queries
 from ltr.tabular.roles import Roles, check_there
+from ltr.tabular.sources import MemoryTable, Piece, Source
 
 READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
 _BLOCK_BYTES = 8 << 20  # of the features of a block
@@ -69,13 +77,14 @@ def lists_of(
     """
     source: Source = MemoryTable(table) if isinstance(table, pa.Table) else table
     found = find_columns(source, roles) if columns is None else columns
-    sink, ids = MemorySink(), list[Any]()
+    ids = list[Any]()
 
     def see(cells: Any) -> None:
         ids.append(pa.Table.from_batches([cells.select(list(roles.id))]))
 
-    parse_table(source, sink, roles, found, rules=Rules(labelled=labelled), see=see)
-    lists = replace(sink.lists, digest=_digest(sink.lists))
+    blocks = table_blocks(source, roles, found, rules=Rules(labelled=labelled), see=see)
+    lists = assemble(blocks, columns=found)
+    lists = replace(lists, digest=_digest(lists))
     order = np.arange(lists.items) if lists.rows is None else lists.rows
     return TableLists(lists, order, _joined(ids))
 
@@ -101,26 +110,20 @@ def _digest(lists: Lists) -> str:
     return sha256.hexdigest()
 
 
-def parse_table(
+def table_blocks(
     source: Source,
-    sink: Sink,
     roles: Roles,
     columns: Columns,
     *,
     rules: Rules,
-    digest: str = "",
-    keep: Container[str] | None = None,
-    see: Callable[[Any], object] | None = None,
-) -> None:
-    """Read a table into ``sink`` block by block; memory grows by some bytes for each row.
+    see: Callable[[Any], object] = len,
+) -> Iterator[Block]:
+    """Yield the rows of a table, block by block; memory does not grow with the table.
 
     Args:
         source, roles: the table and what its columns are.
-        sink: takes the rows, then the rest.
         columns: names and categories of the features.
         rules: of the labels; where nothing is labelled, labels and weights are not read.
-        digest: of the table.
-        keep: the query ids whose rows are taken; None: all.
         see: called with the cells of each block.
 
     Raises:
@@ -129,6 +132,10 @@ def parse_table(
     named = named_columns(roles, labelled=rules.labelled)
     named |= dict.fromkeys(columns.names, "a feature")
     check_there(named, source.schema.names, source.title)
+    if len(columns.names) > MOST_FEATURES:
+        raise DataError(
+            f"{source.title}: {len(columns.names):,} features; expected at most {MOST_FEATURES:,}"
+        )
     for name in columns.names:
         check_kind(source, name, name in columns.categories)
     label, weight = (roles.label, roles.weight) if rules.labelled else (None, None)
@@ -139,53 +146,24 @@ def parse_table(
     others = dict.fromkeys([roles.query, *roles.id, *columns.categories])
     texts = [name for name in others if name not in plain]
     encode = {name: _encoder(values) for name, values in columns.categories.items()}
-    queries, missing, taken = Queries(), 0, 0
-    before, kept = 0, list[Ints]()  # rows of the table so far, and those of them that are taken
-    for block in source.blocks(texts, plain, _rows_at_once(len(columns.names))):
-        if see is not None:
-            see(block.cells)
-        rows = queries.add(block, roles.query, keep)
-        if keep is not None:
-            kept.append(before + rows)
-            before += len(block.cells)
-        cells = block.cells if len(rows) == len(block.cells) else block.cells.take(pa.array(rows))
-        if not len(cells):
+    at_once = max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * len(columns.names))))
+    any_rows = False
+    for block in source.blocks(texts, plain, at_once):
+        see(block.cells)
+        if not len(block.cells):
             continue
-        taken += len(cells)
-        _check_room(sink, taken, len(columns.names), block)
-        features = _features(block, cells, rows, columns, encode)
-        missing += int(np.isnan(features).sum())
-        sink.append(features, _labels(block, cells, rows, label, rules))
-        if weight is not None:
-            queries.weigh(block, rows, numbers(cells.column(weight)))
-    if not taken:
+        any_rows = True
+        found = block.cells.column(roles.query)
+        qids, places = query_texts(found, partial(block.at, column=roles.query))
+        weights = None if weight is None else numbers(block.cells.column(weight))
+        if weights is not None:
+            checked_weights(weights, block.at)
+        features = _features(block, columns, encode)
+        missing = int(np.isnan(features).sum())
+        labels = _labels(block, label, rules)
+        yield Block(features, labels, qids, places, missing, block.at, weights=weights)
+    if not any_rows:
         raise DataError(f"{source.title}: no rows; expected a row for each item")
-    offsets, qids, order = queries.result()
-    sink.finish(
-        offsets,
-        qids,
-        digest=digest,
-        missing=missing,
-        order=order,
-        rows=np.concatenate(kept) if kept else None,
-        columns=columns,
-        weights=queries.weights,
-    )
-
-
-def _rows_at_once(width: int) -> int:
-    return max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * width)))
-
-
-def _check_room(sink: Sink, rows: int, width: int, block: Block) -> None:
-    if width > LARGEST_INDEX:
-        raise DataError(f"{block.file}: {width:,} features; expected at most {LARGEST_INDEX:,}")
-    free, where = sink.free()
-    if 4 * rows * width > free:
-        raise DataError(
-            f"{block.file}: {rows:,} rows of {width:,} features take more than the "
-            f"{free / 1e9:,.1f} GB that {where} has left; use fewer rows or features"
-        )
 
 
 Encoder = Callable[[str], float]
@@ -199,10 +177,9 @@ def _encoder(values: Sequence[str] | int) -> Encoder:
     return lambda text: codes.get(text, 0)
 
 
-def _features(
-    block: Block, cells: Any, rows: Ints, columns: Columns, encode: Mapping[str, Encoder]
-) -> Floats:
+def _features(block: Piece, columns: Columns, encode: Mapping[str, Encoder]) -> Floats:
     """``[rows, width]``: numbers, and codes of categories."""
+    cells = block.cells
     by_column = np.empty((len(columns.names), len(cells)), np.float32)
     for name, out in zip(columns.names, by_column, strict=True):
         column = cells.column(name)
@@ -213,22 +190,22 @@ def _features(
             out[:] = np.array(codes, np.float32)[places]
         elif kind(column.type) != "number":
             raise DataError(
-                f"{block.file}: column {name!r} holds {column.type}, elsewhere numbers; write it "
-                "alike in every file"
+                f"{block.file}: column {name!r} holds {column.type}, elsewhere numbers; "
+                "write it alike in every file"
             )
         elif len(wrong := float32(numbers(column), out)):
             raise DataError(
-                f"{block.at(rows[wrong[0]])}: an infinite value in column {name!r}; expected a "
+                f"{block.at(wrong[0])}: an infinite value in column {name!r}; expected a "
                 "finite number, or an empty cell where it is missing"
             )
     return np.ascontiguousarray(by_column.T)
 
 
-def _labels(block: Block, cells: Any, rows: Ints, label: str | None, rules: Rules) -> Floats:
+def _labels(block: Piece, label: str | None, rules: Rules) -> Floats:
     if label is None:
-        return np.zeros(len(cells), np.float32)
-    column = cells.column(label)
+        return np.zeros(len(block.cells), np.float32)
+    column = block.cells.column(label)
     if kind(column.type) != "number":
         raise DataError(f"{block.file}: label {label!r} holds {column.type}; expected numbers")
     values = numbers(column).astype(np.float64)
-    return rules.checked(values, lambda row: block.at(rows[row]))
+    return rules.checked(values, block.at)

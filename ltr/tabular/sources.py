@@ -5,16 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.blocks import Block
-from ltr.tabular.endings import ENDINGS, ending
-from ltr.tabular.roles import check_there
+from ltr.tabular.roles import ENDINGS, check_there, ending
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
 _PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file
@@ -22,6 +20,51 @@ _ROW = re.compile(r"Row #(\d+): ?")
 _MERGED = re.compile(r"[;|,\t]")  # in the one name of a table: another delimiter
 _DELIMITER = "write the file again with a comma between its columns, in a .tsv a tab"
 _CELL = re.compile(r"In CSV column #(\d+): .*invalid value '(.*)'", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbouring rows of one file: its name, the 0-based row of the first, their cells."""
+
+    file: str
+    first: int
+    cells: Any  # pa.RecordBatch
+
+    def at(self, row: int, column: str = "") -> str:
+        """The place of the ``row``-th row of the block, for messages."""
+        named = f", column {column!r}" if column else ""
+        return f"{self.file}, row {self.first + row + 1}{named}"
+
+
+class Source(Protocol):
+    """A table, in files or in memory, that can be read again and again."""
+
+    @property
+    def title(self) -> str:
+        """Its name, for messages."""
+
+    @property
+    def schema(self) -> Any:
+        """Names and types of its columns, a ``pa.Schema``."""
+
+    def blocks(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
+        """The rows in order, at most ``rows`` at once, with these columns alone.
+
+        ``texts`` are columns whose text counts as the file has it; ``numbers`` are to be numbers.
+        """
+
+
+class MemoryTable:
+    """A ``pa.Table`` as a source."""
+
+    def __init__(self, table: Any) -> None:
+        self.title, self.schema, self._table = "the table", table.schema, table
+
+    def blocks(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
+        first = 0
+        for cells in self._table.select([*texts, *numbers]).to_batches(max_chunksize=rows):
+            yield Piece(self.title, first, cells)
+            first += len(cells)
 
 
 @dataclass(frozen=True)
@@ -47,7 +90,7 @@ class TableSource:
         self.title, self.files, self._form = str(path), table_files(path), form
         self.schema = _schema(self.files[0], form)
 
-    def blocks(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Block]:
+    def blocks(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
         """As for ``Source``.
 
         Raises:
@@ -61,7 +104,7 @@ class TableSource:
                 for batch in _batches(path, self._form, texts, numbers, rows):
                     for start in range(0, len(batch), rows):
                         cells = batch.slice(start, rows)
-                        yield Block(str(path), first, cells.select([*texts, *numbers]))
+                        yield Piece(str(path), first, cells.select([*texts, *numbers]))
                         first += len(cells)
 
 

@@ -73,6 +73,17 @@ def matrix_products(precision: str) -> Iterator[None]:
 
 
 @contextmanager
+def on_threads(count: int | None = None) -> Iterator[None]:
+    """Inside, PyTorch has ``count`` CPU threads, None: as many as before; afterwards as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
     """Inside, if ``wanted``, a GPU takes algorithms that give the same bits every time.
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from ltr.data.batches import Batch, ItemTensors, batches_by_length
 from ltr.data.lists import Ints, Lists
-from ltr.errors import TrainingError
+from ltr.errors import ConfigError, TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
+from ltr.metrics.per_list import told
 from ltr.training.bars import bar as progress_bar
 from ltr.training.device import check_memory, matrix_products
 from ltr.training.processes import merged, own
@@ -27,10 +28,18 @@ def score(model: Callable[..., Tensor], batch: Batch, precision: str = "float32"
     """Scores ``[batch, list]`` in float32, the model run in ``precision``.
 
     Of tf32 the caller says how far it reaches, by ``matrix_products``: backward comes later.
+
+    Raises:
+        ConfigError: the model, of one's own, returned another shape.
     """
     device = batch.features.device.type
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
         scores = model(batch.features, batch.mask, batch.ranks)
+    if not isinstance(scores, Tensor) or scores.shape[-2:] != batch.mask.shape:
+        raise ConfigError(
+            f"the model returned {told(scores)}: return one score per item, a tensor "
+            f"{list(batch.mask.shape)} for these {len(batch)} lists"
+        )
     return scores.float()
 
 

@@ -176,9 +176,9 @@ class Record:
             )
         done.history.append(row)
         self._half_means.append(self._measured)
-        # The untrained model is the best only where no epoch follows.
+        # The untrained model is the best only where no epoch follows: the first replaces it.
         counts = len(done.history) > 1 or not self.settings.epochs
-        better = counts and row[column] > done.best_value
+        better = counts and (not done.best_epoch or row[column] > done.best_value)
         if better:
             done.best_value, done.best_epoch = row[column], done.epoch
         return better

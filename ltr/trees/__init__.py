@@ -3,7 +3,7 @@
 A tree model is a ``BoostedTrees`` module around the booster of a library (the extra ``gbdt``). A
 ``RoundTrainer`` fits it to an objective of the library or to any loss of ``ltr.losses``. Its state
 is the booster in the library's own format, which holds no code, but which the libraries' C++
-readers trust: see ``ltr.trees.trial``.
+readers trust: docs/security.md.
 """
 
 from ltr.trees.catboost import CatBoost

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError, ConfigError, LTRError
+from ltr.errors import CheckpointError, ConfigError, LTRError, install
 from ltr.rounds.model import Importances, RoundModel, Rounds
 from ltr.training.settings import Settings
 from ltr.trees.objective import LossObjective
-from ltr.trees.trial import know, try_out
 from ltr.typing import Loss
 
 _NUMBER = r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*"
@@ -77,7 +76,6 @@ class BoostedTrees(RoundModel, ABC):
             )
         self.objective = objective
         _ = self.module  # installed?
-        self.trusted = False  # True: a state from elsewhere is not tried out first
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's own; None before the first tree
         self._leaves: int | None = None
@@ -124,7 +122,7 @@ class BoostedTrees(RoundModel, ABC):
         except (ImportError, OSError) as error:  # OSError: a system library, as OpenMP, is missing
             raise ConfigError(
                 f"model={self.library} needs {self.library}, which does not load here "
-                f"({' '.join(str(error).split())}): pip install 'ltr-torch[gbdt]'"
+                f"({' '.join(str(error).split())}): {install('gbdt')}"
             ) from error
 
     @property
@@ -213,10 +211,6 @@ class BoostedTrees(RoundModel, ABC):
             ) from error
         self.content, self.booster, self._leaves = content, booster, None
 
-    def keep(self, content: bytes | None) -> None:
-        know(content or b"")
-        self.take(content)
-
     def derivatives(self, loss: Loss, data: ItemTensors, settings: Settings) -> LossObjective:
         return LossObjective(
             loss, data, empty=settings.empty_lists, items=settings.evaluation_items,
@@ -236,14 +230,12 @@ class BoostedTrees(RoundModel, ABC):
         return torch.from_numpy(np.frombuffer(self.content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
-        """Take the booster of these bytes, which a process of its own tries out first.
+        """Take the booster of these bytes.
 
         Raises:
-            CheckpointError: the state is no booster, or the trial fails.
+            CheckpointError: the state is no booster.
         """
         content = state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?"
-        if not self.trusted:
-            try_out(content, self.library, self.width)
         self.take(content)
 
 

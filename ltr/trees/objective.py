@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists
+from ltr.metrics.per_list import check_values
 from ltr.training.evaluation import padded_batches
 from ltr.typing import Loss
 
@@ -73,6 +74,7 @@ class LossObjective:
         """Gradient and curvature of every item, ``[items]`` each, at ``scores``.
 
         Raises:
+            ConfigError: the loss, of one's own, returned other than one value per list.
             TrainingError: the loss or its gradient is not finite.
         """
         moved = scores + _STEP * self._random.choice([-1.0, 1.0], self._items)
@@ -96,6 +98,7 @@ class LossObjective:
             given = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
             taught = {} if self._teacher is None else {"teacher": self._teacher[batch.rows]}
             losses = self._loss(given, batch.labels, batch.mask, **taught)
+            check_values(losses, batch.mask, whose="the loss")
             losses = losses.masked_fill(~counted, 0.0)
             if self._weights is not None:
                 losses = losses * self._weights[batch.lists].to(losses)

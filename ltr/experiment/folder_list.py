@@ -1,0 +1,86 @@
+"""The run folders of ``output_dir``: a list of them, and ``latest``, a link to the last one.
+
+Importing this is cheap.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from omegaconf import DictConfig
+from tabulate import tabulate
+
+from ltr.console.folders import LATEST
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.run_folder import RESULTS, RunFolder
+
+_OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # there before a run begins
+
+
+@contextmanager
+def kept_once_begun(folder: Path, output_dir: Path) -> Iterator[None]:
+    """Around a single run: remove its folder where it ends before it begins.
+
+    ``latest`` in ``output_dir`` is a link to the folder, where the file system has links.
+    """
+    link = output_dir / LATEST
+    linked = folder.resolve().parent == output_dir.resolve()
+    before = str(link.readlink()) if linked and link.is_symlink() else None
+    if linked:
+        _point(link, folder.name)
+    try:
+        yield
+    except BaseException:
+        if {path.name for path in folder.iterdir()} <= _OF_START:
+            shutil.rmtree(folder, ignore_errors=True)
+            if linked:
+                _point(link, before)
+        raise
+
+
+def _point(link: Path, name: str | None) -> None:
+    """Make ``link`` a link to ``name`` beside it; None: remove it. What is no link stays."""
+    with suppress(OSError, NotImplementedError):
+        if name is None:
+            link.unlink()
+        elif link.is_symlink() or not link.exists():
+            new = link.with_name(f".{LATEST}-{os.getpid()}")
+            new.symlink_to(name)
+            new.replace(link)
+
+
+def list_runs(cfg: DictConfig) -> str:
+    """A line for each run in ``cfg.folder``, also in sweeps there, the last one below.
+
+    Raises:
+        ConfigError: there is no such folder, or no run in it.
+    """
+    folder = Path(str(cfg.folder))
+    marks = [*folder.rglob(".hydra/config.yaml"), *folder.rglob(RESULTS)]
+    runs = {mark.parent if mark.name == RESULTS else mark.parents[1] for mark in marks}
+    if not runs:
+        raise ConfigError(f"folder={folder}: no run there or below; give a folder that holds runs")
+    rows = sorted(_row(run, folder) for run in runs if not run.name.startswith("before-"))
+    return tabulate(rows, ["date", "run", "state", "vali"], disable_numparse=True)
+
+
+def _row(run: Path, folder: Path) -> tuple[str, str, str, str]:
+    kept = RunFolder(run)
+    state, reached, when = "unfinished", "", datetime.fromtimestamp(run.stat().st_mtime)
+    if kept.finished:
+        try:
+            results = kept.results
+            when = datetime.fromisoformat(results["finished"]).astimezone()
+            metric = results["select_on"]
+            state, reached = "finished", f"{metric} {results['vali'][metric]:.4f}"
+        except DataError:
+            state = "damaged"
+        except (KeyError, TypeError, ValueError):  # of an earlier version
+            state = "finished"
+    elif kept.error:
+        state = "failed"
+    name = str(run.relative_to(folder)) if run != folder else str(run)
+    return f"{when:%Y-%m-%d %H:%M}", name, state, reached

@@ -1,0 +1,86 @@
+"""Second derivatives of functions whose fast path has first derivatives only.
+
+A fast path, a compiled loop or a backward of its own, writes the slopes beside the values, as
+constants: differentiated once more, they would count as 0 without a word.
+"""
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+F = TypeVar("F", bound=Callable[..., Tensor])
+_again: ContextVar[bool] = ContextVar("again", default=False)
+
+
+def plain_path() -> bool:
+    """Whether only operations may be used that PyTorch differentiates as often as one likes.
+
+    So it is while ``twice`` calls a function again, and inside the transforms of ``torch.func``.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return _again.get() or bool(torch._C._are_functorch_transforms_active())
+
+
+def twice(function: F) -> F:
+    """Give ``function(scores, ...)`` second derivatives by its scores.
+
+    Its gradient is that of the path it takes. Where ``create_graph=True`` asks for one that can be
+    differentiated, backward calls it again, under ``plain_path``, and differentiates that. It draws
+    nothing; its other arguments are constants.
+    """
+
+    @functools.wraps(function)
+    def called(scores: Tensor, *args: Any, **knobs: Any) -> Tensor:
+        values = function(scores, *args, **knobs)
+        return _gated(values, scores, lambda scores: function(scores, *args, **knobs))
+
+    return cast(F, called)
+
+
+def once(values: Tensor, what: str) -> Tensor:
+    """``values``, whose backward raises ``NotImplementedError`` under ``create_graph=True``."""
+
+    def refuse(_: Any) -> Tensor:
+        raise NotImplementedError(
+            f"{what} has no second derivative: take the first alone, without create_graph=True "
+            "and torch.func"
+        )
+
+    if plain_path():
+        refuse(values)
+    return _gated(values, values, refuse)
+
+
+def _gated(values: Tensor, scores: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
+    if torch.compiler.is_compiling() or plain_path() or not values.requires_grad:
+        return values
+    return cast(Tensor, _Gate.apply(values, scores, plain))
+
+
+class _Gate(torch.autograd.Function):
+    """Passes first derivatives; second ones go by ``plain(scores)``."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, scores: Tensor, plain: Any) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(scores)
+        ctx.plain = plain
+        return values.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None or not torch.is_grad_enabled():  # it is by create_graph=True
+            return grad, None, None
+        (scores,) = ctx.saved_tensors
+        token = _again.set(True)
+        try:
+            values = ctx.plain(scores)
+        finally:
+            _again.reset(token)
+        (slope,) = torch.autograd.grad(values, scores, grad, create_graph=True)
+        return None, slope, None

@@ -1,0 +1,113 @@
+"""Second derivatives: those of the plain path by any path, or an error in one line."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from ragged import ragged
+from test_attention import lists
+from test_fast_paths import EVERY, SWITCHES
+from torch import Tensor
+from torch.func import jacrev
+
+from ltr import losses
+from ltr.losses import neuralndcg_operator
+from ltr.models.encoder import attend
+from ltr.relaxations import rank_distribution, sinkhorn
+
+REFUSED = {"plrank_loss": {}, "rankprop_loss": {"targets": "isotonic"}}
+MIXED = ("mix_loss", {"parts": {"neuralndcg": 1.0, "ranknet": 0.3, "listmle": 0.1}})
+
+
+def slopes(loss: Any, *given: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the loss, and that of its squares added to it."""
+    scores = given[0].clone().requires_grad_()
+    torch.manual_seed(0)
+    values = loss(scores, *given[1:])
+    (gradient,) = torch.autograd.grad(values.sum(), scores, create_graph=True)
+    (penalised,) = torch.autograd.grad(values.sum() + 10 * gradient.square().sum(), scores)
+    return gradient.detach(), penalised
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "knobs"), [*EVERY, *SWITCHES, MIXED])
+def test_a_penalty_of_the_gradient_counts_on_any_path(
+    name: str, knobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss, given = partial(getattr(losses, name), **knobs), ragged()
+    if REFUSED.get(name) == knobs:
+        with pytest.raises(
+            NotImplementedError, match=r"no second derivative.*without create_graph"
+        ):
+            slopes(loss, *given)
+        return
+    gradient, found = slopes(loss, *given)
+    monkeypatch.setattr("ltr.losses.fused.numba_works", lambda: False)
+    plain, expected = slopes(loss, *given)
+    torch.testing.assert_close((gradient, found), (plain, expected), atol=1e-11, rtol=1e-9)
+    # along the gradient, by a difference: of s + 10 |g|^2 the slope is g + 20 H g
+    ahead, behind = (slopes(loss, given[0] + x * gradient, *given[1:])[0] for x in (1e-6, -1e-6))
+    expected = gradient + 20 * (ahead - behind) / 2e-6
+    size = expected.abs().max().clamp(min=1).item()
+    torch.testing.assert_close(found, expected, atol=1e-5 * size, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_hessian_is_that_of_the_plain_path() -> None:
+    scores, labels, mask = (x[:2] for x in ragged())
+    for name in ("ranknet_loss", "neural_ndcg_loss", "neural_mrr_loss"):
+        value = partial(_sum, getattr(losses, name), labels, mask)
+        found = torch.autograd.functional.hessian(value, scores)
+        torch.testing.assert_close(jacrev(jacrev(value))(scores), found)
+        assert found.abs().max() > 1e-3
+
+
+def _sum(loss: Any, labels: Tensor, mask: Tensor, scores: Tensor) -> Tensor:
+    total: Tensor = loss(scores, labels, mask).sum()
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["columns", "rows"])
+def test_sinkhorn_is_differentiable_twice(first: str) -> None:
+    mask = torch.tensor([[True, True, True, False], [True, False, True, False]])
+    matrix = torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    scaled = partial(sinkhorn, mask=mask, first=first, max_iter=7, tol=0.0)
+    assert torch.autograd.gradgradcheck(scaled, matrix.requires_grad_())
+
+
+@pytest.mark.slow
+def test_ranks_of_a_long_list_are_differentiable_twice() -> None:
+    # its recursion is computed in parts, and again for the gradient
+    scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights, mask = scores.sin().unsqueeze(-1), torch.ones(1, 40, dtype=torch.bool)
+
+    def value(scores: Tensor) -> Tensor:
+        return (rank_distribution(scores, mask) * weights).sum()
+
+    assert torch.autograd.gradgradcheck(value, scores.requires_grad_(), fast_mode=True)
+
+
+def test_the_values_may_be_changed_in_place() -> None:
+    scores, labels, mask = ragged()
+    loss = losses.ranknet_loss
+    expected, given = slopes(loss, scores, labels, mask)[0], scores.clone().requires_grad_()
+    loss(given, labels, mask).mul_(2).sum().backward()
+    torch.testing.assert_close(given.grad, 2 * expected)
+
+
+def test_attention_refuses_a_second_derivative() -> None:
+    packed, _, values = lists()
+    items = packed.pack(values).requires_grad_()
+    attended = attend(items, packed, heads=1, rate=0.0).sum()
+    with pytest.raises(NotImplementedError, match=r"no second derivative.*model=mlp"):
+        torch.autograd.grad(attended, items, create_graph=True)
+
+
+def test_the_operator_refuses_a_second_derivative() -> None:
+    knobs = {"k": None, "temperature": 1.0, "transposed": False, "max_iter": 30, "tol": 1e-6}
+    scores, labels, mask = ragged()
+    found = neuralndcg_operator.neural_dcg_operator(scores.requires_grad_(), labels, mask, **knobs)
+    with pytest.raises(NotImplementedError, match=r"no second derivative.*torch\.compile"):
+        torch.autograd.grad(found.sum(), scores, create_graph=True)

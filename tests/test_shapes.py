@@ -1,0 +1,179 @@
+"""What comes in another shape than ``[batch, list]``, or goes out in another than ``[batch]``."""
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import compose, make_lists
+from jaxtyping import config as checking
+from made_trees import tensors
+from torch import Tensor
+
+import ltr.losses
+import ltr.metrics
+from ltr.data.batches import Batch, Slices
+from ltr.errors import ConfigError
+from ltr.experiment.build import build
+from ltr.experiment.parts import make_settings
+from ltr.metrics import parse_metric
+from ltr.metrics.spec import METRICS
+from ltr.models import MLP
+from ltr.training.evaluation import predict
+from ltr.training.stepper import Stepper
+from ltr.trees import LossObjective
+
+LOSSES = [name for name in ltr.losses.__all__ if name not in ("mean_over_batch",)]
+FUNCTIONS = [
+    *(pytest.param(getattr(ltr.losses, name), id=name) for name in LOSSES),
+    *(pytest.param(getattr(ltr.metrics, name), id=name) for name in METRICS),
+]
+
+
+@pytest.fixture(autouse=True)
+def _as_in_production() -> Iterator[None]:
+    """Jaxtyping, which checks shapes in tests alone, is off."""
+    checking.update("jaxtyping_disable", True)
+    yield
+    checking.update("jaxtyping_disable", False)
+
+
+SCORES = torch.tensor([[0.3, -1.0, 2.0, 0.1, 1.0]])
+LABELS = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0]])
+MASK = torch.tensor([[True, True, True, True, False]])
+WRONG = {
+    "scores of three dimensions": ((SCORES[..., None], LABELS, MASK), "scores: .*[1, 5, 1]"),
+    "one list without a batch": ((SCORES[0], LABELS[0], MASK[0]), "scores: .*[5] .*[1, list]"),
+    "labels that would be broadcast": ((SCORES, LABELS[0], MASK), "labels: .*[5]"),
+    "labels of fewer items": ((SCORES, LABELS[:, :4], MASK), "labels: .*[1, 4].*[1, 5]"),
+    "labels of another batch": ((SCORES, LABELS.repeat(3, 1), MASK), "labels: .*[3, 5].*[1, 5]"),
+    "a mask that would be broadcast": ((SCORES, LABELS, MASK[:, :1]), "mask: .*[1, 1].*[1, 5]"),
+    "a mask of floats": ((SCORES, LABELS, MASK.float()), "mask: .*float32.*torch.bool"),
+    "a mask of bytes": ((SCORES, LABELS, MASK.byte()), "mask: .*uint8.*torch.bool"),
+    "another device": ((SCORES, LABELS.to("meta"), MASK), "labels: .*meta.*cpu"),
+}
+
+
+def in_one_line(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("[", r"\[").replace("]", r"\]")) as error:
+        call()
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_loss_and_metric_says_which_of_its_tensors_is_wrong(function) -> None:
+    for given, said in WRONG.values():
+        in_one_line(lambda given=given: function(*given), said)
+    if function.__name__ not in ("listmle_loss", "p_listmle_loss"):
+        in_one_line(lambda: function(SCORES.numpy(), LABELS, MASK), "scores: .*ndarray")
+    in_one_line(lambda: function(SCORES, LABELS.tolist(), MASK), "labels: .*list")
+    assert function(SCORES, LABELS, MASK).shape[0] == 1
+    assert [*inspect.signature(function).parameters][:3] == ["scores", "labels", "mask"]
+    assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_a_teacher_is_named() -> None:
+    for loss in (ltr.losses.distil_loss, partial(ltr.losses.mix_loss, parts={"distil": 1})):
+        in_one_line(
+            lambda loss=loss: loss(SCORES, LABELS, MASK, teacher=LABELS[0]), "teacher: .*[5]"
+        )
+
+
+# A loss of one's own: what it is to return
+
+
+def scalar(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    return (scores - labels).masked_fill(~mask, 0).square().mean()
+
+
+def of_one(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    return scalar(scores, labels, mask)[None]
+
+
+def of_items(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    return (scores - labels).masked_fill(~mask, 0).square()
+
+
+def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
+    return scalar(scores, labels, mask).item()
+
+
+OWN = [(scalar, "[]"), (of_one, "[1]"), (of_items, r"[3, \d+]"), (number, "float")]
+own = pytest.mark.parametrize(("loss", "came"), OWN, ids=[loss.__name__ for loss, _ in OWN])
+
+
+@own
+@pytest.mark.parametrize("sliced", [False, True], ids=["one process", "slices"])
+def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) -> None:
+    data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
+    settings = make_settings(compose())
+    stepper = Stepper(model, loss, torch.optim.SGD(model.parameters()), settings)
+    batch: Batch | Slices = data.batch(np.arange(3))
+    if sliced:
+        batch = Slices({0: batch}, 1, batch.lists, (0, 0, 0))
+    before = [p.clone() for p in model.parameters()]
+    in_one_line(lambda: stepper.take(batch), f"the loss returned .*{came}.*one value per list.*[3]")
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+@own
+def test_so_it_is_as_the_objective_of_trees(loss, came) -> None:
+    objective = LossObjective(loss, tensors(make_lists([4, 2, 5])))
+    in_one_line(lambda: objective(np.zeros(11)), f"the loss returned .*{came}.*one value per list")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scalar", "of_one", "of_items", "number"])
+def test_and_before_data_are_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = tmp_path / "configs"
+    (configs / "loss").mkdir(parents=True)
+    (configs / "loss" / "own.yaml").write_text(f"_target_: {__name__}.{name}\n_partial_: true\n")
+    monkeypatch.chdir(tmp_path)
+    in_one_line(lambda: build(compose("loss=own")), "the loss returned .*one value per list")
+    in_one_line(
+        lambda: build(compose(f"metrics=[{__name__}.{name}]")),
+        f"{__name__}.{name} returned .*one value per list",
+    )
+
+
+@pytest.mark.parametrize(
+    ("returned", "came"),
+    [
+        (lambda scores: scores[..., None], r"[3, \d+, 1]"),
+        (lambda scores: scores[:, :1], "[3, 1]"),  # which was broadcast
+        (lambda scores: (scores, 1), "tuple"),
+    ],
+)
+def test_a_model_of_ones_own_returns_one_score_for_each_item(returned, came) -> None:
+    class Own(torch.nn.Linear):
+        def forward(self, features, mask, ranks=None):
+            return returned(super().forward(features)[..., 0])
+
+    with torch.inference_mode():
+        in_one_line(
+            lambda: predict(Own(5, 1), tensors(make_lists([4, 2, 5]))),
+            f"the model returned .*{came}.*one score per item",
+        )
+
+
+def test_a_metric_of_ones_own_that_returns_no_tensor_is_refused() -> None:
+    for function in (of_one, scalar, number, lambda *given: of_items(*given).sum(-1).numpy()):
+        metric = ltr.metrics.Metric("mine", own=function)
+        lists = SCORES.repeat(3, 1), LABELS.repeat(3, 1), MASK.repeat(3, 1)
+        in_one_line(lambda metric=metric, lists=lists: metric(*lists), "mine returned .*[3]")
+    assert parse_metric("ndcg@5")(SCORES, LABELS, MASK).shape == (1,)
+
+
+def test_the_mean_over_a_batch_takes_one_value_for_each_list() -> None:
+    for values in (torch.tensor(1.0), torch.ones(1), torch.ones(3, 5)):
+        lists = LABELS.repeat(3, 1), MASK.repeat(3, 1)
+        in_one_line(
+            lambda v=values, g=lists: ltr.losses.mean_over_batch(v, *g), "the loss returned"
+        )
