@@ -1,7 +1,9 @@
 """A search of a second, and what is left of it, for the tests of searches."""
 
 import csv
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -10,8 +12,9 @@ from orders import search_of
 
 from ltr.console.configs import CONFIGS
 from ltr.errors import LTRError
+from ltr.search.definition import Search
 from ltr.search.search import run_search
-from ltr.search.study import open_study
+from ltr.search.study import database, open_study
 
 ROOT = CONFIGS.parent
 LR = "space.optimizer.lr=[float,1e-3,1e-1,log]"
@@ -52,3 +55,9 @@ def refused(*arguments: str) -> str:
         searched(*arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def kill_all(search: Search) -> None:
+    """No process of the search beats any longer."""
+    with closing(sqlite3.connect(database(search))) as connection, connection:
+        connection.execute("UPDATE trial_heartbeats SET heartbeat = '2000-01-01 00:00:00'")

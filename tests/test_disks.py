@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from ltr.search.disks import check_disk
 
 from ltr.errors import ConfigError
-from ltr.search.disks import check_disk
 
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0

@@ -3,8 +3,6 @@
 import errno
 import logging
 import signal
-import stat
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,13 @@ import pandas as pd
 import processes
 import pytest
 import torch
-from made_search import refused, rows, searched, small_search, study_of
+from made_search import kill_all, refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
+from orders import search_of
 
 from ltr.search.best_file import check_free
-from ltr.search.retry import first_number, kills
-from ltr.search.study import finished
+from ltr.search.study import finished, first_number, kills
 from ltr.search.trial import Report
-from ltr.search.worker import work_at_once
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -198,6 +195,7 @@ def test_a_killed_search_goes_on_where_it_was(
     began = study_of(*small).get_trials()[1].params
     place = tmp_path / "out/search/mine/trials/0001"
     reached = load_checkpoint(place / "last.pt")["progress"]["epoch"]
+    kill_all(search_of(small))
     assert searched(*small)
     assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
     table = rows(tmp_path)
@@ -245,29 +243,3 @@ def test_two_workers_and_another_command_share_the_trials(
         f"{number:04d}" for number in range(6)
     ]
     assert (tmp_path / "experiment/found.yaml").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("does", "why"),
-    [
-        ("echo Traceback >&2; echo 'KeyError: 3' >&2; exit 1", "KeyError: 3"),
-        ("echo Traceback >&2; echo 'KeyError: 3' >&2; kill -9 $$", "killed by SIGKILL"),
-        ("echo 'trials=x: give a number' >&2; exit 2", "trials=x: give a number"),
-        ("exit 3", "status 3"),
-    ],
-)
-def test_what_a_crashed_worker_said_is_kept(
-    does: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{does}\n")
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(sys, "executable", str(python))
-    reasons = work_at_once([], 2, tmp_path, lambda: None)
-    kept = sorted(tmp_path.glob("worker-*.txt"))
-    if "Traceback" not in does:
-        assert (reasons, kept) == ([why] * 2, [])
-        return
-    assert sorted(reasons) == sorted(f"{why}; all it said is in {file}" for file in kept)
-    assert {file.read_text() for file in kept} == {"Traceback\nKeyError: 3\n"}

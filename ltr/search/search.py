@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import optuna
+import torch
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
@@ -18,11 +19,16 @@ from ltr.search.best_file import best_path, check_free, command_of, data_of, wri
 from ltr.search.definition import Search, value_for
 from ltr.search.found import digests
 from ltr.search.results import Watch, best_of, draw_history, summary, write_trials
-from ltr.search.retry import retry_dead
 from ltr.search.space import as_text
-from ltr.search.study import finished, open_study, settle_identity, storage_errors, study_lock
+from ltr.search.study import (
+    finished,
+    open_study,
+    settle_identity,
+    storage_errors,
+    study_lock,
+)
 from ltr.search.trial import default_params, read_lists
-from ltr.search.worker import work, work_at_once
+from ltr.search.worker import others, work
 from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted
 
@@ -45,8 +51,8 @@ def run_search(search: Search) -> bool:
     with storage_errors(search):
         study = open_study(search)
         begin(search, study, data)
-        reasons = _work(search, study)
-        return _finish(search, study, path, reasons)
+        _work(search, study)
+        return _finish(search, study, path)
 
 
 def begin(search: Search, study: optuna.Study, data: dict[str, str]) -> None:
@@ -115,15 +121,14 @@ def read_all(search: Search) -> tuple[Search, dict[str, str]]:
     return replace(search, select_value=value), found
 
 
-def _work(search: Search, study: optuna.Study) -> list[str]:
-    """Do the trials; return why workers ended early."""
+def _work(search: Search, study: optuna.Study) -> None:
+    """Do the trials."""
     say(f"search {search.name}: {_so_far(search, study)}; {search.workers} at a time")
     watch = Watch(study, search.trials, search.value_name)
     try:
-        if search.workers == 1:
+        arguments = _of_worker(search) if search.workers > 1 else []
+        with others(arguments, search.workers - 1, search.folder):
             work(search, study, look=watch.look)
-            return []
-        return work_at_once(_of_worker(search), search.workers, search.folder, watch.look)
     except (KeyboardInterrupt, Interrupted):
         watch.close()
         say(f"search {search.name}: {_so_far(search, study)}")
@@ -133,10 +138,12 @@ def _work(search: Search, study: optuna.Study) -> list[str]:
 
 
 def _of_worker(search: Search) -> Sequence[str]:
-    """The arguments of one of several processes, which share the cores."""
+    """The arguments of one of several processes, which share the cores with this one."""
     arguments = [*search.arguments, "workers=1", f"select_value={search.select_value}"]
     if pick_device(search.config.device).type == "cpu" and search.config.threads is None:
-        arguments.append(f"threads={max(1, (os.cpu_count() or 1) // search.workers)}")
+        threads = max(1, (os.cpu_count() or 1) // search.workers)
+        torch.set_num_threads(threads)
+        arguments.append(f"threads={threads}")
     return arguments
 
 
@@ -149,10 +156,8 @@ def _so_far(search: Search, study: optuna.Study) -> str:
     return f"{text}, best {search.value_name} {best.value:.4f} on vali (trial {best.number})"
 
 
-def _finish(search: Search, study: optuna.Study, path: Path, reasons: Sequence[str]) -> bool:
+def _finish(search: Search, study: optuna.Study, path: Path) -> bool:
     """Write what was found and say so."""
-    with study_lock(search):
-        retry_dead(search, study)  # what a worker that was killed has left is not running
     complete = len(finished(study)) >= search.trials
     write_trials(search.folder / "trials.csv", study, search)
     draw_history(study, search.folder, f"{search.name}: {data_of(search)}", search.value_name)
@@ -162,10 +167,6 @@ def _finish(search: Search, study: optuna.Study, path: Path, reasons: Sequence[s
         write_best(path, search, study, best)
         print(f"written to {path}: {command_of(path)}")
     print(f"kept in {search.folder} (trials.csv, history.png, history.svg)")
-    for reason in dict.fromkeys(reasons):
-        say(f"a worker ended early: {reason}")
-    if not complete:
-        say("not all trials are finished; the same command goes on from here")
     return complete and best is not None
 
 

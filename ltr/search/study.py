@@ -1,36 +1,32 @@
-"""The study of a search, kept by Optuna: opened, checked for damage, known by what it is of."""
+"""The study of a search, kept by Optuna: opened, known by what it is of, its trials retried."""
 
-import hashlib
-import json
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import optuna
 from filelock import FileLock
-from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from ltr.console.keys import stated
 from ltr.errors import ConfigError, DataError, LTRError, OutputError
 from ltr.search.definition import Search
-from ltr.search.disks import check_disk
-from ltr.search.server import ServerStorage, StudyLock
 
 BEST_EPOCH = "best_epoch"  # of a trial judged by crossfit: its best epoch's value
 REACHED = "reached"  # by a trial that was pruned; Optuna itself counts trainings to come as 0
-GRACE_SECONDS = 300  # a process that does not beat for so long is dead
-_HEARTBEAT_SECONDS = 30
-_SQLITE_SECONDS = 100.0  # to wait for a transaction of another process
-_DIGEST = "sha256"
+GRACE_SECONDS = 120  # a process that does not beat for so long is dead
+_HEARTBEAT_SECONDS = 15
+_SQLITE_SECONDS = 100  # to wait for a transaction of another process
 _IDENTITY = "search"  # attribute of the study
-_locks: dict[tuple[Path, str | None], StudyLock] = {}  # of this process
+_BEGUN = "begun"  # number of the trial that it is noted of
+_STOPS = "stops"  # how often the trial was retried though no process was killed
 
 
 def database(search: Search) -> Path:
@@ -38,49 +34,53 @@ def database(search: Search) -> Path:
     return search.folder / "search.db"
 
 
-def study_lock(search: Search) -> StudyLock:
+def study_lock(search: Search) -> FileLock:
     """Held while it is decided which process takes which trial; one may hold it twice.
 
     SQLite has no lock of a row: two processes that ask at once would be given one waiting trial.
     """
-    place = search.folder / ".lock", search.storage
-    if place not in _locks:
-        file = FileLock(search.folder / ".lock", is_singleton=True)
-        _locks[place] = StudyLock(file, search.storage, _study_name(search))
-    return _locks[place]
-
-
-def _study_name(search: Search) -> str:
-    return "search" if search.storage is None else search.name
+    return FileLock(search.folder / ".lock", is_singleton=True)
 
 
 def open_study(search: Search) -> optuna.Study:
     """The study of ``search``, a new one where there is none; its folder exists.
 
     Raises:
-        ConfigError: it was kept by an earlier version, or the storage cannot be reached.
+        ConfigError: the storage cannot be reached.
         DataError: its database is damaged.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    if (search.folder / "journal.log").exists():
-        raise ConfigError(
-            f"{search.folder} is a search of an earlier version: give name=NAME for a new one"
-        )
-    check_disk(search.folder, search.storage)
+    median = search.pruner == "median"
     with storage_errors(search, anything=True), study_lock(search):
-        study = optuna.create_study(
+        if search.storage is None and database(search).exists():
+            with closing(sqlite3.connect(database(search))) as connection:
+                found = connection.execute("PRAGMA integrity_check").fetchone()
+            if found != ("ok",):
+                raise ValueError(" ".join(str(found[0]).split()))
+        return optuna.create_study(
             storage=_storage(search),
-            pruner=(
-                optuna.pruners.MedianPruner()
-                if search.pruner == "median"
-                else optuna.pruners.NopPruner()
-            ),
-            study_name=_study_name(search),
+            pruner=optuna.pruners.MedianPruner() if median else optuna.pruners.NopPruner(),
+            study_name="search" if search.storage is None else search.name,
             direction="maximize",
             load_if_exists=True,
         )
-        _check_digests(study)
-    return study
+
+
+def _storage(search: Search) -> RDBStorage:
+    """The database that ``storage=`` names, else one of SQLite in the folder."""
+    url = search.storage or URL.create("sqlite", database=str(database(search).absolute()))
+    on_server = make_url(url).get_backend_name() != "sqlite"
+    engine: dict[str, Any] = {"connect_args": {"timeout": _SQLITE_SECONDS}}
+    if on_server:  # a connection is tried before use: it may be of before a restart of the server
+        engine = {"pool_pre_ping": True}
+    with experimental():
+        return RDBStorage(
+            url if isinstance(url, str) else url.render_as_string(),
+            engine,
+            heartbeat_interval=_HEARTBEAT_SECONDS,
+            grace_period=GRACE_SECONDS,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+        )
 
 
 @contextmanager
@@ -100,78 +100,32 @@ def storage_errors(search: Search, *, anything: bool = False) -> Iterator[None]:
     except Exception as error:
         if not anything and not isinstance(error, of_storage):
             raise
-        if isinstance(error, ImportError):
-            raise ConfigError(
-                f"{_shown(search.storage)}: {error.__cause__ or error}: install the driver, such "
-                "as pip install psycopg2-binary"
-            ) from error
         below = error.__cause__ or error
-        lines = str(getattr(below, "orig", below)).splitlines()
-        raise _one_line(search, lines[0] if lines else type(below).__name__) from error
+        reason = (str(getattr(below, "orig", below)) or type(below).__name__).splitlines()[0]
+        if search.storage is not None:
+            raise ConfigError(
+                f"{_shown(search.storage)}: {reason}: start the database, mend the URL or install "
+                "its driver, such as pip install psycopg2-binary"
+            ) from error
+        path = database(search)
+        blocked = ("full", "disk I/O", "locked", "readonly", "unable to open")
+        if any(word in reason for word in blocked):
+            raise OutputError(
+                f"{path} could not be written ({reason}): free some space, or end what holds it, "
+                "then give the same command again"
+            ) from error
+        raise DataError(
+            f"{path} is damaged ({reason}): put a good copy in its place, or give name=NAME for a "
+            "new search"
+        ) from error
 
 
-def _one_line(search: Search, reason: str) -> LTRError:
-    if search.storage is not None:
-        return ConfigError(
-            f"{_shown(search.storage)}: {reason}: start the database or mend the URL"
-        )
-    path = database(search)
-    if any(word in reason for word in ("full", "disk I/O", "locked", "readonly", "unable to open")):
-        return OutputError(
-            f"{path} could not be written ({reason}): free some space, or end what holds it, then "
-            "give the same command again"
-        )
-    return DataError(
-        f"{path} is damaged ({reason}): put a good copy in its place, or give name=NAME for a new "
-        "search"
-    )
-
-
-def _shown(url: str | None) -> str:
+def _shown(url: str) -> str:
     """``storage=URL`` without its password."""
     try:
-        return f"storage={make_url(url or '').render_as_string(hide_password=True)}"
+        return f"storage={make_url(url).render_as_string(hide_password=True)}"
     except SQLAlchemyError:
         return "storage"
-
-
-def _storage(search: Search) -> RDBStorage:
-    """The database that ``storage=`` names, with heartbeats; else one of SQLite in the folder.
-
-    In the folder the locks of the trials tell who is dead, at once and without an error of a thread
-    on a disk that is full.
-    """
-    with experimental():
-        retry = RetryHeartbeatStaleTrialCallback()
-        if search.storage is not None:
-            on_server = make_url(search.storage).get_backend_name() != "sqlite"
-            return (ServerStorage if on_server else RDBStorage)(
-                search.storage,
-                # a connection is tried before use: it may be of before a restart of the server
-                engine_kwargs={"pool_pre_ping": True} if on_server else None,
-                heartbeat_interval=_HEARTBEAT_SECONDS,
-                grace_period=GRACE_SECONDS,
-                heartbeat_stale_trial_callback=retry,
-            )
-    path = database(search)
-    if path.exists():
-        _check_sqlite(path, begun=(search.folder / "trials").exists())
-
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(path, timeout=_SQLITE_SECONDS, check_same_thread=False)
-
-    # not by its URL: a path may hold any sign
-    return RDBStorage("sqlite:///search.db", {"creator": connect, "poolclass": NullPool})
-
-
-def _check_sqlite(path: Path, *, begun: bool) -> None:
-    if begun and not path.stat().st_size:
-        raise ValueError("it is empty")
-    with closing(sqlite3.connect(path, timeout=_SQLITE_SECONDS)) as connection:
-        for check in ("integrity_check", "foreign_key_check"):
-            found = [row for row in connection.execute(f"PRAGMA {check}") if row != ("ok",)]
-            if found:
-                raise ValueError(" ".join(str(found[0]).split()))
 
 
 @contextmanager
@@ -180,6 +134,47 @@ def experimental() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
+
+
+def first_number(trial: FrozenTrial) -> int:
+    """The number of the first try of ``trial``; a retried trial goes on in its folder."""
+    with experimental():
+        first = RetryHeartbeatStaleTrialCallback.retried_trial_number(trial)
+    return trial.number if first is None else first
+
+
+def kills(trial: FrozenTrial) -> int:
+    """How often a process was killed that trained it."""
+    with experimental():
+        tries = len(RetryHeartbeatStaleTrialCallback.retry_history(trial))
+    return tries - int(trial.user_attrs.get(_STOPS, 0))
+
+
+def begin_beating(study: optuna.Study, trial: optuna.Trial) -> None:
+    """Note that ``trial`` is this process's; from here on its heartbeats tell that it lives."""
+    study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+    trial.set_user_attr(_BEGUN, trial.number)
+
+
+def retry_dead(study: optuna.Study) -> None:
+    """Queue the trials again whose process beats no longer, or died before it beat."""
+    with experimental():
+        fail_stale_trials(study)
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        began = trial.datetime_start
+        silent = trial.user_attrs.get(_BEGUN) != trial.number  # a retried one inherits the note
+        if silent and began and (datetime.now() - began).total_seconds() > GRACE_SECONDS:
+            retry_stopped(study, trial.number)
+
+
+def retry_stopped(study: optuna.Study, number: int) -> None:
+    """Queue trial ``number`` again, whose process was stopped but not killed."""
+    study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+    trial = study.get_trials()[number]
+    if not is_finished(trial):
+        trial.set_user_attr(_STOPS, int(trial.user_attrs.get(_STOPS, 0)) + 1)
+        with experimental():
+            RetryHeartbeatStaleTrialCallback()(study, trial)
 
 
 def settle_identity(
@@ -201,9 +196,9 @@ def settle_identity(
     kept = study.user_attrs.get(_IDENTITY)
     if kept is None:
         identity = {"settings": dict(settings), "data": dict(data), "code": code}
-        study.set_user_attr(_IDENTITY, identity | {_DIGEST: _digest(identity)})
+        study.set_user_attr(_IDENTITY, identity)
         return True
-    before = stated({"select_value": "best", **kept["settings"]})  # a search of an earlier version
+    before = stated(kept["settings"])
     for key in [*(now := stated(settings)), *before]:
         one, other = before.get(key, "null"), now.get(key, "null")
         if one != other:
@@ -234,29 +229,3 @@ def is_finished(trial: FrozenTrial) -> bool:
 def finished(study: optuna.Study) -> list[FrozenTrial]:
     """The trials that count, in order."""
     return [trial for trial in study.get_trials(deepcopy=False) if is_finished(trial)]
-
-
-def seal(study: optuna.Study, trial: optuna.Trial, state: TrialState, value: float | None) -> None:
-    """Note a digest of ``trial``, which is about to be told; a database of SQLite has none."""
-    frozen = study.get_trials(deepcopy=False)[trial.number]
-    trial.set_user_attr(_DIGEST, _digest(_content(frozen, state, value)))
-
-
-def _check_digests(study: optuna.Study) -> None:
-    identity = dict(study.user_attrs.get(_IDENTITY, {}))
-    if identity and identity.pop(_DIGEST, None) != _digest(identity):
-        raise ValueError("what it is a search of was changed")
-    for trial in finished(study):
-        content = _content(trial, trial.state, trial.value)
-        if trial.user_attrs.get(_DIGEST) != _digest(content):
-            raise ValueError(f"trial {trial.number} was changed")
-
-
-def _content(trial: FrozenTrial, state: TrialState, value: float | None) -> list[Any]:
-    notes = {key: note for key, note in trial.user_attrs.items() if key != _DIGEST}
-    reports = sorted(trial.intermediate_values.items())
-    return [trial.number, state.name, value, trial.params, notes, reports]
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

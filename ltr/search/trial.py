@@ -1,23 +1,20 @@
 """One trial: trained for every fold and seed, and told to the study by its metric on vali."""
 
 import math
-import os
 import shutil
-import signal
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import optuna
 import torch
-from filelock import Timeout
+from filelock import FileLock
 from omegaconf import DictConfig
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.samplers import TPESampler
-from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from ltr.console.ending import is_full
@@ -28,13 +25,10 @@ from ltr.experiment.fit import fit
 from ltr.experiment.identity import training_code
 from ltr.experiment.labels import settle
 from ltr.search.definition import Repeat, Search
-from ltr.search.retry import BEGUN, begun_mark, first_number, kills, requeue, trial_lock
-from ltr.search.server import StudyLock
 from ltr.search.space import Choice, as_text
-from ltr.search.study import BEST_EPOCH, REACHED, seal
+from ltr.search.study import BEST_EPOCH, REACHED, begin_beating, first_number, kills, retry_stopped
 from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.interruption import Interrupted
 from ltr.whole import write_whole
 
 SPLITS_READ = ("train", "vali")  # a search never opens test
@@ -42,8 +36,7 @@ _TRIES = 3  # a trial whose process was killed so often counts as failed
 _CODE = "code.txt"  # in the folder of a training: the code and settings of its checkpoint
 # Errors that say nothing of the trial: data, checkpoint, place or storage, or that it is told.
 _NO_FAULT_OF_IT = (
-    DataError, CheckpointError, OutputError, UpdateFinishedTrialError,
-    StorageInternalError, SQLAlchemyError,
+    DataError, CheckpointError, OutputError, StorageInternalError, SQLAlchemyError,
 )  # fmt: skip
 _REPORTS = 100  # of a training to the pruner, at most
 
@@ -56,92 +49,69 @@ class _Lost(BaseException):
     """Another process took this one for dead. Not an Exception: Optuna must tell nothing."""
 
 
-def do_trial(
-    search: Search, study: optuna.Study, turn: StudyLock, parent: int | None = None
-) -> None:
+def do_trial(search: Search, study: optuna.Study, turn: FileLock) -> None:
     """Take the next trial of ``study``, train it and tell its value, or the reason of its failure.
 
     Args:
         search, study: what is searched.
         turn: the lock of the study, held; released once the trial belongs to this process.
-        parent: the process without which this one has nothing to go on for.
 
     Raises:
-        Interrupted: the user, or the parent's end, asked to stop; a checkpoint is kept.
+        Interrupted: the user asked to stop; a checkpoint is kept.
         DataError, CheckpointError: the lists are gone, or the disk is full.
     """
+    taken: list[int] = []
     try:
-        with ExitStack() as held:
-            objective = partial(_objective, search, study, turn, held, parent)
-            study.optimize(objective, n_trials=1, catch=(_Failed,))
+        objective = partial(_objective, search, study, turn, taken)
+        study.optimize(objective, n_trials=1, catch=(_Failed,))
     except (_Lost, UpdateFinishedTrialError):
         pass  # it is queued again, and goes on from the checkpoint; or it was told already
+    except BaseException:
+        if taken:
+            with suppress(Exception):  # such as a full disk: it is taken for dead later
+                retry_stopped(study, taken[0])
+        raise
 
 
 def _objective(
-    search: Search,
-    study: optuna.Study,
-    turn: StudyLock,
-    held: ExitStack,
-    parent: int | None,
-    trial: optuna.Trial,
+    search: Search, study: optuna.Study, turn: FileLock, taken: list[int], trial: optuna.Trial
 ) -> float:
-    """The value of ``trial``; what this process holds until it is told is left to ``held``."""
+    """The value of ``trial``."""
+    taken.append(trial.number)
+    begin_beating(study, trial)
     frozen = study.get_trials(deepcopy=False)[trial.number]
     first = first_number(frozen)
+    study.sampler = _sampler(search, trial.number)
+    overrides = _overrides(search, trial)
+    trial.set_user_attr("overrides", list(overrides))
+    turn.release()
     folder = search.folder / "trials" / f"{first:04d}"
-
-    def end(kind: type[BaseException] | None, _: object, __: object) -> None:
-        if kind is None:
-            for path in folder.rglob("*.pt"):  # the best configuration is trained anew
-                path.unlink()
-        elif not issubclass(kind, _Lost):
-            with suppress(Exception):  # such as a full disk: the next call does it
-                requeue(search, study, trial.number, killed=False)
-
+    folder.mkdir(parents=True, exist_ok=True)
+    report = Report(search, trial)
     try:
-        trial.set_user_attr(BEGUN, trial.number)
-        lock = trial_lock(search.folder, first)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:  # its process lives, and lets go of it once it learns that it was given up
-            turn.release()
-            lock.acquire()
-        held.callback(lock.release)
-        mark = begun_mark(search.folder, trial.number)
-        mark.touch()
-        held.callback(mark.unlink, missing_ok=True)
-        held.push(end)
-        study.sampler = _sampler(search, trial.number)
-        overrides = _overrides(search, trial)
-        trial.set_user_attr("overrides", list(overrides))
-        turn.release()
-        report = Report(search, trial, parent)
-        try:
+        with FileLock(folder / ".lock"):  # a process that was taken for dead may live
             if kills(frozen) >= _TRIES:
                 raise TrainingError(
                     f"its process was killed {_TRIES} times: is there memory enough?"
                 )
             _train_all(search, overrides, folder, report)
-        except optuna.TrialPruned as pruned:
-            trial.set_user_attr("pruned", str(pruned))
-            seal(study, trial, TrialState.PRUNED, report.mean)
-            raise
-        except Exception as error:
-            if isinstance(error, _NO_FAULT_OF_IT) or is_full(error):
-                raise
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / "error.txt", traceback.format_exc())
-            kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
-            trial.set_user_attr("error", kind + " ".join(str(error).split()))
-            seal(study, trial, TrialState.FAIL, None)
-            raise _Failed from error
-        if search.select_value == "crossfit":
-            trial.set_user_attr(BEST_EPOCH, report.mean)
-        seal(study, trial, TrialState.COMPLETE, report.worth)
-        return report.worth
+            for path in folder.rglob("*.pt"):  # the best configuration is trained anew
+                path.unlink()
+    except optuna.TrialPruned as pruned:
+        trial.set_user_attr("pruned", str(pruned))
+        raise
     except UpdateFinishedTrialError as error:
         raise _Lost from error
+    except Exception as error:
+        if isinstance(error, _NO_FAULT_OF_IT) or is_full(error):
+            raise
+        write_whole(folder / "error.txt", traceback.format_exc())
+        kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
+        trial.set_user_attr("error", kind + " ".join(str(error).split()))
+        raise _Failed from error
+    if search.select_value == "crossfit":
+        trial.set_user_attr(BEST_EPOCH, report.mean)
+    return report.worth
 
 
 def _sampler(search: Search, number: int) -> TPESampler:
@@ -191,9 +161,9 @@ class Report:
     are worth their crossfit values, the pruner still sees those of the best epochs so far.
     """
 
-    def __init__(self, search: Search, trial: optuna.Trial, parent: int | None) -> None:
-        """Nothing is trained yet; ``parent`` as for ``do_trial``."""
-        self._trial, self._parent = trial, parent
+    def __init__(self, search: Search, trial: optuna.Trial) -> None:
+        """Nothing is trained yet."""
+        self._trial = trial
         self._repeats, self._stride = len(search.repeats), search.epochs + 1
         self._place, self._key, self._epochs, self._best = "", "", 0, True  # of the present repeat
         self._highest = -math.inf
@@ -232,10 +202,7 @@ class Report:
 
         Raises:
             TrialPruned: the pruner stops this trial.
-            Interrupted: the parent is gone.
         """
-        if self._parent is not None and os.getppid() != self._parent:
-            raise Interrupted(signal.SIGTERM)
         if epoch == 0 < self._epochs:
             return  # as for the trainer, the untrained model does not count
         value = metrics[self._key]

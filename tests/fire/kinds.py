@@ -11,7 +11,7 @@ from fire import readers
 from fire.children import child
 from fire.readers import as_text, parts_of
 from fire.stage import Stage, refill
-from fire.works import NETWORK_RUN, SEARCH, Made, Work, run_folders, trees
+from fire.works import NETWORK_RUN, Made, Work, run_folders, trees
 
 _SETTLED = 2.1  # seconds after which the digest of a file is remembered
 
@@ -61,9 +61,6 @@ def kinds(stage: Stage) -> Iterator[Kind]:
     def scores(folder: Path) -> Made:
         return parts_of(readers.of_scores(folder / "scores.csv", stage.data))
 
-    def trials(folder: Path) -> Made:
-        return parts_of(readers.of_search(folder, SEARCH.begin[1:]))
-
     network = run_of(NETWORK_RUN)
     yield Kind("best.pt", network, ("best.pt",), kept_model)
     yield Kind("last.pt", network, ("last.pt",), last)
@@ -79,7 +76,6 @@ def kinds(stage: Stage) -> Iterator[Kind]:
     yield Kind("results.json", network, ("results.json",), results)
     yield Kind("queries.csv", network, ("queries.csv",), results)
     yield Kind("scores.csv", network, ("scores.csv",), scores)
-    yield Kind("search.db", undisturbed(SEARCH, "out/search/mine"), ("search.db",), trials)
 
 
 def _with_notes(stage: Stage) -> Path:

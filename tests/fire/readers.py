@@ -98,24 +98,6 @@ def of_scores(path: Path, data: Path) -> dict[str, Any]:
     return {"scores": read_scores(path, qids, "test.txt")}
 
 
-def of_search(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """The trials of a search, as the search goes on with them."""
-    from dataclasses import replace
-
-    from ltr.console.compose import typed
-    from ltr.search.definition import define_search
-    from ltr.search.study import open_study
-
-    study = open_study(replace(define_search(typed("search", list(arguments))), folder=folder))
-    return {
-        "trials": [
-            [trial.number, trial.state.name, trial.params, trial.values, dict(trial.user_attrs)]
-            for trial in study.get_trials()
-        ],
-        "of": study.user_attrs,
-    }
-
-
 def as_text(parts: Mapping[str, str]) -> str:
     """What a child answers."""
     return json.dumps(dict(parts))
