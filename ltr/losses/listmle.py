@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, listmle_cost
-from ltr.metrics.per_list import promoted
+from ltr.metrics.per_list import check_lists, promoted
 from ltr.relaxations.noise import uniform_noise
 from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -47,6 +47,7 @@ def cost_of_order(
     The ranks are those of the labels; ``generator`` draws ties; ``of_rank`` is w >= 0,
     ``[batch, rank]``.
     """
+    check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
     return _cost_of_order(scores, labels, mask, noise, of_rank)
 
