@@ -22,8 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 from torch.utils.benchmark import timer
 
+from ltr.analysis.style import style
 from ltr.experiment.provenance import commit
-from ltr.figures.drawing import style
 from ltr.training.device import free_memory
 
 OURS = "ours"

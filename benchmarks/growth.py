@@ -12,7 +12,7 @@ import training
 from common import OURS, Case, Row
 from matplotlib.figure import Figure
 
-from ltr.figures.drawing import COLOURS
+from ltr.analysis.style import COLOURS
 
 SIZES: dict[str, Any] = {
     "losses": ["neuralndcg", "lambdarank", "ranknet", "approxndcg", "listnet"],

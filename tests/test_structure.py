@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from ltr.experiment.identity import _CODE
-from ltr.figures.architecture import architecture, imported, rooms
 
 LTR = Path(__file__).resolve().parents[1] / "ltr"
 MAY_IMPORT = {
-    "__main__": {"", "benchmark", "commands", "console", "training"},
+    "__main__": {"", "commands", "console", "training"},
     "commands": {
         "scoring",
         "training",
@@ -18,11 +17,9 @@ MAY_IMPORT = {
         "experiment",
         "checks",
         "explain",
-        "figures",
         "compare",
         "tables",
         "search",
-        "benchmark",
         "ensembles",
         "export",
         "preparation",
@@ -138,10 +135,10 @@ MAY_IMPORT = {
         "console",
         "experiment",
         "scoring",
-        "figures",
+        "analysis",
         "tables",
     },
-    "figures": {"errors", "whole", "metrics", "relaxations", "losses", "statistics"},
+    "analysis": {"errors", "whole", "statistics"},
     "compare": {
         "errors",
         "whole",
@@ -149,7 +146,7 @@ MAY_IMPORT = {
         "statistics",
         "console",
         "experiment",
-        "figures",
+        "analysis",
         "scoring",
     },
     "tables": {
@@ -165,7 +162,7 @@ MAY_IMPORT = {
         "statistics",
         "console",
         "experiment",
-        "figures",
+        "analysis",
     },
     "search": {
         "errors",
@@ -175,26 +172,7 @@ MAY_IMPORT = {
         "statistics",
         "console",
         "experiment",
-        "figures",
-    },
-    "benchmark": {
-        "export",
-        "errors",
-        "typing",
-        "whole",
-        "metrics",
-        "losses",
-        "models",
-        "data",
-        "tabular",
-        "training",
-        "rounds",
-        "trees",
-        "kernels",
-        "console",
-        "experiment",
-        "figures",
-        "statistics",
+        "analysis",
     },
 }
 
@@ -203,8 +181,8 @@ MAY_COMPOSE = MAY_IMPORT["commands"] | {"commands", "plugins"} - {"training"}
 
 # What reports on runs and computes none of them.
 COMPUTE_NO_RUN = {
+    "analysis",
     "battery",
-    "benchmark",
     "checks",
     "compare",
     "console",
@@ -213,13 +191,24 @@ COMPUTE_NO_RUN = {
     "experiment",
     "export",
     "explain",
-    "figures",
     "preparation",
     "scoring",
     "search",
     "statistics",
     "tables",
 }
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it; relative imports are not allowed."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: write the whole name of what is imported"
+            found.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
 
 
 def test_a_run_is_known_by_the_code_of_every_package_that_computes_it() -> None:
@@ -244,27 +233,3 @@ def test_imports_point_one_way(path) -> None:
             assert there == here or there in MAY_IMPORT[here], f"{path} imports {name}"
         if package in ("hydra", "omegaconf"):
             assert here in MAY_COMPOSE, f"{path} imports {name}"
-
-
-@pytest.mark.slow
-def test_the_picture_of_the_imports_has_them_all_and_no_other() -> None:
-    known = {name: room.imports for name, room in rooms().items() if name != "__init__"}
-    allowed = {
-        name: {other or "__init__" for other in others} for name, others in MAY_IMPORT.items()
-    }
-    assert all(others <= allowed[name] for name, others in known.items())
-    data = architecture().data
-    edges = {(row.room, row.imports): row.drawn for row in data.itertuples() if row.imports}
-    assert set(edges) == {
-        (name, other)
-        for name, others in known.items()
-        for other in others
-        if not name.startswith("__")
-    }
-
-    def reached(name: str) -> set[str]:
-        ends = {end for (start, end), drawn in edges.items() if drawn and start == name}
-        return ends.union(*map(reached, ends))
-
-    left_out = {end for start, end in edges if end not in reached(start)}
-    assert left_out == {"errors", "typing"}
