@@ -22,7 +22,7 @@ SMALL = {
     "trees_with_neuralndcg.sh": (["epochs=2", "dataset.queries=30"], "loss=neuralndcg"),
 }  # fmt: skip
 
-# Their programs are asked for by LTR_ENGINES=1 (test_engines.py), or they need 13 GB, ports or long.
+# Their programs are asked for by LTR_ENGINES=1 (test_engines.py), or they need 13 GB, ports, time.
 ENGINES = {
     "slurm/cluster.sh", "slurm/table.py", "postgresql/server.sh", "postgresql/three_workers.py",
     "beyond_memory/measure.py", "trees_by_two.py", "paper_figures/selection.py",
