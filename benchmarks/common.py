@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -29,8 +29,7 @@ from ltr.training.device import free_memory
 OURS = "ours"
 AT_LEAST = 0.02  # seconds of a sample: several quicker calls in a row make one
 LOAD = f"{os.getloadavg()[0]:.1f}"  # before
-PEERS = ("allrank", "scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "onnxruntime")
-VERSIONS = ("torch", "numpy", "numba", *PEERS)
+PEERS = ["allrank", "scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "onnxruntime"]
 HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
 KEYS: dict[str, Any] = {
     "device": "cpu",  # or cuda
@@ -75,12 +74,13 @@ def main(
     keys = arguments(sizes, small)
     rows = kept(keys)
     for case in cases(keys):
-        if str(keys.only) in case.name and not any(row["case"] == case.name for row in rows):
+        if str(keys.only or "") in case.name and not any(row["case"] == case.name for row in rows):
             rows += append(_sides(case, keys, keys.calls if latencies else 0), keys)
     show(title, rows, keys, latencies=latencies)
     if picture:
         with style():
-            picture(rows, keys).savefig(keys.picture, dpi=120, metadata={"Software": None})
+            to = keys.picture or Path(keys.into).with_suffix(".png")
+            picture(rows, keys).savefig(to, dpi=120, metadata={"Software": None})
 
 
 def arguments(sizes: Mapping[str, Any], small: Mapping[str, Any]) -> Any:
@@ -92,9 +92,9 @@ def arguments(sizes: Mapping[str, Any], small: Mapping[str, Any]) -> Any:
         quick = {"repeats": 2, "seconds": 1, **small} if given.get("quick") else {}
         keys = OmegaConf.merge(known, quick, given)
     except OmegaConfBaseException as error:
-        sys.exit(f"error: {str(error).splitlines()[0]}: the keys are {', '.join(known)}")
+        fail(f"{str(error).splitlines()[0]}: the keys are {', '.join(known)}")
     if keys.device != "cpu" and not (keys.device == "cuda" and torch.cuda.is_available()):
-        sys.exit(f"error: device={keys.device}: cpu, or cuda where PyTorch sees a GPU")
+        fail(f"device={keys.device}: cpu, or cuda where PyTorch sees a GPU")
     if keys.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # allRank takes any GPU that it sees
         limit = keys.memory_limit or 0.7e-9 * (free_memory(torch.device("cpu")) or 1e12)
@@ -108,6 +108,12 @@ def arguments(sizes: Mapping[str, Any], small: Mapping[str, Any]) -> Any:
     return keys
 
 
+def fail(text: str) -> NoReturn:
+    """End with one line of error."""
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
 def kept(keys: Any) -> list[Row]:
     """The rows of ``keys.into``, without one that was cut."""
     rows, path = [], Path(keys.into)
@@ -119,8 +125,7 @@ def kept(keys: Any) -> list[Row]:
 
 def append(rows: list[Row], keys: Any) -> list[Row]:
     """Say the rows and add them to ``keys.into``, the line break first: the last may be cut."""
-    now = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}"
-    rows = [row | {"date": now} for row in rows]
+    rows = [row | {"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}"} for row in rows]
     with Path(keys.into).open("a") as file:
         file.write("".join(f"\n{json.dumps(row)}" for row in rows))
     for row in rows:
@@ -165,12 +170,12 @@ def trying(row: Row) -> Iterator[None]:
     """What goes wrong inside goes into ``row`` as ``failed``."""
     try:
         yield
-    except ImportError as error:
-        row["failed"] = f"{error}; make bench installs it"
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         short = any(word in text for word in ("MemoryError", "memory", "bad_alloc"))
         row["failed"] = "does not fit into memory" if short else text
+        if isinstance(error, ImportError):
+            row["failed"] += "; make bench installs it"
 
 
 def _agree(ours: Mapping[str, Any], theirs: Mapping[str, Any], tolerance: Any) -> None:
@@ -179,7 +184,7 @@ def _agree(ours: Mapping[str, Any], theirs: Mapping[str, Any], tolerance: Any) -
         one, other = np.asarray(ours[key]), np.asarray(theirs[key])
         within = tolerance.get(key, 0) * np.abs(one).max()
         if one.shape != other.shape or not np.abs(one - other).max() <= within:
-            raise ValueError(f"{key} differs from ours: {other} instead of {one}")
+            raise ValueError(f"{key} differs from ours")
 
 
 def seconds_of(call: Callable[[], object], times: int = 1) -> float:
@@ -188,11 +193,7 @@ def seconds_of(call: Callable[[], object], times: int = 1) -> float:
 
 
 def peak_of(call: Callable[[], object], device: str) -> tuple[float, int]:
-    """Seconds of one call, and the bytes it held at its peak beyond those held before.
-
-    On Linux these are resident bytes: memory that earlier calls freed returns to the system, and
-    the kernel's high-water mark is reset. On a GPU they are those that PyTorch gave out.
-    """
+    """Seconds of one call, and the bytes it held at its peak: resident, on a GPU PyTorch's."""
     gc.collect()
     if device == "cuda":
         torch.cuda.synchronize()
@@ -212,14 +213,16 @@ def _status(key: str) -> int:
 def show(title: str, rows: Sequence[Row], keys: Any, more: str = "", *, latencies=False) -> None:
     """Print a section of docs/benchmarks.md: what it was measured on, the table and ``more``."""
     if not rows:
-        sys.exit(f"error: only={keys.only}: no case has this in its name")
+        fail(f"only={keys.only}: no case has this in its name")
     device = torch.cuda.get_device_name() if keys.device == "cuda" else get_host_cpu_name()
     dates = " to ".join(sorted({min(r["date"] for r in rows), max(r["date"] for r in rows)}))
     place = (
-        f"{device}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, load before {LOAD}"
+        f"{device}, {os.cpu_count()} cores, load before {LOAD}, {torch.get_num_threads()} threads"
     )
     found = {package.name.lower(): package.version for package in metadata.distributions()}
-    used = "; ".join(f"{name} {found[name]}" for name in VERSIONS if name in found)
+    used = "; ".join(
+        f"{name} {found[name]}" for name in ("torch", "numpy", "numba", *PEERS) if name in found
+    )
     command = f"python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".strip()
     print(f"## {title} ({keys.device})\n\n`{command}`\n\n{commit()}, {dates}, {place}, {used}.\n")
     head = (*HEAD[:2], "p50", "p95", "p99", *HEAD[4:]) if latencies else HEAD

@@ -8,6 +8,7 @@ from typing import Any
 import common
 import losses
 import numpy as np
+import pandas as pd
 import training
 from common import OURS, Case, Row
 from matplotlib.figure import Figure
@@ -17,7 +18,7 @@ from ltr.analysis.style import COLOURS
 SIZES: dict[str, Any] = {
     "losses": ["neuralndcg", "lambdarank", "ranknet", "approxndcg", "listnet"],
     "lengths": [60, 120, 240, 500, 1000, 2000, 5000, 10000, 20000],
-    "lists": [64, 256, 1024], "batch_size": 64, "list_size": 240, "picture": "growth.png",
+    "lists": [64, 256, 1024], "batch_size": 64, "list_size": 240, "picture": "",
 }  # fmt: skip
 SMALL = {"losses": ["neuralndcg", "listnet"], "lengths": [10, 30], "lists": [4, 8], "batch_size": 4}
 
@@ -25,23 +26,22 @@ SMALL = {"losses": ["neuralndcg", "listnet"], "lengths": [10, 30], "lists": [4, 
 def drawn(rows: list[Row], keys: Any) -> Figure:
     """Time and memory against size, a line for each loss and side: of a pass, then of an epoch."""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
-    found = {(r["case"], r["side"]): r for r in rows if "failed" not in r}
-    for axes, title, what, case, sizes in zip(
+    found = pd.DataFrame([row for row in rows if "failed" not in row])
+    found[["loss", "of", "n"]] = found.case.str.extract(r"(\w+)(,| \[1,) ([\d,]+)")
+    found["n"], found["s"] = found.n.str.replace(",", "").astype(int), found.seconds.map(np.median)
+    found["MB"] = (found.bytes / 1e6).clip(lower=0.01)
+    passes, epochs = found[found.of != ","], found[found.of == ","]
+    for axes, title, y, some in zip(
         figure.subplots(1, 3),
         ("Loss, forward and backward (s)", "Loss, peak memory (MB)", "One epoch of training (s)"),
-        ("seconds", "bytes", "seconds"),
-        ("{} [1, {}]", "{} [1, {}]", "{}, {:,} lists"),
-        (keys.lengths, keys.lengths, keys.lists),
-        strict=True,
-    ):
-        for colour, name in zip(COLOURS, sorted(keys.losses), strict=False):
-            for side, look in ((OURS, "o-"), ("allrank", "x--")):
-                x = [n for n in sizes if (case.format(name, n), side) in found]
-                y = [np.median(found[case.format(name, n), side][what]) for n in x]
-                y = [max(v, 1e4) / 1e6 for v in y] if what == "bytes" else y
-                if x:
-                    axes.plot(x, y, look, color=colour, ms=4, label=f"{name}, {side}")
-        items = "lists" if sizes is keys.lists else "items of the list"
+        ("s", "MB", "s"), (passes, passes, epochs), strict=True,
+    ):  # fmt: skip
+        for (name, side), line in some.groupby(["loss", "side"]):
+            look = {"color": COLOURS[sorted(found.loss.unique()).index(name)], "ms": 4}
+            axes.plot(
+                line.n, line[y], "o-" if side == OURS else "x--", **look, label=f"{name}, {side}"
+            )
+        items = "lists" if some is epochs else "items of the list"
         axes.set(title=title, xlabel=items, xscale="log", yscale="log")
         axes.legend(fontsize=6.5)
     return figure

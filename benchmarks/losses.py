@@ -62,15 +62,11 @@ def work(side: str, *, loss: str, shape: tuple[int, int], device: str, padded: b
 
 
 def _lists(loss: str, shape: tuple[int, int], device: str, padded: bool) -> tuple[Tensor, ...]:
-    """Scores in (-1, 1), as a Tanh on the output gives them, labels and mask; seeded by shape.
-
-    Padded means lengths drawn evenly from 1 to all, one list being full. For ListMLE, which draws
-    the order of equal labels, no two labels of a list are equal.
-    """
+    """Scores as a Tanh gives them, labels, mask; padded: lengths drawn evenly, one list full."""
     rng, (batch, items) = np.random.default_rng(shape), shape
     scores = np.tanh(rng.normal(size=shape))
     labels = rng.choice(5, size=shape, p=(0.514, 0.325, 0.134, 0.019, 0.008))
-    if loss == "listmle":
+    if loss == "listmle":  # draws the order of equal labels
         labels = rng.random(shape).argsort(-1)
     lengths = np.full(batch, items)
     if padded:

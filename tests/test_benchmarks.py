@@ -1,6 +1,7 @@
 """The scripts of ``benchmarks/`` run in small, and say what goes wrong."""
 
 import json
+import subprocess
 import sys
 from functools import partial
 from importlib.util import find_spec
@@ -26,7 +27,9 @@ def keys(tmp_path) -> SimpleNamespace:
     return SimpleNamespace(**KEYS, into=str(tmp_path / "rows.jsonl"))
 
 
-def run(tmp_path: Path, script: str, *arguments: str, code: int = 0) -> processes.Result:
+def run(
+    tmp_path: Path, script: str, *arguments: str, code: int = 0
+) -> "subprocess.CompletedProcess[str]":
     places = f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"
     peers_at = {"LTR_PEERS": str(tmp_path / "none")}
     command = f"benchmarks/{script}.py", "quick=true", "threads=1", *places, *arguments
@@ -70,7 +73,7 @@ def test_a_script_prints_its_table_and_keeps_its_rows(tmp_path, script, only, ca
 
 @pytest.mark.slow
 def test_quality_goes_on_where_it_was_cut(tmp_path) -> None:
-    asked = "only=listnet", "sides=[bfloat16]", f"into={tmp_path}/rows"
+    asked = "only=listnet", "sides=[precision=bfloat16]", f"into={tmp_path}/rows"
     text = run(tmp_path, "quality", *asked).stdout
     rows = (tmp_path / "rows").read_text()
     assert rows.count("\n") == 4  # two seeds, two sides
@@ -91,7 +94,7 @@ def test_quality_goes_on_where_it_was_cut(tmp_path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, argument, said) -> None:
-    done = run(tmp_path, "losses", argument, code=1)
+    done = run(tmp_path, "losses", argument, code=2)
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
 
