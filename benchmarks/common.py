@@ -4,6 +4,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 import resource
 import sys
 import timeit
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,23 +28,17 @@ from ltr.experiment.provenance import commit
 from ltr.training.device import free_memory
 
 OURS = "ours"
-AT_LEAST = 0.02  # seconds of a sample: several quicker calls in a row make one
 LOAD = f"{os.getloadavg()[0]:.1f}"  # before
 PEERS = ["allrank", "scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "onnxruntime"]
 HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
 KEYS: dict[str, Any] = {
-    "device": "cpu",  # or cuda
-    "threads": None,  # of the CPU; None: as PyTorch chooses
-    "only": "",  # only the cases with this text in their names
-    "quick": False,  # small sizes: to check that all of it runs
-    "repeats": 9,  # samples of each side
-    "seconds": 20.0,  # no sample begins after so much time on a side
-    "long": 30.0,  # a first call of more seconds is the only sample
-    "memory_limit": None,  # GB; None: 0.7 of the free memory
+    "device": "cpu", "threads": None,  # of the CPU; None: as PyTorch chooses
+    "only": "", "quick": False,  # the cases with this text in their names; small sizes, to try it
+    "repeats": 9, "seconds": 20.0,  # samples of each side; none begins after so much time
+    "long": 30.0, "memory_limit": None,  # a first call above is the only one; GB, None: 0.7 of free
     "into": "",  # a file of rows to go on with: what it has is not measured again
-    "cache_dir": "data/cache",
-    "output_dir": "outputs/benchmarks",
-}
+    "cache_dir": "data/cache", "output_dir": "outputs/benchmarks",
+}  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -67,11 +62,10 @@ class Case(NamedTuple):
 
 
 def main(
-    title: str, cases: Callable[[Any], Sequence[Case]], sizes: Mapping[str, Any], small: Any,
-    *, latencies: bool = False, picture: Any = None,
-) -> None:  # fmt: skip
+    title: str, cases: Any, sizes: Any, *, latencies: bool = False, picture: Any = None
+) -> None:
     """Measure and show the cases of a script, and draw them into ``keys.picture``."""
-    keys = arguments(sizes, small)
+    keys = arguments(sizes)
     rows = kept(keys)
     for case in cases(keys):
         if str(keys.only or "") in case.name and not any(row["case"] == case.name for row in rows):
@@ -83,18 +77,18 @@ def main(
             picture(rows, keys).savefig(to, dpi=120, metadata={"Software": None})
 
 
-def arguments(sizes: Mapping[str, Any], small: Mapping[str, Any]) -> Any:
-    """The values of ``KEYS`` and of ``sizes``; ``small`` goes over them for ``quick=true``."""
-    known = OmegaConf.create({**KEYS, **sizes})
+def arguments(sizes: Mapping[str, tuple[Any, Any]]) -> Any:
+    """The values of ``KEYS`` and of ``sizes``, whose second ones are those of ``quick=true``."""
+    known = OmegaConf.create(KEYS | {key: value for key, (value, _) in sizes.items()})
     OmegaConf.set_struct(known, True)
     try:
         given = OmegaConf.from_cli()
-        quick = {"repeats": 2, "seconds": 1, **small} if given.get("quick") else {}
-        keys = OmegaConf.merge(known, quick, given)
+        quick = {"repeats": 2, "seconds": 1, **{key: value for key, (_, value) in sizes.items()}}
+        keys = OmegaConf.merge(known, quick if given.get("quick") else {}, given)
     except OmegaConfBaseException as error:
-        fail(f"{str(error).splitlines()[0]}: the keys are {', '.join(known)}")
-    if keys.device != "cpu" and not (keys.device == "cuda" and torch.cuda.is_available()):
-        fail(f"device={keys.device}: cpu, or cuda where PyTorch sees a GPU")
+        sys.exit(f"error: {str(error).splitlines()[0]}: the keys are {', '.join(known)}")
+    if keys.device not in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]:
+        sys.exit(f"error: device={keys.device}: cpu, or cuda where PyTorch sees a GPU")
     if keys.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # allRank takes any GPU that it sees
         limit = keys.memory_limit or 0.7e-9 * (free_memory(torch.device("cpu")) or 1e12)
@@ -103,15 +97,9 @@ def arguments(sizes: Mapping[str, Any], small: Mapping[str, Any]) -> Any:
     name = f"{Path(sys.argv[0]).stem}-{keys.device}-{datetime.now():%Y-%m-%d_%H-%M-%S_%f}.jsonl"
     keys.into = keys.into or f"{keys.output_dir}/{name}"
     keys.cache_dir = str(Path(keys.cache_dir).absolute())
-    for folder in (keys.cache_dir, Path(keys.into).parent):
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(keys.cache_dir).mkdir(parents=True, exist_ok=True)
+    Path(keys.into).parent.mkdir(parents=True, exist_ok=True)
     return keys
-
-
-def fail(text: str) -> NoReturn:
-    """End with one line of error."""
-    print(f"error: {text}", file=sys.stderr)
-    sys.exit(2)
 
 
 def kept(keys: Any) -> list[Row]:
@@ -135,10 +123,7 @@ def append(rows: list[Row], keys: Any) -> list[Row]:
 
 
 def _sides(case: Case, keys: Any, calls: int) -> list[Row]:
-    """The rows of one case: answers are compared, then the sides take turns.
-
-    ``calls``: so many calls in a row are a sample each, of latencies; 0: a sample is their mean.
-    """
+    """The rows of one case; ``calls`` in a row are a sample each, 0: a sample is their mean."""
     rows: dict[str, Row] = {side: {"case": case.name, "side": side} for side in case.sides}
     works: dict[str, Work] = {}
     ours: Mapping[str, Any] = {}
@@ -156,7 +141,7 @@ def _sides(case: Case, keys: Any, calls: int) -> list[Row]:
             row["seconds"] = [took] if took > keys.long else []
             if took <= keys.long:
                 took, row["bytes"] = peak_of(work.call, keys.device)
-                times[side] = 1 if calls else max(1, round(AT_LEAST / took))
+                times[side] = 1 if calls else max(1, round(0.02 / took))
     for _ in range(keys.repeats):
         for side, row in rows.items():
             if side in times and sum(row["seconds"]) * times[side] <= keys.seconds:
@@ -173,9 +158,8 @@ def trying(row: Row) -> Iterator[None]:
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         short = any(word in text for word in ("MemoryError", "memory", "bad_alloc"))
-        row["failed"] = "does not fit into memory" if short else text
-        if isinstance(error, ImportError):
-            row["failed"] += "; make bench installs it"
+        missing = "; make bench installs it" * isinstance(error, ImportError)
+        row["failed"] = "does not fit into memory" if short else text + missing
 
 
 def _agree(ours: Mapping[str, Any], theirs: Mapping[str, Any], tolerance: Any) -> None:
@@ -202,18 +186,15 @@ def peak_of(call: Callable[[], object], device: str) -> tuple[float, int]:
         return seconds_of(call), torch.cuda.max_memory_allocated() - before
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM is what is resident now
-    before = _status("VmRSS")
-    return seconds_of(call), max(0, _status("VmHWM") - before)
-
-
-def _status(key: str) -> int:
-    return int(Path("/proc/self/status").read_text().partition(key)[2].split()[1]) * 1024
+    status, size = Path("/proc/self/status"), re.compile(r"Vm(?:RSS|HWM):\s+(\d+)")
+    _, before = map(int, size.findall(status.read_text()))  # the high-water mark stands first
+    return seconds_of(call), 1024 * max(0, int(size.findall(status.read_text())[0]) - before)
 
 
 def show(title: str, rows: Sequence[Row], keys: Any, more: str = "", *, latencies=False) -> None:
     """Print a section of docs/benchmarks.md: what it was measured on, the table and ``more``."""
     if not rows:
-        fail(f"only={keys.only}: no case has this in its name")
+        sys.exit(f"error: only={keys.only}: no case has this in its name")
     device = torch.cuda.get_device_name() if keys.device == "cuda" else get_host_cpu_name()
     dates = " to ".join(sorted({min(r["date"] for r in rows), max(r["date"] for r in rows)}))
     place = (

@@ -16,8 +16,7 @@ from ltr.metrics import Metric
 from ltr.training.evaluation import metrics_of_scores, predict
 
 CUTOFFS = [*range(1, 11), 30]
-SIZES = {"lists": 6306, "batch_size": 64, "list_size": 240}
-SMALL = {"lists": 6, "batch_size": 4}
+SIZES = {"lists": (6306, 6), "batch_size": (64, 4), "list_size": (240, 240)}
 
 
 def work(side: str, *, keys: Any) -> Work:
@@ -41,8 +40,7 @@ def work(side: str, *, keys: Any) -> Work:
     batches = peers.allrank_loader(lists, transform, keys.batch_size, None)
     compute = peers.need("allrank.training.train_utils").compute_metrics
     score = torch.no_grad()(partial(compute, {"ndcg": CUTOFFS}, model, batches, parts.device))
-    note = f"batches of {keys.batch_size} lists, all padded to {int(lists.lengths.max()):,}"
-    return Work(score, note=note, amount=keys.lists)
+    return Work(score, note=f"batches of {keys.batch_size} lists, all padded", amount=keys.lists)
 
 
 def cases(keys: Any) -> list[Case]:
@@ -51,4 +49,4 @@ def cases(keys: Any) -> list[Case]:
 
 
 if __name__ == "__main__":
-    common.main("Evaluation", cases, SIZES, SMALL)
+    common.main("Evaluation", cases, SIZES)

@@ -1,7 +1,4 @@
-"""Draw the cost of losses by the length of a list, and of training by the number of lists.
-
-python benchmarks/growth.py picture=docs/growth-cpu.png
-"""
+"""Draw how cost grows with the lists: python benchmarks/growth.py picture=docs/growth-cpu.png."""
 
 from typing import Any
 
@@ -16,11 +13,11 @@ from matplotlib.figure import Figure
 from ltr.analysis.style import COLOURS
 
 SIZES: dict[str, Any] = {
-    "losses": ["neuralndcg", "lambdarank", "ranknet", "approxndcg", "listnet"],
-    "lengths": [60, 120, 240, 500, 1000, 2000, 5000, 10000, 20000],
-    "lists": [64, 256, 1024], "batch_size": 64, "list_size": 240, "picture": "",
+    "losses": (["neuralndcg", "lambdarank", "ranknet", "approxndcg", "listnet"], ["listnet"]),
+    "lengths": ([60, 120, 240, 500, 1000, 2000, 5000, 10000, 20000], [10, 30]),
+    "lists": ([64, 256, 1024], [4, 8]), "batch_size": (64, 4), "list_size": (240, 20),
+    "picture": ("", ""),
 }  # fmt: skip
-SMALL = {"losses": ["neuralndcg", "listnet"], "lengths": [10, 30], "lists": [4, 8], "batch_size": 4}
 
 
 def drawn(rows: list[Row], keys: Any) -> Figure:
@@ -54,4 +51,4 @@ def cases(keys: Any) -> list[Case]:
 
 
 if __name__ == "__main__":
-    common.main("How cost grows", cases, SIZES, SMALL, picture=drawn)
+    common.main("How cost grows", cases, SIZES, picture=drawn)

@@ -29,14 +29,12 @@ ALLRANK: dict[str, tuple[str, dict[str, Any], str]] = {
 # allRank 1.4.3 imports these; the measurements use of them ``Compose`` alone. Its pins exclude this
 # torch. A package that is installed is used.
 _STAND_INS: dict[str, dict[str, Any]] = {
-    "torchvision": {"__path__": []},
+    "torchvision": {"__path__": []}, "gcsfs": {"GCSFileSystem": None},
     "torchvision.transforms": {
-        "Compose": lambda steps: lambda sample: functools.reduce(lambda x, f: f(x), steps, sample)
-    },
-    "gcsfs": {"GCSFileSystem": None},
-    "pkg_resources": {"Requirement": None, "resource_filename": None},
+        "Compose": lambda steps: lambda sample: functools.reduce(lambda x, f: f(x), steps, sample)},
     "tensorboardX": {"SummaryWriter": None},
-}
+    "pkg_resources": {"Requirement": None, "resource_filename": None},
+}  # fmt: skip
 # make bench installs allRank apart, as its wheel brings a folder ``tests``.
 sys.path.append(os.environ.get("LTR_PEERS") or str(Path(sys.prefix, "peers")))
 
@@ -60,18 +58,14 @@ def allrank_model(ours: Any, width: int) -> Any:
     """allRank's model with the sizes of ``ours``, the config of our transformer."""
     last = ours.output_activation and ours.output_activation.capitalize()
     first = {"sizes": list(ours.fc_sizes), "dropout": ours.fc_dropout, "activation": None}
-    blocks = need("allrank.config").TransformerConfig(
-        ours.blocks, ours.feed_forward, ours.heads, None, ours.dropout
-    )
+    blocks = ours.blocks, ours.feed_forward, ours.heads, None, ours.dropout
+    encoder = need("allrank.config").TransformerConfig(*blocks)
     make, head = need("allrank.models.model").make_model, {"d_output": 1, "output_activation": last}
-    return make({**first, "input_norm": ours.input_norm}, blocks, head, width)
+    return make({**first, "input_norm": ours.input_norm}, encoder, head, width)
 
 
 def allrank_loader(lists: Any, transform: Any, batch_size: int, list_size: int | None) -> Any:
-    """allRank's data loader, as its ``load_libsvm_dataset_role`` makes it.
-
-    Lists are padded or cut to ``list_size``; None, for evaluation: padded to the longest of all.
-    """
+    """allRank's own; lists have ``list_size`` items, None: as many as the longest of all."""
     loading = need("allrank.data.dataset_loading")
     qids = [i for i, length in enumerate(lists.lengths) for _ in range(length)]
     data = loading.LibSVMDataset(csr_matrix(transform(lists.features)), lists.labels.copy(), qids)

@@ -1,10 +1,7 @@
 """Train the same model on two sides, and compare how well both rank.
 
 All have the same lists, sizes, optimiser, schedule and epochs; the weights of the last epoch are
-tested, by our evaluation. What was cut goes on by the same command and ``into=`` with its file.
-
-python benchmarks/quality.py threads=1
-python benchmarks/quality.py sides=[precision=tf32,compile=true] device=cuda only=neuralndcg
+tested, by our evaluation: python benchmarks/quality.py threads=1.
 """
 
 from itertools import product
@@ -25,11 +22,10 @@ from ltr.training.evaluation import metrics_of_scores, predict
 METRICS, ALPHA = ("ndcg@5", "ndcg@10"), 0.05
 HEAD = ("case", "metric", "ours", "the other", "seeds", "difference", "interval", "ours is")
 SIZES = {
-    "lists": 300, "test_lists": 500, "epochs": 15, "list_size": 120, "batch_size": 64, "seeds": 10,
-    "margin": 0.01,  # the largest difference that does not matter
-    "sides": ["allrank"],  # beside ours; or overrides of ours, such as compile=true
+    "lists": (300, 6), "test_lists": (500, 4), "epochs": (15, 1), "list_size": (120, 20),
+    "batch_size": (64, 3), "seeds": (10, 2), "margin": (0.01, 0.01),  # what does not matter
+    "sides": (["allrank"], ["allrank"]),  # beside ours; or overrides of ours, such as compile=true
 }  # fmt: skip
-SMALL = {"lists": 6, "test_lists": 4, "epochs": 1, "list_size": 20, "batch_size": 3, "seeds": 2}
 
 
 def run(row: Row, loss: str, keys: Any) -> Row:
@@ -65,14 +61,16 @@ def verdict(metric: str, ours: list[Row], others: list[Row], margin: float) -> l
     means = [each.mean(1) for each in values.values()]
     told = [f"{each.mean():.4f} ± {each.std(ddof=len(each) > 1):.4f}" for each in means]
     between = f"{found.difference:+.4f}", "{:+.4f} to {:+.4f}".format(*found.interval)
-    word = f"{found.word}; {found.note}" if found.note else found.word
-    counts = f"{len(ours)} and {len(others)}"
+    word, counts = (
+        "; ".join(filter(None, (found.word, found.note))),
+        f"{len(ours)} and {len(others)}",
+    )
     return [f"{others[0]['case']}, {others[0]['side']}", metric, *told, counts, *between, word]
 
 
 def main() -> None:
     """Every loss with every seed on each side; a seed of all cases comes before the next."""
-    keys = common.arguments(SIZES, SMALL)
+    keys = common.arguments(SIZES)
     of: dict[tuple[str, str], list[Row]] = {}
     for row in common.kept(keys):
         of.setdefault((row["case"], row["side"]), []).append(row)

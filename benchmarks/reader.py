@@ -12,18 +12,14 @@ import peers
 from common import OURS, Case, Work
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from ltr.data.cache import forget_checks
 from ltr.data.files import LetorFiles
 from ltr.data.letor import read_letor
 from ltr.data.synthetic import SyntheticLists
 
-SIZES = {"data": "", "megabytes": 200, "queries": 18919}  # of text; cached lists
-SMALL = {"megabytes": 0.2, "queries": 6}
+SIZES = {"data": ("", ""), "megabytes": (200, 0.2), "queries": (18919, 6)}
 INTO, KEPT = "ours, into the cache", "ours, from the cache"
-FIRST = "ours, first use in a process"
 NOTES = {OURS: "dense float32", INTO: "hashed, parsed, written, mapped", KEPT: "mapped",
-         FIRST: "checked, mapped", "scikit-learn": "sparse",
-         "allrank": "dense float64"}  # fmt: skip
+         "scikit-learn": "sparse", "allrank": "dense float64"}  # fmt: skip
 
 
 def read(side: str, *, make: Any, path: Path | None = None, cache: str = "", keys: Any) -> Work:
@@ -37,8 +33,6 @@ def read(side: str, *, make: Any, path: Path | None = None, cache: str = "", key
     def ours() -> Any:
         if side == INTO:
             shutil.rmtree(folder.name, ignore_errors=True)
-        if side == FIRST:
-            forget_checks()
         lists = make(cache_dir=cache or folder.name).split("train")
         assert lists.features[: lists.offsets[1]].sum() != 0  # one list is read
         return lists
@@ -58,8 +52,8 @@ def read(side: str, *, make: Any, path: Path | None = None, cache: str = "", key
             "rows": sum(map(len, labels)),
         }
 
-    call = ours if side in (INTO, KEPT, FIRST) else load
-    opens = side in (KEPT, FIRST) or path is None
+    call = ours if side in (INTO, KEPT) else load
+    opens = side in (KEPT,) or path is None
     size = (1, "opens") if opens else (path.stat().st_size / 1e6, "MB")
     return Work(call, answer, NOTES[side], *size)
 
@@ -90,9 +84,9 @@ def cases(keys: Any) -> list[Case]:
     opened = partial(read, make=synthetic, cache=keys.cache_dir, keys=keys)
     return [
         Case(f"read {path.stat().st_size / 1e6:,.0f} MB", parsed, sides, close),
-        Case(f"open {keys.queries:,} kept lists", opened, (KEPT, FIRST)),
+        Case(f"open {keys.queries:,} kept lists", opened, (KEPT,)),
     ]
 
 
 if __name__ == "__main__":
-    common.main("Reading LETOR text", cases, SIZES, SMALL)
+    common.main("Reading LETOR text", cases, SIZES)

@@ -14,19 +14,18 @@ from ltr.console.compose import composed
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import build
+from ltr.export import onnx as exporter
 from ltr.rounds.model import Order
 
-SIZES = {"lengths": [10, 100, 1000], "trees": 500, "calls": 200}  # calls in a row, a sample each
-SMALL = {"lengths": [3, 5], "trees": 2, "calls": 4}
+SIZES = {"lengths": ([10, 100, 1000], [3, 5]), "trees": (500, 2), "calls": (200, 4)}
 TREES = ("lightgbm", "xgboost")
 
 
 def work(side: str, *, model: str, items: int, keys: Any) -> Work:
     """Raw features of one list to its scores, for one side; networks are untrained."""
-    place = f"device={keys.device}", f"cache_dir='{keys.cache_dir}'"
-    how = ["patience=null", f"epochs={keys.trees}"] if model in TREES else ["loss=neuralndcg"]
-    given = f"model={model}", "dataset=synthetic", "dataset.queries=100"
-    experiment = build(composed("train", *given, *place, *how))
+    place = f"device={keys.device}", f"cache_dir='{keys.cache_dir}'", f"epochs={keys.trees}"
+    given = f"model={model}", "dataset=synthetic", "dataset.queries=100", "patience=null"
+    experiment = build(composed("train", *given, *place, *["loss=neuralndcg"][model in TREES :]))
     lists = experiment.dataset.split("train")
     raw = np.ascontiguousarray(lists.features[np.resize(np.arange(lists.items), items)])
     score = (_trees if model in TREES else _network)(side, experiment, lists, raw, keys)
@@ -48,8 +47,6 @@ def _network(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any
             return network(features[None], mask, ranks).cpu().numpy()
 
         return score
-    from ltr.export import onnx as exporter  # slow to import
-
     runtime = peers.need("onnxruntime")
     content = exporter.onnx_of_network(network, transform).files[exporter.NAME]
     options = runtime.SessionOptions()
@@ -93,4 +90,4 @@ def cases(keys: Any) -> list[Case]:
 
 
 if __name__ == "__main__":
-    common.main("Serving: one list, one thread", cases, SIZES, SMALL, latencies=True)
+    common.main("Serving: one list, one thread", cases, SIZES, latencies=True)

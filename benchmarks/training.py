@@ -22,8 +22,7 @@ from ltr.training.trainer import Trainer
 NOTES = {OURS: "with its checkpoint and validation", "allrank": "steps alone, no evaluation"}
 LOSSES = ("neuralndcg", "lambdarank", "listnet")
 VARIANTS = ("precision=tf32", "precision=bfloat16", "compile=true")  # ours, as sides
-SIZES = {"lists": None, "batch_size": 64, "list_size": 240}  # lists: 512, on a GPU 6,400
-SMALL = {"lists": 8, "batch_size": 4, "list_size": 20}
+SIZES = {"lists": (None, 8), "batch_size": (64, 4), "list_size": (240, 20)}
 
 
 def case(loss: str, lists: int, keys: Any, *sides: str) -> Case:
@@ -104,4 +103,4 @@ def cases(keys: Any) -> list[Case]:
 
 
 if __name__ == "__main__":
-    common.main("Training", cases, SIZES, SMALL)
+    common.main("Training", cases, SIZES)
