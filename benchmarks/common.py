@@ -28,8 +28,8 @@ from ltr.experiment.provenance import commit
 from ltr.training.device import free_memory
 
 OURS = "ours"
+VERSIONS = "torch numpy numba allrank scikit-learn lightgbm xgboost xgboost-cpu onnxruntime"
 LOAD = f"{os.getloadavg()[0]:.1f}"  # before
-PEERS = ["allrank", "scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "onnxruntime"]
 HEAD = ("case", "side", "median", "half of the samples", "n", "rate", "peak memory", "to ours")
 KEYS: dict[str, Any] = {
     "device": "cpu", "threads": None,  # of the CPU; None: as PyTorch chooses
@@ -61,9 +61,7 @@ class Case(NamedTuple):
     tolerance: Mapping[str, float] = {}  # of a part of an answer, over our largest value
 
 
-def main(
-    title: str, cases: Any, sizes: Any, *, latencies: bool = False, picture: Any = None
-) -> None:
+def main(title: str, cases: Any, sizes: Any, *, latencies=False, picture: Any = None) -> None:
     """Measure and show the cases of a script, and draw them into ``keys.picture``."""
     keys = arguments(sizes)
     rows = kept(keys)
@@ -198,12 +196,10 @@ def show(title: str, rows: Sequence[Row], keys: Any, more: str = "", *, latencie
     device = torch.cuda.get_device_name() if keys.device == "cuda" else get_host_cpu_name()
     dates = " to ".join(sorted({min(r["date"] for r in rows), max(r["date"] for r in rows)}))
     place = (
-        f"{device}, {os.cpu_count()} cores, load before {LOAD}, {torch.get_num_threads()} threads"
+        f"{device}, {os.cpu_count()} cores, load before {LOAD}, threads {torch.get_num_threads()}"
     )
     found = {package.name.lower(): package.version for package in metadata.distributions()}
-    used = "; ".join(
-        f"{name} {found[name]}" for name in ("torch", "numpy", "numba", *PEERS) if name in found
-    )
+    used = "; ".join(f"{name} {found[name]}" for name in VERSIONS.split() if name in found)
     command = f"python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".strip()
     print(f"## {title} ({keys.device})\n\n`{command}`\n\n{commit()}, {dates}, {place}, {used}.\n")
     head = (*HEAD[:2], "p50", "p95", "p99", *HEAD[4:]) if latencies else HEAD

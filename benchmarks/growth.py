@@ -34,10 +34,8 @@ def drawn(rows: list[Row], keys: Any) -> Figure:
         ("s", "MB", "s"), (passes, passes, epochs), strict=True,
     ):  # fmt: skip
         for (name, side), line in some.groupby(["loss", "side"]):
-            look = {"color": COLOURS[sorted(found.loss.unique()).index(name)], "ms": 4}
-            axes.plot(
-                line.n, line[y], "o-" if side == OURS else "x--", **look, label=f"{name}, {side}"
-            )
+            look = {"color": COLOURS[sorted({*found.loss}).index(name)], "label": f"{name}, {side}"}
+            axes.plot(line.n, line[y], "o-" if side == OURS else "x--", ms=4, **look)
         items = "lists" if some is epochs else "items of the list"
         axes.set(title=title, xlabel=items, xscale="log", yscale="log")
         axes.legend(fontsize=6.5)

@@ -16,9 +16,11 @@ from ltr.experiment.parts import bind
 
 SIZES: dict[str, Any] = {
     "batch": (64, 4), "list_size": (240, 12),  # half of [batch, list_size] is padding
-    "long_lists": ("neuralndcg 240, neuralndcg 5000, neuralndcg 20000, approxndcg 240, "
-                   "approxndcg 20000, lapndcg 240, lapndcg 20000, lapndcg 1000000, "
-                   "neuralndcg_t 5000, lambdarank 10000, ranknet 10000", "neuralndcg 50"),  # one full list of so many items
+    "long_lists": (  # one full list of so many items
+        "neuralndcg 240, neuralndcg 5000, neuralndcg 20000, approxndcg 240, approxndcg 20000, "
+        "lapndcg 240, lapndcg 20000, lapndcg 1000000, neuralndcg_t 5000, lambdarank 10000, "
+        "ranknet 10000", "neuralndcg 50",
+    ),
 }  # fmt: skip
 # The gradients of NeuralNDCG differ, as allRank does 50 Sinkhorn iterations and ours 30.
 TOLERANCE = {"value": 1e-4, "gradient": 1e-2}

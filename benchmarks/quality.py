@@ -33,11 +33,8 @@ def run(row: Row, loss: str, keys: Any) -> Row:
     with common.trying(row):
         cfg = training.config(row["side"], loss, keys.lists, keys, row["seed"])
         model, train, parts, transform = training.trained(row["side"], loss, cfg)
-        row |= {
-            "note": training.NOTES.get(row["side"], ""),
-            "amount": keys.lists * keys.epochs,
-            "unit": "lists",
-        }
+        row |= {"note": training.NOTES.get(row["side"], ""), "unit": "lists"}
+        row["amount"] = keys.lists * keys.epochs
         row["seconds"] = [common.seconds_of(lambda: train(keys.epochs))]
         # A third of a larger set than that trained on, drawn alike.
         drawn = SyntheticLists(queries=3 * keys.test_lists, seed=0, cache_dir=keys.cache_dir)
@@ -61,10 +58,7 @@ def verdict(metric: str, ours: list[Row], others: list[Row], margin: float) -> l
     means = [each.mean(1) for each in values.values()]
     told = [f"{each.mean():.4f} ± {each.std(ddof=len(each) > 1):.4f}" for each in means]
     between = f"{found.difference:+.4f}", "{:+.4f} to {:+.4f}".format(*found.interval)
-    word, counts = (
-        "; ".join(filter(None, (found.word, found.note))),
-        f"{len(ours)} and {len(others)}",
-    )
+    word, counts = f"{found.word}; {found.note}".rstrip("; "), f"{len(ours)} and {len(others)}"
     return [f"{others[0]['case']}, {others[0]['side']}", metric, *told, counts, *between, word]
 
 
@@ -81,9 +75,7 @@ def main() -> None:
             if not any("failed" in row or row["seed"] == seed for row in rows):
                 new = run({"case": case, "side": side, "seed": seed, "seconds": []}, loss, keys)
                 rows += common.append([new], keys)
-    times = [
-        rows[-1] | {"seconds": [s for r in rows for s in r["seconds"]]} for rows in of.values()
-    ]
+    times = [one[-1] | {"seconds": [s for r in one for s in r["seconds"]]} for one in of.values()]
     good = {key: rows for key, rows in of.items() if "failed" not in rows[-1]}
     beside = [key for key in good if key[1] != OURS and (key[0], OURS) in good]
     cells = [

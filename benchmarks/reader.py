@@ -46,14 +46,11 @@ def read(side: str, *, make: Any, path: Path | None = None, cache: str = "", key
         else:
             features, labels = [found.features], [found.labels]
         columns = sum(np.asarray(part.sum(0, dtype=np.float64)).ravel() for part in features)
-        return {
-            "columns": columns,
-            "labels": sum(map(np.sum, labels)),
-            "rows": sum(map(len, labels)),
-        }
+        labels = np.concatenate([*labels])
+        return {"columns": columns, "labels": labels.sum(dtype=np.float64), "rows": len(labels)}
 
     call = ours if side in (INTO, KEPT) else load
-    opens = side in (KEPT,) or path is None
+    opens = side == KEPT or path is None
     size = (1, "opens") if opens else (path.stat().st_size / 1e6, "MB")
     return Work(call, answer, NOTES[side], *size)
 
@@ -64,10 +61,8 @@ def text(megabytes: float, cache_dir: str) -> Path:
     if not path.is_file():
         queries = max(3, round(megabytes * 7))  # a list of Web30K's shape takes about 130 kB
         lists = SyntheticLists(queries=queries, seed=0, cache_dir=cache_dir).split("train")
-        features, qids = (
-            lists.features.astype(float).round(5),
-            np.repeat(range(queries), lists.lengths),
-        )
+        features = lists.features.astype(float).round(5)
+        qids = np.repeat(range(queries), lists.lengths)
         dump_svmlight_file(features, lists.labels, str(path), zero_based=False, query_id=qids)
     return path
 

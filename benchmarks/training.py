@@ -66,11 +66,8 @@ def trained(side: str, loss: str, cfg: Any) -> Any:
     optimizer = parts.optimizer(model.parameters())
     if theirs:
         batches = peers.allrank_loader(lists, transform, cfg.batch_size, cfg.list_size)
-        value, step = (
-            peers.allrank_loss(loss),
-            peers.need("allrank.training.train_utils").loss_batch,
-        )
-        rate = optimizer.param_groups[0]["lr"]
+        step = peers.need("allrank.training.train_utils").loss_batch
+        value, rate = peers.allrank_loss(loss), optimizer.param_groups[0]["lr"]
     else:
         splits = {"train": lists, "vali": first(lists, min(4, len(lists)))}
         data = {name: ItemTensors(some, transform, parts.device) for name, some in splits.items()}

@@ -94,10 +94,9 @@ def test_quality_goes_on_where_it_was_cut(tmp_path) -> None:
 )
 def test_a_mistake_is_one_line(tmp_path, argument, said) -> None:
     places = f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}/out"
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "losses.py", *places, argument],
-        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}, check=False,
-    )  # fmt: skip
+    command = [sys.executable, BENCHMARKS / "losses.py", *places, argument]
+    env = os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 1
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
