@@ -67,17 +67,10 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers allrank==1.4.3
 	@touch $@
 
-# A try or a part of a section does not replace what docs/benchmarks.md has.
-BENCH_WRITE = $(if $(findstring quick=,$(ARGS))$(findstring only=,$(ARGS)),,write=docs/benchmarks.md)
-# Where no .venv is made and PYTHON has what the benchmark needs, as on a GPU machine without network,
-# nothing is installed; in a .venv the peers may be missing (docs/benchmarks.md).
-bench: ## time this project beside allRank, scikit-learn and LightGBM
-	@if [ -e $(VENV)/.installed ] || ! PYTHONPATH=.:$$PYTHONPATH $(PYTHON) scripts/benchmark.py what=needs >/dev/null 2>&1; then \
-	  $(MAKE) $(VENV)/.installed-bench || [ -e $(VENV)/.installed ] \
-	    || { echo "error: without network: $(PYTHON) scripts/benchmark.py what=needs says what to bring along"; exit 1; }; \
-	  python=$(BIN)/python; \
-	else python=$(PYTHON); fi; \
-	set -x; PYTHONPATH=.:$$PYTHONPATH $$python scripts/benchmark.py $(BENCH_WRITE) $(ARGS)
+# what=NAME is benchmarks/NAME.py; the other words are its keys (docs/benchmarks.md).
+WHAT = $(or $(patsubst what=%,%,$(filter what=%,$(ARGS))),losses reader training evaluation growth serving)
+bench: $(VENV)/.installed-bench ## time this project beside allRank, scikit-learn, LightGBM (ARGS='what=losses only=neuralndcg')
+	@for what in $(WHAT); do $(BIN)/python benchmarks/$$what.py $(filter-out what=%,$(ARGS)) || exit; done
 
 format: $(VENV)/.installed-dev ## format and mend what ruff can
 	$(BIN)/ruff format .

@@ -24,8 +24,6 @@ COMMANDS = {
     "check_metric": "the same for a metric",
     "check_model": "the same for a model",
     "train_sorter": "the network of loss=sodeep, taught to sort",
-    "figures": "figures and tables of the papers",
-    "benchmark": "time and memory beside other projects",
 }
 
 
@@ -34,10 +32,6 @@ def main(name: str | None = None) -> None:
     end_when_stopped()  # before slow imports
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
-    if name == "benchmark" and "what=needs" in sys.argv:  # it lists what the others import
-        from ltr.benchmark.needs import needs
-
-        sys.exit(needs())
     if name in COMMANDS:
         import ltr.commands as commands
 

@@ -224,21 +224,3 @@ def train_sorter(cfg: DictConfig) -> None:
 
     with stoppable():
         print(trained(cfg))
-
-
-@command("figures")
-def figures(cfg: DictConfig) -> None:
-    """Draw the figures that ``cfg`` names and print what they show."""
-    from ltr.figures.draw import draw_figures
-
-    with stoppable():
-        print(draw_figures(cfg))
-
-
-@command("benchmark", stopped=_GOES_ON)
-def benchmark(cfg: DictConfig) -> None:
-    """Measure what ``cfg`` asks for, print the tables and keep them."""
-    from ltr.benchmark.benchmark import benchmark as measured
-
-    with stoppable():
-        measured(cfg)

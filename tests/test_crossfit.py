@@ -1,6 +1,7 @@
 """Crossfit: the choice of an epoch, measured on lists that did not make it."""
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,14 @@ from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import kept_config
 from ltr.experiment.parts import make_settings
 from ltr.experiment.run_folder import RunFolder
-from ltr.figures.selection import summary
 from ltr.metrics import Convention, parse_metric
 from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.record import Progress, Record
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "paper_figures"))
+
+from selection import summary
 
 DRAWS = np.random.default_rng(0)
 

@@ -17,13 +17,15 @@ SMALL = {
     "served.py": (["--queries", "60", "--epochs", "1"], "POST http://127.0.0.1"),
     "new_loss/run.sh": (["epochs=1", "dataset.queries=30"], "UNDECIDED"),
     "paper_table.sh": (["rows=RMSE,XGBoost", "dataset.queries=30", "workers=1"], "RMSE"),
+    "paper_figures/neuralndcg.py": (["outputs"], "24 of 24 entries round"),
+    "paper_figures/rank_distribution.py": (["outputs"], "Rank-Binomial 0.2268"),
     "trees_with_neuralndcg.sh": (["epochs=2", "dataset.queries=30"], "loss=neuralndcg"),
 }  # fmt: skip
 
-# Their programs are asked for by LTR_ENGINES=1 (test_engines.py), or they need 13 GB or ports.
+# Their programs are asked for by LTR_ENGINES=1 (test_engines.py), or they need 13 GB, ports, time.
 ENGINES = {
     "slurm/cluster.sh", "slurm/table.py", "postgresql/server.sh", "postgresql/three_workers.py",
-    "beyond_memory/measure.py", "trees_by_two.py",
+    "beyond_memory/measure.py", "trees_by_two.py", "paper_figures/selection.py",
 }  # fmt: skip
 
 

@@ -6,11 +6,17 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from some_steps import LISTS, SETTINGS
 from test_trainer import TIMES, assert_same_run, count_calls, train, weights
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ltr.experiment.build
+from ltr.data.batches import ItemTensors, train_batches
+from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
+from ltr.losses import lambdarank_loss
+from ltr.models import MLP
 from ltr.training.stepper import Stepper, can_skip
 
 
@@ -114,3 +120,33 @@ def test_compiled_and_in_fixed_shapes_a_run_is_the_same(tiny, tmp_path, monkeypa
 def test_compile_is_true_or_false(tiny, tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"compile=fast: write true or false"):
         train(tmp_path / "run", *tiny, "compile=fast")
+
+
+class Waits(TorchDispatchMode):
+    """The operators for whose result the host waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        if name in ("_local_scalar_dense", "nonzero", "is_nonzero", "equal"):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_on_a_gpu_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)  # no kernel of the CPU
+    model, data = MLP(LISTS.width, hidden_sizes=(4,)), ItemTensors(LISTS, no_transform(LISTS))
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    stepper = Stepper(model, lambdarank_loss, optimizer, SETTINGS)
+    stepper.window = 50  # as on a GPU
+    batches = train_batches(data, batch_size=3, list_size=8, seed=0, epoch=0, fixed=True)
+    stepper.take(next(batches))  # makes the state of the optimiser
+    with Waits() as waits:
+        stepper.take(next(batches))
+    assert waits.found == []
+    with waits:
+        stepper._figures[0].sum().item()
+    assert waits.found == ["_local_scalar_dense"]

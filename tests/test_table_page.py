@@ -14,8 +14,8 @@ from browser import CHROMIUM, DESKTOP, PHONE, browser
 from made_table import Made, made
 from matplotlib.figure import Figure
 
-from ltr.figures.drawing import looks, page_style, svg, verdict_colours, verdict_key
-from ltr.figures.latex import latex_text
+from ltr.analysis.latex import latex_text
+from ltr.analysis.style import looks, page_style, svg, verdict_colours, verdict_key
 from ltr.statistics import WORDS
 from ltr.tables.report import (
     Block,

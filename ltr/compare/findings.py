@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
-from ltr.figures.latex import latex_comment, latex_table, latex_text
+from ltr.analysis.latex import latex_comment, latex_table, latex_text
 from ltr.statistics import (
     BETTER,
     DIFFER,
@@ -19,6 +19,7 @@ from ltr.statistics import (
     covers,
     rule,
 )
+from ltr.whole import write_frame
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def write_plot(findings: Findings, folder: Path) -> list[Path]:
     Above: the systems' means. Below: each pair's difference with the margin as a band, and its
     queries won, tied and lost.
     """
-    from ltr.figures import drawing as look  # matplotlib, for plots only
+    from ltr.analysis import style as look  # matplotlib, for plots only
 
     pairs, systems, colours = findings.pairs, findings.systems, look.verdict_colours()
     with look.style():
@@ -275,5 +276,7 @@ def write_plot(findings: Findings, folder: Path) -> list[Path]:
         counts.set(xlabel="queries won, tied, lost", ylim=axes.get_ylim(), xlim=(0, left or 1))
         counts.set_yticks([])
         counts.grid(False)
-        drawing = look.Drawing(figure, frame(pairs), report(findings))
-        return drawing.save(folder, "compare", dpi=150)
+        look.settle_layout(figure)
+        csv = folder / "compare.csv"
+        write_frame(csv, frame(pairs))
+        return [*look.save_figure(figure, folder, "compare", dpi=150), csv]

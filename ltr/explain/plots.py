@@ -9,7 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ltr.figures.drawing import BLUE, INK, ORANGE, page_style, svg
+from ltr.analysis.style import BLUE, INK, ORANGE, page_style, svg
 from ltr.tables.report import Picture
 
 _WIDTH, _ROW = 9.0, 0.27  # inches

@@ -8,8 +8,8 @@ from optuna.trial import FrozenTrial, TrialState
 from tabulate import tabulate
 from tqdm import tqdm
 
+from ltr.analysis.style import BLUE, GREY, ORANGE, page, save_figure, style
 from ltr.console.progress import Finished
-from ltr.figures.drawing import BLUE, GREY, ORANGE, page, save_figure, style
 from ltr.search.definition import Search
 from ltr.search.space import as_text
 from ltr.search.study import BEST_EPOCH, REACHED, finished, reason

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from ltr.figures.drawing import (
+from ltr.analysis.style import (
     BAND,
     BLUE,
     COLOURS,

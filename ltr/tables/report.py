@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from tabulate import tabulate
 
-from ltr.figures.drawing import verdict_css
-from ltr.figures.latex import latex_comment, latex_table, latex_text
+from ltr.analysis.latex import latex_comment, latex_table, latex_text
+from ltr.analysis.style import verdict_css
 from ltr.whole import make_folder, write_frame, write_whole
 
 PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours

@@ -1,73 +1,51 @@
-"""Simulate the choice of epochs and settings on vali: what the best epoch claims, what it is."""
+"""Simulate the choice of epochs and settings on vali: what the best epoch claims, what it is.
 
-from collections.abc import Mapping, Sequence
+python examples/paper_figures/selection.py [FOLDER]
+"""
+
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from drawn import save
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from tabulate import tabulate
 
-from ltr.errors import ConfigError
-from ltr.figures.draw import check_whole, numbers
-from ltr.figures.drawing import BLUE, GREY, ORANGE, Drawing, page
+from ltr.analysis.style import BLUE, GREY, ORANGE, page, style
 from ltr.statistics.crossfit import Halves, crossfit_of_halves
 
+LISTS = [50, 157, 500, 2000]  # of vali, in each fold
+SETTINGS, FOLDS, EPOCHS, DRAWS, SEED = 20, 5, 60, 20, 0
 Array = NDArray[np.float64]
-_MOST = 50_000_000  # values of lists held at a time
 
 
-def selection(
-    *, lists: Sequence[int], settings: int, folds: int, epochs: int, draws: int, seed: int
-) -> Drawing:
-    """The bias of the best epoch's value and of crossfit, and how well each ranks settings.
-
-    Args:
-        lists: of vali; one simulation for each.
-        settings, folds, epochs: of each simulation; a setting is judged by its mean over folds.
-        draws: simulations, each with settings, trainings and lists of its own.
-        seed: of the draws.
-
-    Raises:
-        ConfigError: a knob is out of range.
-    """
-    numbers("lists", lists)
-    for name, value, least in (
-        *(("lists", size, 2) for size in lists), ("settings", settings, 3), ("folds", folds, 1),
-        ("epochs", epochs, 2), ("draws", draws, 2), ("seed", seed, 0),
-    ):  # fmt: skip
-        check_whole(name, value, least=least)
-    if max(lists) * settings * epochs > _MOST:
-        raise ConfigError(
-            f"lists={max(lists)}: with {settings} settings of {epochs} epochs that is too much to "
-            "hold; give fewer"
-        )
-    found = pd.DataFrame([summary(size, settings, folds, epochs, draws, seed) for size in lists])
-    figure = page(
-        "Choosing the best epoch: what its value on vali claims, and what it is",
-        f"Simulated: {settings} settings of {epochs} epochs on {folds} folds, {draws} draws. "
+def main() -> None:
+    """The bias of the best epoch's value and of crossfit, and how well each ranks settings."""
+    found = pd.DataFrame([summary(n, SETTINGS, FOLDS, EPOCHS, DRAWS, SEED) for n in LISTS])
+    title = "Choosing the best epoch: what its value on vali claims, and what it is"
+    caption = (
+        f"Simulated: {SETTINGS} settings of {EPOCHS} epochs on {FOLDS} folds, {DRAWS} draws. "
         "Left: the value minus what it should be, in the mean. The best epoch's value is set "
         "against the true value of that epoch; crossfit against the true value of the epochs that "
         "it measures, each chosen on half of the lists, and against that of the best epoch. Right: "
         "rank correlation over settings of each value with the true value of the epoch that is "
-        "kept. Bars: two standard errors.",
-        width=7.2,
-        height=3.0,
+        "kept. Bars: two standard errors."
     )
+    figure = page(title, caption, width=7.2, height=3.0)
     left, right = figure.subplots(1, 2)
     for axes, columns in ((left, _BIASES), (right, _RANKS)):
         for (column, label), colour in zip(columns.items(), (ORANGE, BLUE, GREY), strict=False):
-            axes.errorbar(
-                lists, found[column], 2 * found[f"{column}_error"], color=colour, marker="o",
-                markersize=4, label=label,
-            )  # fmt: skip
+            errors = 2 * found[f"{column}_error"]
+            look = {"color": colour, "marker": "o", "markersize": 4, "label": label}
+            axes.errorbar(LISTS, found[column], errors, **look)
         axes.set(xscale="log", xlabel="lists of vali")
-        axes.set_xticks(lists, [f"{size:,}" for size in lists])
+        axes.set_xticks(LISTS, [f"{size:,}" for size in LISTS])
         axes.minorticks_off()
         axes.legend()
     left.set_ylabel("value minus truth")
     right.set_ylabel("rank correlation with the truth")
-    return Drawing(figure, found, _text(found))
+    save("selection", figure, found, _text(found))
 
 
 _BIASES = {
@@ -191,3 +169,8 @@ def _text(found: pd.DataFrame) -> str:
             tabulate({"lists": lists, **errors}, "keys", disable_numparse=True),
         )
     )
+
+
+if __name__ == "__main__":
+    with style():
+        main()

@@ -6,17 +6,15 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import pandas as pd
 from matplotlib.figure import Figure
 
 from ltr.statistics import WORDS
-from ltr.whole import write_frame, write_whole
+from ltr.whole import write_whole
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
@@ -50,27 +48,10 @@ _STYLE: Any = {
 _CAPTION_SIZE, _LINE = 7.5, 0.135  # points; inches
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure, the numbers that it draws, and what to print about it."""
-
-    figure: Figure
-    data: pd.DataFrame
-    text: str
-
-    def save(self, folder: Path, name: str, *, dpi: int) -> list[Path]:
-        """Write ``NAME.png``, ``NAME.svg`` and ``NAME.csv``; the same bytes at every run.
-
-        Call it inside ``style()``.
-        """
-        settle_layout(self.figure)
-        csv = folder / f"{name}.csv"
-        write_frame(csv, self.data)
-        return [*save_figure(self.figure, folder, name, dpi=dpi), csv]
-
-
 def save_figure(figure: Figure, folder: Path, name: str, *, dpi: int) -> list[Path]:
-    """Write ``NAME.png`` and ``NAME.svg``, each whole or not at all.
+    """Write ``NAME.png`` and ``NAME.svg``, each whole or not at all; the same bytes at every run.
+
+    Call it inside ``style()``.
 
     Raises:
         OutputError: as ``write_whole``.
@@ -163,15 +144,6 @@ def looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
         name: {"color": _OF_SYSTEMS[i % len(_OF_SYSTEMS)], "marker": _MARKERS[i % len(_MARKERS)]}
         for i, name in enumerate(names)
     }
-
-
-def written(values: Sequence[float]) -> str:
-    """A list of numbers as it stands in a caption.
-
-    >>> written([4.0, 0.5])
-    '[4, 0.5]'
-    """
-    return f"[{', '.join(f'{value:g}' for value in values)}]"
 
 
 # Stand for the page's own colours, which the reader's light or dark setting decides.

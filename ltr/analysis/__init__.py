@@ -1,0 +1,1 @@
+"""The look of plots and pages, and tables as LaTeX."""
