@@ -135,13 +135,6 @@ class Lists:
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0
 
 
-def in_order(rows: Ints | None, order: Ints | None) -> Ints | None:
-    """``rows`` of the source, as they were appended, in ``order``; None stands for 0, 1, 2, ..."""
-    if rows is None or order is None:
-        return order if rows is None else rows
-    return rows[order]
-
-
 SPLITS = ("train", "vali", "test")
 
 
