@@ -11,7 +11,6 @@ from made_search import refused, searched, small_search, study_of
 from orders import search_of
 
 from ltr.errors import DataError, OutputError
-from ltr.search import study as study_module
 from ltr.search.definition import Search
 from ltr.search.search import run_search
 from ltr.search.study import open_study
@@ -59,7 +58,7 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
         connection.execute("PRAGMA page_size = 512")  # small pages are full after few trials
         connection.execute("VACUUM")
     with monkeypatch.context() as patch:
-        patch.setattr(study_module.sqlite3, "connect", full)
+        patch.setattr(sqlite3.dbapi2, "connect", full)
         with pytest.raises(OutputError, match=r"search\.db could not be written .*free some space"):
             searched(*small, "trials=999")
     done = sum(trial.state.is_finished() for trial in study_of(*small).get_trials())
