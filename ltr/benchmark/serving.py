@@ -1,5 +1,6 @@
 """Time serving: one list at a time, scored in PyTorch, by ONNX Runtime and by tree libraries."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.synthetic import SyntheticLists
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import build
-from ltr.rounds.model import Order, RoundModel
+from ltr.rounds.model import FitData, RoundModel
 from ltr.trees import BoostedTrees
 
 ONNX = "onnxruntime"
@@ -112,15 +113,9 @@ def _trees(
     some = first_lists(experiment.dataset.split("train"), _QUERIES // 2)
     trees = experiment.model(some.width)
     assert isinstance(trees, BoostedTrees)
-    rounds = trees.begin(
-        Order(
-            data={"train": ItemTensors(some, no_transform(some))}, derivatives=None, rounds=count,
-            seed=0, threads=1, device="cpu", stop=lambda: False,
-        )
-    )  # fmt: skip
-    for _ in range(count):
-        rounds.round()
-    content = rounds.content(rounds.length)
+    rounds = trees.rounds(FitData(ItemTensors(some, no_transform(some)), rounds=count))
+    *_, last = itertools.islice(rounds, count + 1)
+    content = last.state()
     trees.take(content)
     if side != OURS:
         return _native(model, trees.load(content), raw), "trees: the library's own prediction"

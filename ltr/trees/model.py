@@ -2,10 +2,12 @@
 
 import importlib
 import inspect
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, ClassVar
@@ -15,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, LTRError, install
-from ltr.rounds.model import Importances, RoundModel, Rounds
+from ltr.rounds.model import FitData, Importances, Round, RoundModel
 from ltr.training.settings import Settings
 from ltr.trees.objective import LossObjective
 from ltr.typing import Loss
@@ -85,6 +86,10 @@ class BoostedTrees(RoundModel, ABC):
         """The booster that the library wrote as ``content``; its number of features is checked."""
 
     @abstractmethod
+    def written(self, booster: Any, trees: int) -> bytes:
+        """The first ``trees`` >= 1 of ``booster``, as ``load`` reads them."""
+
+    @abstractmethod
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         """The score of each row of ``items``, ``[items]``."""
 
@@ -95,6 +100,35 @@ class BoostedTrees(RoundModel, ABC):
     @abstractmethod
     def importances_in(self, booster: Any) -> Importances:
         """Gain and splits of each feature."""
+
+    def loss_objective(self, data: FitData) -> LossObjective | None:
+        """The loss to boost with; None: the library's own objective."""
+        if data.loss is None:
+            return None
+        return LossObjective(
+            data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
+        )
+
+    def round(
+        self,
+        booster: Any,
+        trees: int,
+        scores: Mapping[str, NDArray[np.floating]],
+        objective: LossObjective | None = None,
+    ) -> Round:
+        """The round after which ``booster`` has ``trees``; the loss is that at its start."""
+        value = math.nan if objective is None else objective.value
+        columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
+        state = partial(self.written, booster, trees) if trees else lambda: None
+        return Round(scores, state, columns | {self.makes: trees})
+
+    def check_options(self, known: Iterable[str]) -> None:
+        """Raise ``ConfigError`` where an option is not among the library's parameters."""
+        for name in sorted(self.options.keys() - set(known)):
+            raise ConfigError(
+                f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
+                "(aliases are not accepted): see its documentation"
+            )
 
     @contextmanager
     def complaints(self, *also: type[Exception]) -> Iterator[None]:
@@ -174,14 +208,6 @@ class BoostedTrees(RoundModel, ABC):
                 "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
             )
 
-    def check_parameters(self, rounds: Rounds) -> None:
-        known = rounds.parameters()
-        for name in [] if known is None else sorted(self.options.keys() - known):
-            raise ConfigError(
-                f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
-                "(aliases are not accepted): see its documentation"
-            )
-
     @property
     def description(self) -> str:
         return f"boosted trees, {self.title} {self.version}"
@@ -210,12 +236,6 @@ class BoostedTrees(RoundModel, ABC):
                 "version that wrote them, or train again"
             ) from error
         self.content, self.booster, self._leaves = content, booster, None
-
-    def derivatives(self, loss: Loss, data: ItemTensors, settings: Settings) -> LossObjective:
-        return LossObjective(
-            loss, data, empty=settings.empty_lists, items=settings.evaluation_items,
-            seed=settings.seed,
-        )  # fmt: skip
 
     def check_width(self, width: int) -> None:
         """Raise ``CheckpointError`` where a booster was trained on another number of features."""
