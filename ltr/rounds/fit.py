@@ -66,7 +66,6 @@ class RoundTrainer:
         if record.over:
             record.tell_again()
             return record.progress
-        self.model.check_lists()
         self._there = record.progress.epoch
         record.restart()
         with record.open() as interruption:

@@ -134,9 +134,6 @@ class RoundModel(nn.Module, ABC):
         """Within, an error of a library becomes a ``ConfigError`` of one line."""
         return nullcontext()
 
-    def check_lists(self) -> None:
-        """Raise ``ConfigError`` where a setting does not go with ``width``."""
-
     def check_settings(self, loss: Loss | None, settings: Settings) -> None:
         """Raise ``ConfigError`` where the settings of a run do not go with this model."""
         if loss is not None:

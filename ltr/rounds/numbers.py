@@ -52,22 +52,18 @@ class NumbersModel(RoundModel, ABC):
         Raises:
             CheckpointError: it is not that, or a number is not finite.
         """
-        held = state.values() if isinstance(state, dict) else ()
-        if any(isinstance(v, Tensor) and v.nbytes > v.untyped_storage().nbytes() for v in held):
-            raise CheckpointError(  # the same numbers many times: a small file that asks for memory
-                f"the {self.makes} kept repeat their own numbers: use the checkpoint that train.py "
-                "wrote, or train again"
-            )
-        arrays = {
-            name: value.double().cpu().numpy() if isinstance(value, Tensor) else np.array(np.nan)
-            for name, value in (state if isinstance(state, dict) else {"": state}).items()
-        }
-        if not all(np.isfinite(array).all() for array in arrays.values()):
+        tensors = state if isinstance(state, dict) else {"": state}
+        if not all(
+            isinstance(one, Tensor)
+            and one.nbytes <= one.untyped_storage().nbytes()  # or a small file asks for memory
+            and bool(one.isfinite().all())
+            for one in tensors.values()
+        ):
             raise CheckpointError(
-                f"the {self.makes} kept are no finite numbers: use the checkpoint that train.py "
-                "wrote, or train again"
+                f"the {self.makes} kept are no finite numbers, or repeat their own: use the "
+                "checkpoint that train.py wrote, or train again"
             )
-        self.take(arrays)
+        self.take({name: one.double().cpu().numpy() for name, one in tensors.items()})
 
 
 class ChosenFeatures(NumbersModel):

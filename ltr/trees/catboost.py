@@ -15,6 +15,7 @@ from torch import Tensor
 from ltr.errors import CheckpointError
 from ltr.rounds.model import FitData, Importances, Round, single
 from ltr.trees.model import BoostedTrees
+from ltr.trees.objective import LossObjective
 
 
 class CatBoost(BoostedTrees):
@@ -76,8 +77,8 @@ class CatBoost(BoostedTrees):
             l2_leaf_reg=l2_leaf_reg, random_strength=random_strength, border_count=border_count,
         )  # fmt: skip
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
-        """All rounds in one call, then one after another; see the base class."""
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        """All rounds are done in one call, and then yielded."""
         gpu, train, threads = data.train.device.type == "cuda", data.train, data.threads
         params = self.params | {
             "loss_function": self.own_objective(),

@@ -12,6 +12,7 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
 from ltr.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.trees.model import BoostedTrees
+from ltr.trees.objective import LossObjective
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not
@@ -86,9 +87,9 @@ class LightGBM(BoostedTrees):
             max_bin=max_bin, lambdarank_truncation_level=lambdarank_truncation_level,
         )  # fmt: skip
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
         """Fit on the CPU: LightGBM is installed without any other device."""
-        objective, params = self.loss_objective(data), self._params(data)
+        params = self._params(data)
 
         def lists(of: ItemTensors, **more: Any) -> Any:
             return self.module.Dataset(

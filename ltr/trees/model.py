@@ -23,8 +23,7 @@ from ltr.training.settings import Settings
 from ltr.trees.objective import LossObjective
 from ltr.typing import Loss
 
-_NUMBER = r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*"
-_LIST = re.compile(rf"[(\[]?{_NUMBER}(?:,{_NUMBER})*,?\s*[)\]]?")
+_LIST = re.compile(r"\s*[(\[]?[-+\d.eE,\s]*,[-+\d.eE,\s]*[)\]]?\s*")  # numbers, more than one
 
 
 class BoostedTrees(RoundModel, ABC):
@@ -79,7 +78,26 @@ class BoostedTrees(RoundModel, ABC):
         _ = self.module  # installed?
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's own; None before the first tree
-        self._leaves: int | None = None
+        self._leaves = 0
+
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        for name in self.per_feature:
+            given = values_in(self.options.get(name))
+            if given and given != self.width:
+                raise ConfigError(
+                    f"model.options.{name} has {given} values, the lists have {self.width} "
+                    "features: give a value for each feature"
+                )
+        objective = None
+        if data.loss is not None:
+            objective = LossObjective(
+                data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
+            )
+        return self.boost(data, objective)
+
+    @abstractmethod
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        """As ``rounds``, with the loss to boost with; None: the library's own objective."""
 
     @abstractmethod
     def load(self, content: bytes) -> Any:
@@ -100,14 +118,6 @@ class BoostedTrees(RoundModel, ABC):
     @abstractmethod
     def importances_in(self, booster: Any) -> Importances:
         """Gain and splits of each feature."""
-
-    def loss_objective(self, data: FitData) -> LossObjective | None:
-        """The loss to boost with; None: the library's own objective."""
-        if data.loss is None:
-            return None
-        return LossObjective(
-            data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
-        )
 
     def round(
         self,
@@ -167,8 +177,6 @@ class BoostedTrees(RoundModel, ABC):
     @property
     def fitted(self) -> int:
         """Leaves of all trees, a fitted number each."""
-        if self._leaves is None:  # asked at every list; libraries count slowly
-            self._leaves = 0 if self.booster is None else self.count_leaves(self.booster)
         return self._leaves
 
     def importances(self) -> Importances:
@@ -176,16 +184,6 @@ class BoostedTrees(RoundModel, ABC):
         if self.booster is None:
             return Importances(np.zeros(self.width), np.zeros(self.width))
         return self.importances_in(self.booster)
-
-    def check_lists(self) -> None:
-        """Raise ``ConfigError`` where an option of ``per_feature`` is not of ``width`` values."""
-        for name in self.per_feature:
-            given = values_in(self.options.get(name))
-            if given and given != self.width:
-                raise ConfigError(
-                    f"model.options.{name} has {given} values, the lists have {self.width} "
-                    "features: give a value for each feature"
-                )
 
     @property
     def least_width(self) -> int:
@@ -228,6 +226,7 @@ class BoostedTrees(RoundModel, ABC):
         content = content or b""
         try:
             booster = self.load(content) if content else None
+            leaves = self.count_leaves(booster) if content else 0  # asked at every list, and slow
         except CheckpointError:
             raise
         except Exception as error:  # each library raises errors of many types
@@ -235,7 +234,7 @@ class BoostedTrees(RoundModel, ABC):
                 f"the trees kept are not a model that {self.title} {self.version} reads: use the "
                 "version that wrote them, or train again"
             ) from error
-        self.content, self.booster, self._leaves = content, booster, None
+        self.content, self.booster, self._leaves = content, booster, leaves
 
     def check_width(self, width: int) -> None:
         """Raise ``CheckpointError`` where a booster was trained on another number of features."""
@@ -267,7 +266,7 @@ def values_in(value: Any) -> int:
     >>> values_in([[0, 1], [2]]), values_in("depthwise"), values_in("5")
     (0, 0, 0)
     """
-    if isinstance(value, str) and "," in value and _LIST.fullmatch(value.strip()):
+    if isinstance(value, str) and _LIST.fullmatch(value):
         return len(value.strip("()[] ,").split(","))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return 0 if any(isinstance(one, Sequence) for one in value) else len(value)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ltr.data.batches import ItemTensors
 from ltr.rounds.model import FitData, Importances, Round, check_whole_labels
 from ltr.trees.model import BoostedTrees
+from ltr.trees.objective import LossObjective
 
 
 class XGBoost(BoostedTrees):
@@ -77,8 +78,8 @@ class XGBoost(BoostedTrees):
             "lambdarank_num_pair_per_sample": lambdarank_num_pair_per_sample,
         }
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
-        objective, params = self.loss_objective(data), self._params(data)
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        params = self._params(data)
         kinds = ["c" if i in self.categories else "q" for i in range(self.width)]
 
         def lists(of: ItemTensors, kind: Any, **more: Any) -> Any:
