@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "relaxations": {"errors", "typing", "metrics"},
     "losses": {"errors", "typing", "kernels", "metrics", "relaxations"},
     "battery": {"errors", "typing", "metrics", "losses"},
-    "models": {"errors", "typing", "metrics"},
+    "models": {"errors", "typing", "kernels", "metrics"},
     "data": {"errors", "typing", "whole", "kernels"},
     "tabular": {"errors", "data"},
     "training": {
