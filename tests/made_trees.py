@@ -1,5 +1,6 @@
 """Small trees, trained in the process of the tests."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from ltr.data.transforms import no_transform
 from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_loss
 from ltr.experiment.run import run
-from ltr.rounds.model import Order
+from ltr.rounds.model import FitData, Round, RoundModel
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
-from ltr.trees import CatBoost, LightGBM, LossObjective, XGBoost
+from ltr.trees import CatBoost, LightGBM, XGBoost
 
 LIBRARIES = ["lightgbm", "xgboost", "catboost"]
 KINDS = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}
@@ -55,17 +56,10 @@ def tensors(lists: Lists) -> ItemTensors:
     return ItemTensors(lists, no_transform(lists))
 
 
-def order_of(data: ItemTensors, loss: Any = None, **more: Any) -> Order:
-    given: dict[str, Any] = {
-        "data": {"train": data},
-        "derivatives": None if loss is None else LossObjective(loss, data),
-        "rounds": 10,
-        "seed": 1,
-        "threads": 1,
-        "device": "cpu",
-        "stop": lambda: False,
-    }
-    return Order(**(given | more))
+def after(model: RoundModel, data: ItemTensors, rounds: int = 1, **more: Any) -> Round:
+    """The round of a fit of ``model`` to ``data`` that comes so many rounds after the start."""
+    fit = FitData(data, rounds=rounds, scored={"train": data}, **{"seed": 1, **more})
+    return next(islice(model.rounds(fit), rounds, None))
 
 
 def a_loss(name: str, *overrides: str) -> Any:

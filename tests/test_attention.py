@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from ltr.kernels.attention import keep_factors
 from ltr.models.encoder import attend
-from ltr.models.layers import Dropout, Packing, keep_factors
+from ltr.models.layers import Dropout, Packing
 
 LENGTHS = (5, 0, 1, 7)
 SIZE = 6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import compose, make_lists
-from made_trees import order_of, reading, tensors
+from made_trees import after, reading, tensors
 from omegaconf import OmegaConf
 
 from ltr.data.lists import Lists
@@ -26,13 +26,11 @@ from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 
 
-def after(model: Any, lists: Lists, rounds: int, **more: Any) -> Any:
+def fitted(model: Any, lists: Lists, rounds: int, **more: Any) -> Any:
     """``model`` after so many rounds on ``lists``."""
-    fit = model.begin(order_of(tensors(lists), **more))
-    for _ in range(rounds):
-        fit.round()
-    model.take(fit.content(fit.length))
-    np.testing.assert_array_equal(predict(model, tensors(lists)), fit.scores("train"))
+    last = after(model, tensors(lists), rounds, **more)
+    model.take(last.state())
+    np.testing.assert_array_equal(predict(model, tensors(lists)), last.scores["train"])
     return model
 
 
@@ -48,7 +46,7 @@ def two_lists() -> Lists:
 
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
 def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness) -> None:
-    model = after(AdaRank(2, metric="map", sharpness=sharpness, repeat=False), two_lists(), 3)
+    model = fitted(AdaRank(2, metric="map", sharpness=sharpness, repeat=False), two_lists(), 3)
     good, bad = 1.0, 1 / 2  # average precision of the one relevant item at rank 1, at rank 2
     first = (good + bad) / 2
     weights = np.exp(-sharpness * np.array([good, bad]))
@@ -63,15 +61,15 @@ def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness
 
 def test_adarank_leaves_out_lists_that_the_convention_skips() -> None:
     lists, skipping = make_lists([6, 5, 7, 4], empty=(1,)), Convention(empty="skip")
-    model = after(AdaRank(5), lists, 4, convention=skipping)
+    model = fitted(AdaRank(5), lists, 4, convention=skipping)
     rows = np.r_[0:6, 11:22]
     others = Lists(
         lists.features[rows], lists.labels[rows], np.array([0, 6, 13, 17]), lists.qids[[0, 2, 3]]
     )
-    without = after(AdaRank(5), others, 4)
+    without = fitted(AdaRank(5), others, 4)
     np.testing.assert_allclose(model.content["alphas"], without.content["alphas"])
     with pytest.raises(DataError, match="choose another"):
-        AdaRank(5).begin(order_of(tensors(make_lists([3], empty=(0,))), convention=skipping))
+        after(AdaRank(5), tensors(make_lists([3], empty=(0,))), convention=skipping)
 
 
 def plain_prank(items, grades, order, count, margin=0.0):
@@ -106,7 +104,7 @@ def test_prank_is_the_paper_s_and_its_mean(margin) -> None:
     order = np.random.default_rng(1).permutation(75)
     last, mean = plain_prank(lists.features, lists.labels.astype(int), order, 3, margin)
     for average, expected in ((False, last), (True, mean)):
-        model = after(PRank(5, average=average, margin=margin), lists, 1)
+        model = fitted(PRank(5, average=average, margin=margin), lists, 1)
         got = np.r_[model.content["weights"], model.content["thresholds"]]
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
 
@@ -114,8 +112,8 @@ def test_prank_is_the_paper_s_and_its_mean(margin) -> None:
 def test_prank_with_a_linear_kernel_is_prank() -> None:
     lists = make_lists([30, 20, 25])
     knobs: dict[str, Any] = {"margin": 1.0, "members": 2, "share": 0.6}
-    plain = after(PRank(5, **knobs), lists, 3)
-    dual = after(PRank(5, kernel="polynomial", degree=1, gamma=1.0, offset=0.0, **knobs), lists, 3)
+    plain = fitted(PRank(5, **knobs), lists, 3)
+    dual = fitted(PRank(5, kernel="polynomial", degree=1, gamma=1.0, offset=0.0, **knobs), lists, 3)
     np.testing.assert_allclose(
         predict(dual, tensors(lists)), predict(plain, tensors(lists)), rtol=1e-4, atol=1e-4
     )
@@ -147,7 +145,7 @@ def test_prank_refuses_labels_that_are_no_grades() -> None:
     lists = make_lists([4, 3])
     lists.labels[2] = 0.5
     with pytest.raises(DataError, match="PRank takes whole labels"):
-        PRank(5).begin(order_of(tensors(lists)))
+        after(PRank(5), tensors(lists))
 
 
 def test_a_crafted_state_of_one_number_many_times_takes_no_memory() -> None:
@@ -159,7 +157,7 @@ def test_a_crafted_state_of_one_number_many_times_takes_no_memory() -> None:
 def test_prank_says_that_it_takes_no_weights() -> None:
     lists = replace(make_lists([3, 4]), weights=np.array([1, 2], np.float32))
     with pytest.raises(DataError, match="PRank takes no weights"):
-        PRank(5).begin(order_of(tensors(lists)))
+        after(PRank(5), tensors(lists))
 
 
 def test_scores_that_are_not_finite_have_a_remedy_that_the_model_has() -> None:
@@ -222,10 +220,10 @@ def test_rankboost_takes_the_threshold_of_the_largest_r_and_its_paper_s_weight()
         (k, theta), r = max(found.items(), key=lambda one: abs(one[1]))
         alphas.append(0.5 * np.log((1 + r) / (1 - r)))
         scores += alphas[-1] * (x[:, k] > theta)
-    model = after(RankBoost(5), lists, 3)
+    model = fitted(RankBoost(5), lists, 3)
     np.testing.assert_allclose(model.content["alphas"], alphas)
     np.testing.assert_allclose(predict(model, tensors(lists)), scores, rtol=1e-6)
-    assert len(after(RankBoost(5, thresholds=2), lists, 3).content["alphas"]) == 3
+    assert len(fitted(RankBoost(5, thresholds=2), lists, 3).content["alphas"]) == 3
 
 
 def test_rankboost_takes_the_memory_of_its_items_however_many_labels_differ() -> None:
@@ -235,9 +233,9 @@ def test_rankboost_takes_the_memory_of_its_items_however_many_labels_differ() ->
         grades, labels=grades.labels + np.repeat(np.arange(500, dtype=np.float32), 8) * 3
     )
     tracemalloc.start()
-    found = after(RankBoost(5, thresholds=7), real, 4).content
+    found = fitted(RankBoost(5, thresholds=7), real, 4).content
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3e6  # bytes; a table of 500 lists by 1500 labels has 6e6
-    for name, array in after(RankBoost(5, thresholds=7), grades, 4).content.items():
+    for name, array in fitted(RankBoost(5, thresholds=7), grades, 4).content.items():
         np.testing.assert_array_equal(found[name], array)

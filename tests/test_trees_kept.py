@@ -10,7 +10,7 @@ import processes
 import pytest
 import torch
 from conftest import compose, make_lists
-from made_trees import KINDS, LIBRARIES, booster_of, needed, order_of, reading, tensors, train
+from made_trees import KINDS, LIBRARIES, after, booster_of, needed, reading, tensors, train
 
 from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
@@ -52,10 +52,9 @@ def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
 
 def test_trees_of_other_features_are_refused() -> None:
     data = tensors(make_lists([8, 9]))
-    boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1).begin(order_of(data))
-    boosting.round()
+    last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1), data)
     with pytest.raises(CheckpointError, match=r"are of 5 features, the config is of 6"):
-        LightGBM(6).take(boosting.content(1))
+        LightGBM(6).take(last.state())
 
 
 @pytest.mark.slow

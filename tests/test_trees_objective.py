@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_lists
-from made_trees import a_loss, needed, order_of, tensors
+from made_trees import a_loss, after, needed, tensors
 
 from ltr.checks.losses import loss_names
 from ltr.data.batches import ItemTensors
@@ -21,15 +21,13 @@ def test_every_loss_as_objective_lowers_itself_on_train(kind, loss) -> None:
     torch.manual_seed(0)
     data = tensors(make_lists([12, 1, 7, 20, 9], empty=(2,)))
     knobs = {"min_data_in_leaf": 3} if kind is LightGBM else {"max_depth": 3}
-    order = order_of(data, a_loss(loss, "dataset=mq2008"))
-    assert isinstance(order.derivatives, LossObjective)
-    boosting = kind(5, **knobs).begin(order)
-    order.derivatives(boosting.scores("train").astype(float))
-    before = order.derivatives.value
-    for _ in range(12):
-        boosting.round()
-    order.derivatives(boosting.scores("train").astype(float))
-    assert order.derivatives.value < before - 0.02 * abs(before)
+    last = after(kind(5, **knobs), data, 12, loss=a_loss(loss, "dataset=mq2008"))
+    objective = LossObjective(a_loss(loss, "dataset=mq2008"), data)
+    values = []
+    for scores in (np.zeros(len(data.labels)), last.scores["train"]):
+        objective(scores)
+        values.append(objective.value)
+    assert values[1] < values[0] - 0.02 * abs(values[0])
 
 
 @pytest.mark.slow
@@ -133,9 +131,7 @@ def test_a_loss_that_draws_and_long_lists_boost() -> None:
     data = tensors(make_lists([10_050, 3]))
     torch.manual_seed(0)
     loss = a_loss("listmle")
-    boosting = LightGBM(5, num_leaves=2).begin(order_of(data, loss))
-    boosting.round()
-    assert boosting.length == 1
+    assert after(LightGBM(5, num_leaves=2), data, loss=loss).columns["trees"] == 1
 
 
 def with_labels(labels: list[float]) -> ItemTensors:
@@ -148,15 +144,15 @@ def test_labels_and_lists_that_an_objective_cannot_take() -> None:
     with pytest.raises(
         DataError, match=r"lambdarank takes whole labels .* 0\.5: boost with a loss"
     ):
-        LightGBM(5).begin(order_of(with_labels([0, 0.5])))
+        after(LightGBM(5), with_labels([0, 0.5]))
     with pytest.raises(DataError, match=r"at most 10,000 items, train has one of 10,001: boost"):
-        LightGBM(5).begin(order_of(tensors(make_lists([10_001]))))
-    LightGBM(5).begin(order_of(with_labels([0, 40, 32, 5]))).round()  # beyond LightGBM's own 31
-    LightGBM(5).begin(order_of(with_labels([0, 1022]))).round()
+        after(LightGBM(5), tensors(make_lists([10_001])))
+    after(LightGBM(5), with_labels([0, 40, 32, 5]))  # beyond LightGBM's own 31
+    after(LightGBM(5), with_labels([0, 1022]))
     with pytest.raises(DataError, match=r"from 0 to 1022, train has 1023: boost with a loss"):
-        LightGBM(5).begin(order_of(with_labels([0, 1023])))
-    LightGBM(5).begin(order_of(with_labels([0, 0.5]), a_loss("ranknet"))).round()
+        after(LightGBM(5), with_labels([0, 1023]))
+    after(LightGBM(5), with_labels([0, 0.5]), loss=a_loss("ranknet"))
     needed("xgboost")
     with pytest.raises(DataError, match=r"rank:ndcg takes whole labels from 0 to 31, .* 32: set"):
-        XGBoost(5).begin(order_of(with_labels([0, 32])))
-    XGBoost(5, objective="rank:pairwise").begin(order_of(with_labels([0, 32.5]))).round()
+        after(XGBoost(5), with_labels([0, 32]))
+    after(XGBoost(5, objective="rank:pairwise"), with_labels([0, 32.5]))

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import make_lists
-from made_trees import booster_of, order_of, reading, scores_of, tensors, train
+from made_trees import after, booster_of, reading, scores_of, tensors, train
 
 from ltr.errors import TrainingError
 from ltr.experiment.run_folder import RunFolder
@@ -97,14 +97,13 @@ def test_patience_and_no_round_at_all(data, tmp_path) -> None:
 def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
     lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
     data, convention = tensors(lists), Convention(empty="skip")
-    boosting = LightGBM(5, num_leaves=3).begin(order_of(data))
-    boosting.round()
+    last = after(LightGBM(5, num_leaves=3), data)
     model = LightGBM(5)
-    model.take(boosting.content(1))
+    model.take(last.state())
     metrics = [parse_metric("ndcg@5"), parse_metric("map")]
     expected = metrics_of_scores(data, predict(model, data), metrics, convention)
     for items in (1, 50, 9999):
-        found = metrics_of_scores(data, boosting.scores("train"), metrics, convention, items=items)
+        found = metrics_of_scores(data, last.scores["train"], metrics, convention, items=items)
         assert means(found, convention) == means(expected, convention)
 
 
@@ -136,7 +135,7 @@ def break_in_round(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Make every objective raise when it is called for the ``count``-th time."""
     original = LossObjective.__call__
 
-    def broken(self, scores):
+    def broken(self, scores, train=None):
         self.calls = getattr(self, "calls", 0) + 1
         if self.calls == count:
             raise TrainingError("the loss is not finite")
@@ -189,11 +188,8 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
         check_finite(scores, data, whose="model's", remedy="look at them")
     with pytest.raises(TrainingError, match=r"q0, q1, .*, q9 and 4 more: look"):
         check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
-    boosting = LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300).begin(
-        order_of(data)
-    )
-    boosting.round()
+    last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
     model = LightGBM(5)
-    model.take(boosting.content(1))
+    model.take(last.state())
     with pytest.raises(TrainingError, match=r"the trees' scores are not finite: train with a low"):
         predict(model, data)

@@ -1,5 +1,6 @@
 """What each loss, metric and objective of a model does with labels of many kinds: tried."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,7 +19,7 @@ from ltr.metrics import Convention, Metric
 from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
 from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
-from ltr.rounds.model import Order
+from ltr.rounds.model import FitData
 from ltr.trees import BoostedTrees, CatBoost, LightGBM, XGBoost
 
 KINDS = {
@@ -97,16 +98,14 @@ def of_metric(metric: Metric, labels: np.ndarray) -> str:
 def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:
     """What becomes of ``labels`` under the objective of a model fitted by rounds."""
     lists = _lists(labels)
-    order = Order(
-        data={"train": ItemTensors(lists, no_transform(lists))}, derivatives=None, rounds=1,
-        seed=0, threads=1, device="cpu", stop=lambda: False,
-    )  # fmt: skip
+    train = ItemTensors(lists, no_transform(lists))
     try:
-        rounds = make(lists.width).begin(order)
+        _, after = itertools.islice(
+            make(lists.width).rounds(FitData(train, rounds=1, scored={"train": train})), 2
+        )
     except DataError as error:
         return _remedy(error)
-    rounds.round()
-    return YES if np.isfinite(rounds.scores("train")).all() else "not finite"
+    return YES if np.isfinite(after.scores["train"]).all() else "not finite"
 
 
 def _counted(metric: Metric) -> str:

@@ -109,31 +109,27 @@ class FeatureTransform:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
         """The transform with this ``state()``."""
-        width = len(state["mean"])
+        whole = {"shape": np.int8, "codes": np.int64, "indicated": np.int64}
+        names = ("shape", "sign", "mean", "scale", "codes", "indicated", "grids")
+        arrays = {name: np.asarray(state[name], whole.get(name, np.float64)) for name in names}
+        if not arrays["grids"].size:  # a list does not keep the shape [0, levels]
+            del arrays["grids"]
         return cls(
-            shape=np.asarray(state["shape"], np.int8),
-            sign=np.asarray(state["sign"], np.float64),
-            mean=np.asarray(state["mean"], np.float64),
-            scale=np.asarray(state["scale"], np.float64),
-            log_eps=float(state["log_eps"]),
-            # an older checkpoint has none of these
-            codes=np.asarray(state.get("codes", [0] * width), np.int64),
-            indicated=np.asarray(state.get("indicated", []), np.int64),
-            keep_missing=bool(state.get("keep_missing", False)),
-            grids=np.asarray(state.get("grids") or np.zeros((0, 2)), np.float64),
+            log_eps=float(state["log_eps"]), keep_missing=bool(state["keep_missing"]), **arrays
         )
 
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
     """Features as they are; missing values become 0 (``mean``), or as for ``fit_transform``."""
+    codes = np.zeros(lists.width, np.int64) if lists.columns is None else lists.columns.codes
     return FeatureTransform(
         shape=np.zeros(lists.width, np.int8),
         sign=np.ones(lists.width),
         mean=np.zeros(lists.width),
         scale=np.ones(lists.width),
         log_eps=0.0,
-        codes=_codes(lists),
-        indicated=_indicated(lists, missing),
+        codes=codes,
+        indicated=_indicated(lists, codes, missing),
         keep_missing=missing == "keep",
     )
 
@@ -192,8 +188,8 @@ def fit_transform(
     elif log == "signed":
         shape[:] = SIGNED_LOG
     shape[list(never_log)] = _PLAIN
-    codes = _codes(lists)
-    categories = codes > 0
+    plain = no_transform(lists, missing=missing)
+    categories = plain.codes > 0
     shape[categories], sign[categories] = _PLAIN, 1.0
 
     from sklearn.preprocessing import StandardScaler  # half of what a command imports
@@ -214,26 +210,18 @@ def fit_transform(
         candidates = np.flatnonzero(constant)  # few after the first block
         part = block[:, candidates]
         constant[candidates] = ((part == first[candidates]) | np.isnan(part)).all(0)
-    std = np.sqrt(scaler.var_)
-    return FeatureTransform(
+    scale = 1.0 / (np.nan_to_num(np.sqrt(scaler.var_)) + std_eps)
+    return replace(
+        plain,
         shape=shape,
         sign=sign,
-        mean=np.where(constant | categories, 0.0, np.nan_to_num(scaler.mean_)),
-        scale=np.where(
-            categories, 1.0, np.where(constant, 0.0, 1.0 / (np.nan_to_num(std) + std_eps))
-        ),
+        mean=np.where(constant | categories, 0.0, scaler.mean_),
+        scale=np.where(categories, 1.0, np.where(constant, 0.0, scale)),
         log_eps=log_eps,
-        codes=codes,
-        indicated=_indicated(lists, missing),
-        keep_missing=missing == "keep",
     )
 
 
-def _codes(lists: Lists) -> Ints:
-    return np.zeros(lists.width, np.int64) if lists.columns is None else lists.columns.codes
-
-
-def _indicated(lists: Lists, missing: Missing) -> Ints:
+def _indicated(lists: Lists, codes: Ints, missing: Missing) -> Ints:
     """The number columns that get an indicator."""
     if missing not in get_args(Missing):
         raise ConfigError(f"transform.missing={missing}: choose one of mean, indicator, keep")
@@ -242,7 +230,7 @@ def _indicated(lists: Lists, missing: Missing) -> Ints:
     some = np.zeros(lists.width, bool)
     for block in _blocks(lists.features):
         some |= np.isnan(block).any(0)
-    return np.flatnonzero(some & (_codes(lists) == 0))
+    return np.flatnonzero(some & (codes == 0))
 
 
 def _blocks(features: Floats) -> Iterator[Floats]:
@@ -300,14 +288,12 @@ def _reshape(
 ) -> Doubles:
     """``f(sign * x)`` of every column."""
     block = features * sign
-    if (shape == LOG).any():
-        logged = np.flatnonzero(shape == LOG)
+    if len(logged := np.flatnonzero(shape == LOG)):
         part = block[:, logged]
         np.maximum(part, 0.0, out=part)
         part += log_eps
         block[:, logged] = np.log(part, out=part)
-    if (shape == SIGNED_LOG).any():
-        logged = np.flatnonzero(shape == SIGNED_LOG)
+    if len(logged := np.flatnonzero(shape == SIGNED_LOG)):
         block[:, logged] = _signed_log(block[:, logged])
     for column, grid in zip(np.flatnonzero(shape == QUANTILE), grids, strict=True):
         block[:, column] = _normal_scores(block[:, column], grid)

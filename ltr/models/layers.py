@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ltr.errors import ConfigError
+from ltr.kernels.attention import keep_factors
 from ltr.metrics.checks import positive_int
 from ltr.typing import Mask, Scores
 
@@ -98,9 +98,6 @@ def activation_module(name: str | None) -> nn.Module:
     return ACTIVATIONS[name or "none"]()
 
 
-_LEVELS = 1 << 16  # 16 random bits decide whether a value is kept
-
-
 class Dropout(nn.Module):
     """Set values to 0 at ``rate`` and scale the others up in training; else the identity.
 
@@ -124,25 +121,6 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"
-
-
-def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
-    """0 with probability ``rate``, else 1 / (1 - rate), independently, float32 on the CPU.
-
-    ``rate`` is rounded to a multiple of 2**-16, in the scale too, so that the expected factor is 1.
-    A number from torch's global generator seeds NumPy's, so that ``torch.manual_seed`` and
-    checkpoints govern the draws.
-
-    >>> keep_factors((2, 3), 0.0)
-    tensor([[1., 1., 1.],
-            [1., 1., 1.]])
-    """
-    dropped = min(round(rate * _LEVELS), _LEVELS - 1)
-    count = int(np.prod(shape))
-    bits = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
-    draws = bits.random_raw(-(-count // 4)).view(np.uint16)[:count]  # four of each 64 bits
-    keep = torch.from_numpy(draws >= dropped).float().mul_(_LEVELS / (_LEVELS - dropped))
-    return keep.view(tuple(shape))
 
 
 def dense_layers(

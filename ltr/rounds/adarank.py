@@ -1,5 +1,7 @@
 """AdaRank: boosting of single features on a metric."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -8,8 +10,8 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.checks import check_positive
-from ltr.rounds.model import Order, Rounds
-from ltr.rounds.numbers import ChosenFeatures, ChosenRounds
+from ltr.rounds.model import FitData, Round
+from ltr.rounds.numbers import ChosenFeatures
 from ltr.training.evaluation import metrics_of_scores, padded_batches
 
 _LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight
@@ -59,9 +61,49 @@ class AdaRank(ChosenFeatures):
             raise ConfigError(f"model.repeat={repeat}: write true or false")
         self.sharpness, self.repeat = float(sharpness), repeat
 
-    def begin(self, order: Order) -> Rounds:
-        """Measure each feature on each list of train; see the base class."""
-        return _Rounds(self, order)
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        items, scores = self.start(data)
+        single = self._singles(data)  # E of each feature, [lists, width]
+        own = ~np.isnan(single).any(axis=1) * (1.0 if data.weights is None else data.weights)
+        single = np.nan_to_num(single)
+        chosen: list[tuple[float, ...]] = []
+        weights = own / own.sum()
+        while True:
+            yield self.round(data, chosen, scores)
+            means = weights @ single
+            if not self.repeat:
+                means[[int(feature) for feature, _ in chosen]] = -np.inf
+            feature = int(means.argmax())
+            if means[feature] == -np.inf:
+                continue
+            alpha = 0.5 * np.log((1 + means[feature]) / max(1 - means[feature], _LEAST))
+            chosen.append((feature, float(alpha)))
+            for split, rows in items.items():
+                scores[split] += alpha * rows[:, feature].astype(np.float64)
+            found = metrics_of_scores(data.train, scores["train"], [self.metric], data.convention)
+            weights = own * np.exp(-self.sharpness * np.nan_to_num(found[str(self.metric)]))
+            weights /= weights.sum()
+
+    def _singles(self, data: FitData) -> NDArray[np.float64]:
+        """The metric of each list of train by each feature, NaN where the convention skips it."""
+        single = metric_by_feature(data.train, self.metric, data.convention)
+        counted = np.array(~np.isnan(single).any(axis=1))
+        if not np.isfinite(single[counted]).all() or not (
+            counted.all() or data.convention.empty == "skip"
+        ):
+            raise DataError(
+                f"model.metric={self.metric} of train is not finite, as 2 to its largest label is "
+                "too large a number: set convention.gain=linear, or choose another model.metric"
+            )
+        if np.ptp(np.where(counted[:, None], single, 0.0)) == 0:
+            largest, remedy = data.train.labels.max().cpu().numpy(), "choose another"
+            if 0 < largest < data.convention.relevant:
+                remedy = f"set convention.relevant={largest!s}, the largest label, or {remedy}"
+            raise DataError(
+                f"model.metric={self.metric} of train is the same for every list and feature: "
+                f"{remedy}"
+            )
+        return single
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return items.astype(np.float64) @ self.linear_weights()
@@ -71,59 +113,10 @@ class AdaRank(ChosenFeatures):
         return self.sums(self.content["alphas"])
 
 
-class _Rounds(ChosenRounds):
-    def __init__(self, model: AdaRank, order: Order) -> None:
-        super().__init__(model, order)
-        self._model, self._data, self._convention = model, order.data, order.convention
-        train = order.data["train"]
-        self._single = of_features(train, model.metric, order.convention)
-        counted = ~np.isnan(self._single).any(axis=1)
-        if not np.isfinite(self._single[counted]).all() or not (
-            counted.all() or order.convention.empty == "skip"
-        ):
-            raise DataError(
-                f"model.metric={model.metric} of train is not finite, as 2 to its largest label is "
-                "too large a number: set convention.gain=linear, or choose another model.metric"
-            )
-        self._single[~counted] = 0.0
-        if self._single.max() == self._single.min():
-            largest, remedy = train.labels.max().cpu().numpy(), "choose another"
-            if 0 < largest < order.convention.relevant:
-                remedy = f"set convention.relevant={largest!s}, the largest label, or {remedy}"
-            raise DataError(
-                f"model.metric={model.metric} of train is the same for every list and feature: "
-                f"{remedy}"
-            )
-        self._own = counted * (1.0 if order.weights is None else order.weights)
-        self._weights = self._own / self._own.sum()
-
-    def round(self) -> None:
-        means = self._weights @ self._single
-        if not self._model.repeat:
-            means[[int(feature) for feature, _ in self._chosen]] = -np.inf
-        feature = int(means.argmax())
-        if means[feature] == -np.inf:
-            return
-        alpha = 0.5 * np.log((1 + means[feature]) / max(1 - means[feature], _LEAST))
-        self._chosen.append((feature, float(alpha)))
-        for split, items in self._items.items():
-            self._now[split] += alpha * items[:, feature].astype(np.float64)
-        metric = self._model.metric
-        scores = metrics_of_scores(
-            self._data["train"], self._now["train"], [metric], self._convention
-        )
-        weights = self._own * np.exp(-self._model.sharpness * np.nan_to_num(scores[str(metric)]))
-        self._weights = weights / weights.sum()
-
-    def columns(self) -> dict[str, float]:
-        if not self._chosen:
-            return {}
-        feature, alpha = self._chosen[-1]
-        return {"feature": feature + 1, "alpha": alpha}
-
-
 @torch.inference_mode()
-def of_features(data: ItemTensors, metric: Metric, convention: Convention) -> NDArray[np.float64]:
+def metric_by_feature(
+    data: ItemTensors, metric: Metric, convention: Convention
+) -> NDArray[np.float64]:
     """``metric`` of each list of ``data`` when it is ranked by one feature, ``[lists, width]``."""
     width = data.features.shape[1]
     out = np.empty((len(data), width))

@@ -1,8 +1,10 @@
 """Fit a model by rounds: try out its settings; the loop, its history and checkpoints."""
 
+import itertools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.rounds.model import WRONG_TYPE, Derivatives, Order, RoundModel, Rounds
+from ltr.rounds.model import FitData, Round, RoundModel
 from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
@@ -23,6 +25,8 @@ from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
+# What a library raises, besides its own error, where a setting has the wrong type.
+WRONG_TYPE = (TypeError, ValueError, AttributeError)
 _LINES = 20  # of the log, for a whole run
 _WRITE_SECONDS = 2.0  # between two versions of history.csv
 # Settings of the neural trainer that these models do not support: their defaults.
@@ -46,9 +50,8 @@ class RoundTrainer:
     def __init__(self, model: RoundModel, loss: Loss | None, record: Record) -> None:
         """``loss`` is the objective, None the model's own."""
         self.model, self.loss, self.record = model, loss, record
-        self._best = self._last = 0
+        self._states: dict[Path, Callable[[], Any]] = {}  # of the best and of the last round
         self._there = 0  # rounds of the checkpoint of the run that is resumed
-        self._objective: Derivatives | None = None
 
     def fit(self, data: Mapping[str, ItemTensors]) -> Progress:
         """Fit ``data["train"]``, select on ``data["vali"]``.
@@ -63,57 +66,53 @@ class RoundTrainer:
         if record.over:
             record.tell_again()
             return record.progress
-        self.model.check_lists()
         self._there = record.progress.epoch
         record.restart()
         with record.open() as interruption:
-            started = time.perf_counter()
-            if self.loss is not None:
-                self._objective = self.model.derivatives(self.loss, data["train"], settings)
-            order = Order(
-                data={split: data[split] for split in dict.fromkeys(("train", *record.splits))},
-                derivatives=self._objective, rounds=settings.epochs, seed=settings.seed,
-                threads=torch.get_num_threads(), device=data["train"].device.type,
-                stop=lambda: interruption.signum is not None, convention=record.convention,
+            rounds = self.model.rounds(
+                FitData(
+                    train=data["train"], scored={split: data[split] for split in record.splits},
+                    rounds=settings.epochs, loss=self.loss, empty=settings.empty_lists,
+                    items=settings.evaluation_items, seed=settings.seed,
+                    threads=torch.get_num_threads(), convention=record.convention,
+                    stop=lambda: interruption.signum is not None,
+                )
             )  # fmt: skip
             try:
-                with self.model.complaints(*WRONG_TYPE):
-                    rounds = self.model.begin(order)
-                with self.model.complaints():
-                    self._do_rounds(rounds, data, interruption, started)
+                self._do_rounds(rounds, data, interruption)
             finally:
                 if record.progress.history:
                     record.write()
         return record.progress
 
     def _do_rounds(
-        self, rounds: Rounds, data: Mapping[str, ItemTensors], interruption: Interruption,
-        started: float,
-    ) -> None:  # fmt: skip
+        self, rounds: Iterator[Round], data: Mapping[str, ItemTensors], interruption: Interruption
+    ) -> None:
         record, done, settings = self.record, self.record.progress, self.record.settings
         saved = written = 0.0  # long ago
         with progress_bar(total=settings.epochs, desc="rounds") as bar:
             while True:
+                started, first = time.perf_counter(), not done.history  # round 0 is the start
                 try:
-                    if done.history:  # round 0 is the start
-                        started = time.perf_counter()
-                        rounds.round()
-                        done.epoch += 1
-                        bar.update()
-                    row = self._row(rounds, data, time.perf_counter() - started)
+                    with self.model.complaints(*WRONG_TYPE if first else ()):
+                        this = next(rounds)
+                    done.epoch += not first
+                    bar.update(not first)
+                    row = {"epoch": done.epoch, **this.columns, **self._measured(this, data)}
+                    row["seconds"] = time.perf_counter() - started
                     better = record.add(row)
                 except Exception:  # keep the rounds before it, if one of them is the best
                     if done.best_epoch is not None:
                         done.epoch = int(done.history[-1]["epoch"])
-                        self._keep(rounds)
+                        self._keep()
                     raise
-                self._last = rounds.length
+                self._states[record.last] = this.state
                 if better:
-                    self._best = rounds.length
+                    self._states[record.best] = this.state
                 now = time.perf_counter()
                 ends = record.over or interruption.signum is not None
                 if ends or not saved or now - saved > 60 * settings.checkpoint_minutes > 0:
-                    self._keep(rounds)
+                    self._keep()
                     saved = now
                 if ends or now - written > _WRITE_SECONDS:
                     record.write()
@@ -128,24 +127,17 @@ class RoundTrainer:
                 if ends:
                     return
 
-    def _row(
-        self, rounds: Rounds, data: Mapping[str, ItemTensors], seconds: float
-    ) -> dict[str, float]:
-        """The row of a round in the history; ``loss`` is that at the start of the round."""
-        row: dict[str, float] = {"epoch": self.record.progress.epoch}
-        if self._objective is not None and self.record.progress.epoch:
-            row["loss"] = self._objective.value
+    def _measured(self, this: Round, data: Mapping[str, ItemTensors]) -> dict[str, float]:
+        """The metrics of every split in the row of a round."""
+        row: dict[str, float] = {}
         for split in self.record.splits:
-            scores = torch.tensor(rounds.scores(split))
-            remedy = self.model.not_finite
-            check_finite(scores, data[split], whose=f"{self.model.makes}'", remedy=remedy)
+            scores = torch.tensor(this.scores[split])
+            whose, remedy = f"{self.model.makes}'", self.model.not_finite
+            check_finite(scores, data[split], whose=whose, remedy=remedy)
             row |= self.record.measured(split, data[split], scores)
-        row[self.model.makes] = rounds.length
-        row |= rounds.columns()
-        row["seconds"] = seconds
         return row
 
-    def _keep(self, rounds: Rounds) -> None:
+    def _keep(self) -> None:
         """Write ``last.pt`` and, once there is a best round, ``best.pt``.
 
         A checkpoint of more rounds, which this fit will reach too, stays.
@@ -153,11 +145,11 @@ class RoundTrainer:
         record = self.record
         if record.progress.epoch < self._there and not record.over:
             return
-        for path, length in ((record.best, self._best), (record.last, self._last)):
-            if path == record.best and record.progress.best_epoch is None:
-                continue
-            self.model.take(rounds.content(length) if length else None)
-            record.save(path, {"model": self.model.state_dict()})
+        for path in (record.best, record.last):
+            if path in self._states:
+                with self.model.complaints():
+                    self.model.take(self._states[path]())
+                record.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:
         """Restore a finished run from ``last.pt``; any other starts over in ``fit``.
@@ -199,20 +191,15 @@ def check_rounds(model: RoundModel, loss: Loss | None, settings: Settings) -> No
         offsets=np.array([0, 2, 4]),
         qids=np.array(["1", "2"]),
     )
-    data = ItemTensors(lists, no_transform(lists))
-    order = Order(
-        data={"train": data},
-        derivatives=None if loss is None else model.derivatives(loss, data, settings),
-        rounds=2, seed=settings.seed, threads=1, device="cpu", stop=lambda: False,
+    data = FitData(
+        ItemTensors(lists, no_transform(lists)), rounds=2, loss=loss, empty=settings.empty_lists,
+        items=settings.evaluation_items, seed=settings.seed,
     )  # fmt: skip
     with model.complaints(*WRONG_TYPE):
-        rounds = model.begin(order)
-        rounds.round()
-        rounds.round()
-        kept = rounds.content(1) if rounds.length else None
-    model.check_parameters(rounds)
+        _, first, _ = itertools.islice(model.rounds(data), 3)
+        state = first.state()
     try:
-        model.take(kept)
+        model.take(state)
     except CheckpointError as error:
         raise ConfigError(
             f"{model.title} does not read the {model.makes} again that it makes with these "

@@ -1,10 +1,10 @@
-"""The base classes of models that are fitted by rounds: a fit, scoring and state."""
+"""Models that are fitted by rounds: what a fit reads, what a round gives, scoring and state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,19 +18,6 @@ from ltr.metrics.checks import positive_int
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
-# What a library raises, besides its own error, where a setting has the wrong type.
-WRONG_TYPE = (TypeError, ValueError, AttributeError)
-
-
-class Derivatives(Protocol):
-    """Gradient and curvature of a loss: scores of all items of train, float64 -> float32 each."""
-
-    value: float  # mean over lists of the loss at the last call
-
-    def __call__(
-        self, scores: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
-
 
 class Importances(NamedTuple):
     """The use of each feature in the whole model."""
@@ -40,60 +27,40 @@ class Importances(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Order:
-    """The arguments of a fit, the same for every model."""
+class FitData:
+    """What a model is fitted to, and how."""
 
-    data: Mapping[str, ItemTensors]  # train, and every split to score
-    derivatives: Derivatives | None  # of the loss to fit; None: the model's own objective
-    rounds: int  # at most
-    seed: int
-    threads: int
-    device: str  # cpu or cuda
-    stop: Callable[[], bool]  # asked by a library that does all rounds in one call
+    train: ItemTensors
+    rounds: int  # at most, after the start
+    scored: Mapping[str, ItemTensors] = field(default_factory=dict)  # the splits of Round.scores
+    loss: Loss | None = None  # to fit; None: the model's own objective
+    empty: str = "keep"  # or skip: whether lists with no relevant item count in the loss
+    items: int = 32768  # in a batch of the loss
+    seed: int = 0
+    threads: int = 1
+    stop: Callable[[], bool] = lambda: False  # asked by a library that does all rounds in one call
     convention: Convention = field(default_factory=Convention)  # of a metric that is fitted
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
         """The weights of train's lists for the model's own objective, ``[lists]``.
 
-        None: all weigh the same, or ``derivatives`` have them.
+        None: all weigh the same, or ``loss`` has them.
         """
-        return self.data["train"].weights if self.derivatives is None else None
+        return self.train.weights if self.loss is None else None
 
     @property
     def weights_of_items(self) -> NDArray[np.float32] | None:
         """``weights`` of each item's list, ``[items]``."""
-        of_lists = self.weights
-        return None if of_lists is None else np.repeat(of_lists, self.data["train"].lengths)
+        return None if self.weights is None else np.repeat(self.weights, self.train.lengths)
 
 
-class Rounds(ABC):
-    """A fit, a round at a time."""
+class Round(NamedTuple):
+    """What a fit has come to after a round."""
 
-    @abstractmethod
-    def round(self) -> None:
-        """Do one more."""
-
-    @abstractmethod
-    def scores(self, split: str) -> NDArray[np.floating]:
-        """The scores of the items of ``split`` after the rounds so far, ``[items]``."""
-
-    @property
-    @abstractmethod
-    def length(self) -> int:
-        """Trees, weak rankers or passes so far; a round that finds nothing may add none."""
-
-    @abstractmethod
-    def content(self, length: int) -> Any:
-        """What the first ``length`` >= 1 of them make, as the model takes it."""
-
-    def columns(self) -> dict[str, float]:
-        """The columns of the history that only this kind of model has, of the last round."""
-        return {}
-
-    def parameters(self) -> set[str] | None:
-        """A library's names of its parameters; None where it refuses unknown ones itself."""
-        return None
+    scores: Mapping[str, NDArray[np.floating]]  # of the items of each split of FitData.scored
+    state: Callable[[], Any]  # what ``RoundModel.take`` takes; still to be called after more rounds
+    columns: dict[str, float]  # of the history; a round that finds nothing may change none
 
 
 class RoundModel(nn.Module, ABC):
@@ -116,8 +83,8 @@ class RoundModel(nn.Module, ABC):
         self.width = positive_int("width", width)
 
     @abstractmethod
-    def begin(self, order: Order) -> Rounds:
-        """Begin a fit; the model itself is not changed.
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        """Fit: the start, then round after round, ``data.rounds`` or more; this is not changed.
 
         Raises:
             ConfigError: a setting is refused.
@@ -126,7 +93,7 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def take(self, content: Any) -> None:
-        """Become what rounds made, ``content``; None: before the first.
+        """Become the state ``content`` of a round; None: before the first.
 
         Raises:
             CheckpointError: it is no content of such a model, or of another width.
@@ -167,13 +134,6 @@ class RoundModel(nn.Module, ABC):
         """Within, an error of a library becomes a ``ConfigError`` of one line."""
         return nullcontext()
 
-    def derivatives(self, loss: Loss, data: ItemTensors, settings: Settings) -> Derivatives:
-        """What to fit for ``loss``; only of models that are fitted to losses."""
-        raise NotImplementedError
-
-    def check_lists(self) -> None:
-        """Raise ``ConfigError`` where a setting does not go with ``width``."""
-
     def check_settings(self, loss: Loss | None, settings: Settings) -> None:
         """Raise ``ConfigError`` where the settings of a run do not go with this model."""
         if loss is not None:
@@ -186,9 +146,6 @@ class RoundModel(nn.Module, ABC):
                 f"empty_lists={settings.empty_lists}: it is for losses, and {self.title} fits "
                 "none: leave it out"
             )
-
-    def check_parameters(self, rounds: Rounds) -> None:
-        """Raise ``ConfigError`` where a fit that has begun does not know a setting."""
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used.

@@ -1,7 +1,7 @@
 """Models by rounds whose state is plain numbers: what a fit and a checkpoint hold of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, DataError
-from ltr.rounds.model import Importances, Order, RoundModel, Rounds, single
+from ltr.rounds.model import FitData, Importances, Round, RoundModel, single
 
 Numbers = Mapping[str, NDArray[np.float64]]
 
@@ -52,32 +52,56 @@ class NumbersModel(RoundModel, ABC):
         Raises:
             CheckpointError: it is not that, or a number is not finite.
         """
-        held = state.values() if isinstance(state, dict) else ()
-        if any(isinstance(v, Tensor) and v.nbytes > v.untyped_storage().nbytes() for v in held):
-            raise CheckpointError(  # the same numbers many times: a small file that asks for memory
-                f"the {self.makes} kept repeat their own numbers: use the checkpoint that train.py "
-                "wrote, or train again"
-            )
-        arrays = {
-            name: value.double().cpu().numpy() if isinstance(value, Tensor) else np.array(np.nan)
-            for name, value in (state if isinstance(state, dict) else {"": state}).items()
-        }
-        if not all(np.isfinite(array).all() for array in arrays.values()):
+        tensors = state if isinstance(state, dict) else {"": state}
+        if not all(
+            isinstance(one, Tensor)
+            and one.nbytes <= one.untyped_storage().nbytes()  # or a small file asks for memory
+            and bool(one.isfinite().all())
+            for one in tensors.values()
+        ):
             raise CheckpointError(
-                f"the {self.makes} kept are no finite numbers: use the checkpoint that train.py "
-                "wrote, or train again"
+                f"the {self.makes} kept are no finite numbers, or repeat their own: use the "
+                "checkpoint that train.py wrote, or train again"
             )
-        self.take(arrays)
+        self.take({name: one.double().cpu().numpy() for name, one in tensors.items()})
 
 
 class ChosenFeatures(NumbersModel):
-    """A model of weak rankers, each of one feature: arrays ``names``, ``[rankers]`` each.
+    """A sum of weak rankers, each of one feature: arrays ``names``, ``[rankers]`` each.
 
-    Among them are ``features``, 0-based, and ``alphas``, the weights.
+    The first is ``features``, 0-based, the last ``alphas``, the weights.
     """
 
     makes = "rankers"
     names: ClassVar[tuple[str, ...]]
+
+    def start(
+        self, data: FitData
+    ) -> tuple[dict[str, NDArray[np.float32]], dict[str, NDArray[np.float64]]]:
+        """Features and scores of the items of every split: ``[items, width]``, ``[items]`` of 0."""
+        splits = {**data.scored, "train": data.train}
+        items = {split: finite_features(part, self.title) for split, part in splits.items()}
+        return items, {split: np.zeros(len(rows)) for split, rows in items.items()}
+
+    def round(
+        self,
+        data: FitData,
+        chosen: Sequence[tuple[float, ...]],
+        scores: Mapping[str, NDArray[np.float64]],
+    ) -> Round:
+        """The round after which ``chosen`` are the rankers, the numbers of ``names`` of each."""
+        count = len(chosen)
+        columns: dict[str, float] = {self.makes: count}
+        if chosen:
+            names = (name.removesuffix("s") for name in self.names)
+            columns |= dict(zip(names, chosen[-1], strict=True))
+            columns["feature"] += 1  # as people count them
+
+        def state() -> Numbers | None:
+            arrays = np.array(chosen[:count], np.float64).T
+            return dict(zip(self.names, arrays.copy(), strict=True)) if count else None
+
+        return Round({split: single(scores[split]) for split in data.scored}, state, columns)
 
     def fits(self, content: Numbers) -> bool:
         if set(content) != set(self.names):
@@ -100,29 +124,6 @@ class ChosenFeatures(NumbersModel):
             return Importances(np.zeros(self.width), np.zeros(self.width))
         alphas = np.abs(self.content["alphas"])
         return Importances(self.sums(alphas), self.sums(np.ones_like(alphas)))
-
-
-class ChosenRounds(Rounds):
-    """A fit of ``ChosenFeatures``."""
-
-    def __init__(self, model: ChosenFeatures, order: Order) -> None:
-        self._names = model.names
-        self._items = {split: finite_features(d, model.title) for split, d in order.data.items()}
-        self._now = {split: np.zeros(len(items)) for split, items in self._items.items()}
-        self._chosen: list[tuple[float, ...]] = []  # the numbers of each ranker, as ``names``
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return single(self._now[split])
-
-    @property
-    def length(self) -> int:
-        return len(self._chosen)
-
-    def content(self, length: int) -> Numbers:
-        return {
-            name: np.array([one[i] for one in self._chosen[:length]], np.float64)
-            for i, name in enumerate(self._names)
-        }
 
 
 def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:

@@ -1,13 +1,15 @@
 """PRank: perceptrons for grades; with kernels, with a margin, and averaged over many."""
 
+import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.metrics.checks import check_positive, positive_int
-from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, single
+from ltr.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
 
 KERNELS = ("polynomial", "rbf")
@@ -77,9 +79,58 @@ class PRank(NumbersModel):
         self.margin, self.average, self.share = float(margin), average, float(share)
         self.members = positive_int("model.members", members)
 
-    def begin(self, order: Order) -> Rounds:
-        """Prepare the items of train; see the base class."""
-        return _Rounds(self, order)
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        from ltr.kernels.prank import prank_pass  # not at the top: half a second
+
+        check_whole_labels(
+            data.train, "PRank", most=_MOST_GRADES - 1,
+            instead="grade these labels, or choose a loss that takes any, such as loss=rmse "
+            "model=linear",
+        )  # fmt: skip
+        if data.weights is not None:
+            raise DataError(
+                "PRank takes no weights of lists: leave them out, or choose another model"
+            )
+        items = finite_features(data.train, "PRank").astype(np.float64)
+        scored = {split: finite_features(part, "PRank") for split, part in data.scored.items()}
+        grades = data.train.labels.cpu().numpy().astype(np.int64)
+        size = self.width if self.kernel is None else len(items)
+        members = [_Member(size, int(grades.max()) + 1) for _ in range(self.members)]
+        random = np.random.default_rng(data.seed)
+        zeros = {split: np.zeros(len(rows), np.float32) for split, rows in scored.items()}
+        yield Round(zeros, lambda: None, {self.makes: 0})
+        for passes in itertools.count(1):
+            changes = 0
+            for member in members:
+                visited = random.permutation(len(items))
+                if self.share < 1:
+                    visited = visited[random.random(len(visited)) < self.share]
+                for part in blocks(len(visited), size):
+                    places = visited[part]
+                    rows = items[places]
+                    if self.kernel is not None:
+                        rows = self.kernels(rows, items)
+                    changes += prank_pass(
+                        rows, places, grades[places], self.kernel is not None, self.margin,
+                        member.steps, member.state, member.thresholds, member.state_moves,
+                        member.threshold_moves,
+                    )  # fmt: skip
+                    member.steps += len(places)
+            states, thresholds = zip(*(one.now(self.average) for one in members), strict=True)
+            content = self._content(np.mean(states, axis=0), np.mean(thresholds, axis=0), items)
+            scores = {s: single(self.scores_with(content, rows)) for s, rows in scored.items()}
+            yield Round(scores, partial(dict, content), {self.makes: passes, "changes": changes})
+
+    def _content(
+        self,
+        state: NDArray[np.float64],
+        thresholds: NDArray[np.float64],
+        items: NDArray[np.float64],
+    ) -> Numbers:
+        if self.kernel is None:
+            return {"weights": state, "thresholds": thresholds}
+        used = np.flatnonzero(state)
+        return {"coefficients": state[used], "items": items[used], "thresholds": thresholds}
 
     def fits(self, content: Numbers) -> bool:
         shapes = {name: array.shape for name, array in content.items()}
@@ -149,69 +200,3 @@ class _Member:
             self.state - share * self.state_moves,
             self.thresholds - share * self.threshold_moves,
         )
-
-
-class _Rounds(Rounds):
-    def __init__(self, model: PRank, order: Order) -> None:
-        check_whole_labels(
-            order.data["train"], "PRank", most=_MOST_GRADES - 1,
-            instead="grade these labels, or choose a loss that takes any, such as loss=rmse "
-            "model=linear",
-        )  # fmt: skip
-        if order.weights is not None:
-            raise DataError(
-                "PRank takes no weights of lists: leave them out, or choose another model"
-            )
-        self._model = model
-        self._data = {split: finite_features(part, "PRank") for split, part in order.data.items()}
-        self._items = self._data["train"].astype(np.float64)
-        self._grades = order.data["train"].labels.cpu().numpy().astype(np.int64)
-        size = model.width if model.kernel is None else len(self._items)
-        grades = int(self._grades.max()) + 1
-        self._members = [_Member(size, grades) for _ in range(model.members)]
-        self._random = np.random.default_rng(order.seed)
-        self._after: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-        self._changes = 0
-
-    def round(self) -> None:
-        from ltr.kernels.prank import prank_pass  # not at the top: half a second
-
-        model, self._changes = self._model, 0
-        for member in self._members:
-            visited = self._random.permutation(len(self._items))
-            if model.share < 1:
-                visited = visited[self._random.random(len(visited)) < model.share]
-            for part in blocks(len(visited), len(member.state)):
-                places = visited[part]
-                rows = self._items[places]
-                if model.kernel is not None:
-                    rows = model.kernels(rows, self._items)
-                self._changes += prank_pass(
-                    rows, places, self._grades[places], model.kernel is not None, model.margin,
-                    member.steps, member.state, member.thresholds, member.state_moves,
-                    member.threshold_moves,
-                )  # fmt: skip
-                member.steps += len(places)
-        states, thresholds = zip(*(one.now(model.average) for one in self._members), strict=True)
-        self._after.append((np.mean(states, axis=0), np.mean(thresholds, axis=0)))
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        if not self._after:
-            return np.zeros(len(self._data[split]), np.float32)
-        return single(self._model.scores_with(self.content(self.length), self._data[split]))
-
-    @property
-    def length(self) -> int:
-        return len(self._after)
-
-    def content(self, length: int) -> Numbers:
-        state, thresholds = self._after[length - 1]
-        if self._model.kernel is None:
-            return {"weights": state, "thresholds": thresholds}
-        used = np.flatnonzero(state)
-        return {
-            "coefficients": state[used], "items": self._items[used], "thresholds": thresholds,
-        }  # fmt: skip
-
-    def columns(self) -> dict[str, float]:
-        return {"changes": self._changes} if self._after else {}

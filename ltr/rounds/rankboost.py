@@ -1,12 +1,14 @@
 """RankBoost: boosting of thresholds on the pairwise exponential loss, as its paper has it."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
 from ltr.metrics.checks import positive_int
-from ltr.rounds.model import Order, Rounds
-from ltr.rounds.numbers import ChosenFeatures, ChosenRounds
+from ltr.rounds.model import FitData, Round
+from ltr.rounds.numbers import ChosenFeatures
 
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight
@@ -36,9 +38,36 @@ class RankBoost(ChosenFeatures):
         super().__init__(width)
         self.thresholds = positive_int("model.thresholds", thresholds)
 
-    def begin(self, order: Order) -> Rounds:
-        """Sort the features into bins; see the base class."""
-        return _Rounds(self, order)
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        items, scores = self.start(data)
+        pairs = _Pairs(data)
+        if not pairs.potential(scores["train"]).any():
+            raise DataError("RankBoost: no list of train has two labels: give graded lists")
+        columns = items["train"].T
+        cuts = [_cuts(column, self.thresholds) for column in columns]
+        # how many cuts are below each value
+        bins = [np.searchsorted(*both) for both in zip(cuts, columns, strict=True)]
+        chosen: list[tuple[float, ...]] = []
+        while True:
+            yield self.round(data, chosen, scores)
+            potential, best = pairs.potential(scores["train"]), (0.0, 0, 0)
+            for feature, (known, places) in enumerate(zip(cuts, bins, strict=True)):
+                if not len(known):
+                    continue
+                sums = np.bincount(places, potential, len(known) + 1)
+                r = np.cumsum(sums[::-1])[::-1][1:]  # of the values above each cut
+                cut = int(np.abs(r).argmax())
+                if abs(r[cut]) > abs(best[0]):
+                    best = (float(r[cut]), feature, cut)
+            r_best, feature, cut = best
+            if r_best == 0:
+                continue
+            r_best = min(max(r_best, -_MOST_R), _MOST_R)
+            alpha = 0.5 * np.log((1 + r_best) / (1 - r_best))
+            threshold = float(cuts[feature][cut])
+            chosen.append((feature, threshold, float(alpha)))
+            for split, rows in items.items():
+                scores[split] += alpha * (rows[:, feature] > threshold)
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         scores = np.zeros(len(items))
@@ -47,26 +76,20 @@ class RankBoost(ChosenFeatures):
         return scores
 
 
-class _Rounds(ChosenRounds):
-    def __init__(self, model: RankBoost, order: Order) -> None:
-        super().__init__(model, order)
-        train = order.data["train"]
+class _Pairs:
+    """The pairs of items of train with two labels, for the sums over them."""
+
+    def __init__(self, data: FitData) -> None:
+        train = data.train
         self._list = np.repeat(np.arange(len(train)), train.lengths)
         self._grade = _places(train.labels.cpu().numpy(), self._list)
         self._shape = (len(train), 1 + self._grade.max(initial=0))
-        weights = np.ones(len(train)) if order.weights is None else order.weights
+        weights = np.ones(len(train)) if data.weights is None else data.weights
         self._own = weights.astype(np.float64)[self._list]
-        if not self._potential().any():
-            raise DataError("RankBoost: no list of train has two labels: give graded lists")
-        self._cuts = [_cuts(column, model.thresholds) for column in self._items["train"].T]
-        self._bins = [
-            np.searchsorted(cuts, column)  # how many cuts are below each value
-            for cuts, column in zip(self._cuts, self._items["train"].T, strict=True)
-        ]
 
-    def _potential(self) -> NDArray[np.float64]:
+    def potential(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum over pairs of D as the better item, less that as the worse, ``[items]``."""
-        scores = self._now["train"].clip(-_MOST_SCORE, _MOST_SCORE)
+        scores = scores.clip(-_MOST_SCORE, _MOST_SCORE)
         place = self._list, self._grade
         better, worse = np.exp(-scores), np.exp(scores)
         of_worse, of_better = np.zeros(self._shape), np.zeros(self._shape)
@@ -77,32 +100,6 @@ class _Rounds(ChosenRounds):
         won = self._own * better * below[place]
         lost = self._own * worse * above[place]
         return (won - lost) / max(won.sum(), np.finfo(float).tiny)
-
-    def round(self) -> None:
-        potential, best = self._potential(), (0.0, 0, 0)
-        for feature, (cuts, bins) in enumerate(zip(self._cuts, self._bins, strict=True)):
-            if not len(cuts):
-                continue
-            sums = np.bincount(bins, potential, len(cuts) + 1)
-            r = np.cumsum(sums[::-1])[::-1][1:]  # of the values above each cut
-            cut = int(np.abs(r).argmax())
-            if abs(r[cut]) > abs(best[0]):
-                best = (float(r[cut]), feature, cut)
-        r_best, feature, cut = best
-        if r_best == 0:
-            return
-        r_best = min(max(r_best, -_MOST_R), _MOST_R)
-        alpha = 0.5 * np.log((1 + r_best) / (1 - r_best))
-        threshold = float(self._cuts[feature][cut])
-        self._chosen.append((feature, threshold, float(alpha)))
-        for split, items in self._items.items():
-            self._now[split] += alpha * (items[:, feature] > threshold)
-
-    def columns(self) -> dict[str, float]:
-        if not self._chosen:
-            return {}
-        feature, threshold, alpha = self._chosen[-1]
-        return {"feature": feature + 1, "threshold": threshold, "alpha": alpha}
 
 
 def _places(labels: NDArray[np.float32], of_list: NDArray[np.int64]) -> NDArray[np.int64]:

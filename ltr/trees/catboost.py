@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ltr.errors import CheckpointError
-from ltr.rounds.model import Importances, Order, Rounds, single
+from ltr.rounds.model import FitData, Importances, Round, single
 from ltr.trees.model import BoostedTrees
+from ltr.trees.objective import LossObjective
 
 
 class CatBoost(BoostedTrees):
@@ -75,18 +77,51 @@ class CatBoost(BoostedTrees):
             l2_leaf_reg=l2_leaf_reg, random_strength=random_strength, border_count=border_count,
         )  # fmt: skip
 
-    def begin(self, order: Order) -> Rounds:
-        """Do all rounds of a fit; see the base class."""
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        """All rounds are done in one call, and then yielded."""
+        gpu, train, threads = data.train.device.type == "cuda", data.train, data.threads
         params = self.params | {
             "loss_function": self.own_objective(),
-            "iterations": order.rounds,
-            "random_seed": order.seed,
-            "thread_count": order.threads,
-            "task_type": "GPU" if order.device == "cuda" else "CPU",
+            "iterations": data.rounds,
+            "random_seed": data.seed,
+            "thread_count": threads,
+            "task_type": "GPU" if gpu else "CPU",
             "allow_writing_files": False,
             "logging_level": "Silent",
         }
-        return _Boosting(self.module, params, order, self.categories)
+        booster = self.module.CatBoost(params)
+        if data.rounds:
+            pool = self.module.Pool(
+                self._table(train.features), train.labels.cpu().numpy(),
+                cat_features=self.categories or None, group_weight=data.weights_of_items,
+                group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=threads,
+            )  # fmt: skip
+            goes_on = SimpleNamespace(after_iteration=lambda _: not data.stop())
+            booster.fit(pool, callbacks=None if gpu else [goes_on])  # a GPU has no callbacks
+        zeros = {split: np.zeros(len(p.labels), np.float32) for split, p in data.scored.items()}
+        this = self.round(booster, 0, zeros)
+        yield this
+        stages = {
+            split: booster.staged_predict(
+                self._table(part.features), prediction_type="RawFormulaVal", thread_count=threads
+            )
+            for split, part in data.scored.items()
+        }
+        for trees in range(1, data.rounds + 1):
+            if trees <= booster.tree_count_:
+                this = self.round(booster, trees, {s: single(next(stages[s])) for s in stages})
+            yield this
+
+    def written(self, booster: Any, trees: int) -> bytes:
+        part = booster.copy()
+        part.shrink(ntree_end=trees)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "booster.cbm"
+            part.save_model(str(path), format="cbm")
+            return path.read_bytes()
+
+    def _table(self, features: Tensor) -> Any:
+        return with_categories(features.cpu().numpy(), self.categories)
 
     def count_leaves(self, booster: Any) -> int:
         return int(booster.get_tree_leaf_counts().sum())
@@ -127,55 +162,3 @@ def with_categories(items: NDArray[np.float32], categories: Sequence[int]) -> An
     for column in categories:
         table[column] = np.nan_to_num(items[:, column], nan=-1).astype(np.int32)
     return table
-
-
-class _Boosting(Rounds):
-    def __init__(
-        self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
-    ) -> None:
-        self._booster = module.CatBoost(params)
-        self._items = {
-            split: with_categories(data.features.cpu().numpy(), categories)
-            for split, data in order.data.items()
-        }
-        self._staged: dict[str, Iterator[NDArray[np.floating]]] = {}
-        self._now = {
-            split: np.zeros(len(items), np.float32) for split, items in self._items.items()
-        }
-        self._trees = 0
-        if order.rounds == 0:
-            return
-        train = order.data["train"]
-        pool = module.Pool(
-            self._items["train"], train.labels.cpu().numpy(),
-            cat_features=categories or None, group_weight=order.weights_of_items,
-            group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=order.threads,
-        )  # fmt: skip
-        goes_on = SimpleNamespace(after_iteration=lambda _: not order.stop())
-        gpu = order.device == "cuda"  # where CatBoost has no callbacks
-        self._booster.fit(pool, callbacks=None if gpu else [goes_on])
-        for split, items in self._items.items():
-            self._staged[split] = self._booster.staged_predict(
-                items, prediction_type="RawFormulaVal", thread_count=order.threads
-            )
-
-    def round(self) -> None:
-        if self._trees < self._booster.tree_count_:
-            self._trees += 1
-            for split, stages in self._staged.items():
-                self._now[split] = single(next(stages))
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return self._now[split]
-
-    @property
-    def length(self) -> int:
-        return self._trees
-
-    def content(self, length: int) -> bytes:
-        booster = self._booster.copy()
-        booster.shrink(ntree_end=length)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "booster.cbm"
-            booster.save_model(str(path), format="cbm")
-            return path.read_bytes()

@@ -1,16 +1,18 @@
 """LightGBM: boosted trees grown leaf by leaf."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
-from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels, single
+from ltr.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.trees.model import BoostedTrees
+from ltr.trees.objective import LossObjective
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not
@@ -85,31 +87,71 @@ class LightGBM(BoostedTrees):
             max_bin=max_bin, lambdarank_truncation_level=lambdarank_truncation_level,
         )  # fmt: skip
 
-    def begin(self, order: Order) -> Rounds:
-        """Begin a fit, on the CPU: LightGBM is installed without any other device."""
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        """Fit on the CPU: LightGBM is installed without any other device."""
+        params = self._params(data)
+
+        def lists(of: ItemTensors, **more: Any) -> Any:
+            return self.module.Dataset(
+                of.features.cpu().numpy(),
+                of.labels.cpu().numpy(),
+                group=of.lengths,
+                categorical_feature=self.categories or "auto",  # of an array: none
+                params=dict(params),
+                **more,
+            )
+
+        train = lists(data.train, weight=data.weights_of_items)
+        booster = self.module.Booster(dict(params), train)
+        watched = [split for split in data.scored if split != "train"]
+        for split in watched:
+            booster.add_valid(lists(data.scored[split], reference=train), split)
+        known = booster.model_to_string().partition("\nparameters:")[2]
+        self.check_options(re.findall(r"(?m)^\[(\w+):", known))
+
+        # LightGBM shows the scores it keeps to a function of metrics, split after split.
+        shown: list[NDArray[np.float32]] = []
+
+        def keep(scores: NDArray[np.float64], _: Any) -> tuple[str, float, bool]:
+            shown.append(single(scores))
+            return "kept", 0.0, True
+
+        while True:
+            shown.clear()
+            booster.eval_valid(keep)
+            if "train" in data.scored:
+                booster.eval_train(keep)
+            scores = dict(zip([*watched, "train"], shown, strict=False))
+            yield self.round(booster, booster.current_iteration(), scores, objective)
+            booster.update(fobj=objective)
+
+    def _params(self, data: FitData) -> dict[str, Any]:
         params = self.params | {
             "objective": "none",
             "metric": "none",
-            "seed": order.seed,
-            "num_threads": order.threads,
+            "seed": data.seed,
+            "num_threads": data.threads,
             "deterministic": True,
             "force_row_wise": True,  # else LightGBM measures which is faster
             "feature_pre_filter": False,
             "verbosity": -1,
         }
-        if order.derivatives is None:
-            what, train = f"LightGBM's {self.own_objective()}", order.data["train"]
-            instead = "boost with a loss, such as loss=ranknet"
-            check_whole_labels(train, what, most=_MOST, instead=instead)
-            longest = int(train.lengths.max())
-            if longest > LONGEST:
-                raise DataError(
-                    f"{what} takes lists of at most {LONGEST:,} items, train has one of "
-                    f"{longest:,}: boost with a loss, such as loss=lambdarank, or use model=xgboost"
-                )
-            gains = [2.0**grade - 1 for grade in range(int(train.labels.max()) + 2)]
-            params |= {"objective": self.own_objective(), "label_gain": gains}
-        return _Boosting(self.module, params, order, self.categories)
+        if data.loss is not None:
+            return params
+        what, train = f"LightGBM's {self.own_objective()}", data.train
+        instead = "boost with a loss, such as loss=ranknet"
+        check_whole_labels(train, what, most=_MOST, instead=instead)
+        longest = int(train.lengths.max())
+        if longest > LONGEST:
+            raise DataError(
+                f"{what} takes lists of at most {LONGEST:,} items, train has one of "
+                f"{longest:,}: boost with a loss, such as loss=lambdarank, or use model=xgboost"
+            )
+        gains = [2.0**grade - 1 for grade in range(int(train.labels.max()) + 2)]
+        return params | {"objective": self.own_objective(), "label_gain": gains}
+
+    def written(self, booster: Any, trees: int) -> bytes:
+        return booster.model_to_string(num_iteration=trees).encode()
 
     def count_leaves(self, booster: Any) -> int:
         return sum(map(int, re.findall(r"(?m)^num_leaves=(\d+)$", booster.model_to_string())))
@@ -126,55 +168,3 @@ class LightGBM(BoostedTrees):
 
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return booster.predict(items, raw_score=True, num_threads=torch.get_num_threads())
-
-
-class _Boosting(Rounds):
-    def __init__(
-        self, module: Any, params: dict[str, Any], order: Order, categories: list[int]
-    ) -> None:
-        def lists(split: str, **more: Any) -> Any:
-            data = order.data[split]
-            return module.Dataset(
-                data.features.cpu().numpy(),
-                data.labels.cpu().numpy(),
-                group=data.lengths,
-                categorical_feature=categories or "auto",  # of an array: none
-                params=dict(params),
-                **more,
-            )
-
-        train = lists("train", weight=order.weights_of_items)
-        self._derivatives = order.derivatives
-        self._booster = module.Booster(dict(params), train)
-        self._watched = [split for split in order.data if split != "train"]
-        for split in self._watched:
-            self._booster.add_valid(lists(split, reference=train), split)
-
-    def round(self) -> None:
-        derivatives = self._derivatives
-        self._booster.update(fobj=None if derivatives is None else lambda s, _: derivatives(s))
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        # LightGBM shows the scores it keeps to a function of metrics, split after split.
-        found: list[NDArray[np.float32]] = []
-
-        def take(scores: NDArray[np.float64], _: Any) -> tuple[str, float, bool]:
-            found.append(single(scores))
-            return "taken", 0.0, True
-
-        if split == "train":
-            self._booster.eval_train(take)
-            return found[0]
-        self._booster.eval_valid(take)
-        return found[self._watched.index(split)]
-
-    def parameters(self) -> set[str]:
-        told = self._booster.model_to_string().partition("\nparameters:")[2]
-        return set(re.findall(r"(?m)^\[(\w+):", told))
-
-    @property
-    def length(self) -> int:
-        return self._booster.current_iteration()
-
-    def content(self, length: int) -> bytes:
-        return self._booster.model_to_string(num_iteration=length).encode()

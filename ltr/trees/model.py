@@ -2,10 +2,12 @@
 
 import importlib
 import inspect
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, ClassVar
@@ -15,15 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, LTRError, install
-from ltr.rounds.model import Importances, RoundModel, Rounds
+from ltr.rounds.model import FitData, Importances, Round, RoundModel
 from ltr.training.settings import Settings
 from ltr.trees.objective import LossObjective
 from ltr.typing import Loss
 
-_NUMBER = r"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?\s*"
-_LIST = re.compile(rf"[(\[]?{_NUMBER}(?:,{_NUMBER})*,?\s*[)\]]?")
+_LIST = re.compile(r"\s*[(\[]?[-+\d.eE,\s]*,[-+\d.eE,\s]*[)\]]?\s*")  # numbers, more than one
 
 
 class BoostedTrees(RoundModel, ABC):
@@ -78,11 +78,34 @@ class BoostedTrees(RoundModel, ABC):
         _ = self.module  # installed?
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's own; None before the first tree
-        self._leaves: int | None = None
+        self._leaves = 0
+
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        for name in self.per_feature:
+            given = values_in(self.options.get(name))
+            if given and given != self.width:
+                raise ConfigError(
+                    f"model.options.{name} has {given} values, the lists have {self.width} "
+                    "features: give a value for each feature"
+                )
+        objective = None
+        if data.loss is not None:
+            objective = LossObjective(
+                data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
+            )
+        return self.boost(data, objective)
+
+    @abstractmethod
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        """As ``rounds``, with the loss to boost with; None: the library's own objective."""
 
     @abstractmethod
     def load(self, content: bytes) -> Any:
         """The booster that the library wrote as ``content``; its number of features is checked."""
+
+    @abstractmethod
+    def written(self, booster: Any, trees: int) -> bytes:
+        """The first ``trees`` >= 1 of ``booster``, as ``load`` reads them."""
 
     @abstractmethod
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
@@ -95,6 +118,27 @@ class BoostedTrees(RoundModel, ABC):
     @abstractmethod
     def importances_in(self, booster: Any) -> Importances:
         """Gain and splits of each feature."""
+
+    def round(
+        self,
+        booster: Any,
+        trees: int,
+        scores: Mapping[str, NDArray[np.floating]],
+        objective: LossObjective | None = None,
+    ) -> Round:
+        """The round after which ``booster`` has ``trees``; the loss is that at its start."""
+        value = math.nan if objective is None else objective.value
+        columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
+        state = partial(self.written, booster, trees) if trees else lambda: None
+        return Round(scores, state, columns | {self.makes: trees})
+
+    def check_options(self, known: Iterable[str]) -> None:
+        """Raise ``ConfigError`` where an option is not among the library's parameters."""
+        for name in sorted(self.options.keys() - set(known)):
+            raise ConfigError(
+                f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
+                "(aliases are not accepted): see its documentation"
+            )
 
     @contextmanager
     def complaints(self, *also: type[Exception]) -> Iterator[None]:
@@ -133,8 +177,6 @@ class BoostedTrees(RoundModel, ABC):
     @property
     def fitted(self) -> int:
         """Leaves of all trees, a fitted number each."""
-        if self._leaves is None:  # asked at every list; libraries count slowly
-            self._leaves = 0 if self.booster is None else self.count_leaves(self.booster)
         return self._leaves
 
     def importances(self) -> Importances:
@@ -142,16 +184,6 @@ class BoostedTrees(RoundModel, ABC):
         if self.booster is None:
             return Importances(np.zeros(self.width), np.zeros(self.width))
         return self.importances_in(self.booster)
-
-    def check_lists(self) -> None:
-        """Raise ``ConfigError`` where an option of ``per_feature`` is not of ``width`` values."""
-        for name in self.per_feature:
-            given = values_in(self.options.get(name))
-            if given and given != self.width:
-                raise ConfigError(
-                    f"model.options.{name} has {given} values, the lists have {self.width} "
-                    "features: give a value for each feature"
-                )
 
     @property
     def least_width(self) -> int:
@@ -174,14 +206,6 @@ class BoostedTrees(RoundModel, ABC):
                 "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
             )
 
-    def check_parameters(self, rounds: Rounds) -> None:
-        known = rounds.parameters()
-        for name in [] if known is None else sorted(self.options.keys() - known):
-            raise ConfigError(
-                f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
-                "(aliases are not accepted): see its documentation"
-            )
-
     @property
     def description(self) -> str:
         return f"boosted trees, {self.title} {self.version}"
@@ -202,6 +226,7 @@ class BoostedTrees(RoundModel, ABC):
         content = content or b""
         try:
             booster = self.load(content) if content else None
+            leaves = self.count_leaves(booster) if content else 0  # asked at every list, and slow
         except CheckpointError:
             raise
         except Exception as error:  # each library raises errors of many types
@@ -209,13 +234,7 @@ class BoostedTrees(RoundModel, ABC):
                 f"the trees kept are not a model that {self.title} {self.version} reads: use the "
                 "version that wrote them, or train again"
             ) from error
-        self.content, self.booster, self._leaves = content, booster, None
-
-    def derivatives(self, loss: Loss, data: ItemTensors, settings: Settings) -> LossObjective:
-        return LossObjective(
-            loss, data, empty=settings.empty_lists, items=settings.evaluation_items,
-            seed=settings.seed,
-        )  # fmt: skip
+        self.content, self.booster, self._leaves = content, booster, leaves
 
     def check_width(self, width: int) -> None:
         """Raise ``CheckpointError`` where a booster was trained on another number of features."""
@@ -247,7 +266,7 @@ def values_in(value: Any) -> int:
     >>> values_in([[0, 1], [2]]), values_in("depthwise"), values_in("5")
     (0, 0, 0)
     """
-    if isinstance(value, str) and "," in value and _LIST.fullmatch(value.strip()):
+    if isinstance(value, str) and _LIST.fullmatch(value):
         return len(value.strip("()[] ,").split(","))
     if isinstance(value, Sequence) and not isinstance(value, str):
         return 0 if any(isinstance(one, Sequence) for one in value) else len(value)

@@ -1,5 +1,7 @@
 """Any loss of ``ltr.losses`` as the objective of boosted trees."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -69,9 +71,11 @@ class LossObjective:
         self.unit = 0.0
 
     def __call__(
-        self, scores: NDArray[np.float64]
+        self, scores: NDArray[np.floating], train: Any = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Gradient and curvature of every item, ``[items]`` each, at ``scores``.
+
+        The libraries pass their own form of ``train``, which is not used.
 
         Raises:
             ConfigError: the loss, of one's own, returned other than one value per list.
@@ -90,7 +94,7 @@ class LossObjective:
         parts = gradient * self.unit, curvature * self.unit
         return parts[0].astype(np.float32), parts[1].astype(np.float32)
 
-    def gradient(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gradient(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """The gradient of the sum over lists of the loss, ``[items]``; sets ``value``."""
         flat = torch.from_numpy(np.array(scores, np.float64)).to(self._device)
         out, total = torch.zeros_like(flat), 0.0

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ltr.rounds.model import Importances, Order, Rounds, check_whole_labels
+from ltr.data.batches import ItemTensors
+from ltr.rounds.model import FitData, Importances, Round, check_whole_labels
 from ltr.trees.model import BoostedTrees
+from ltr.trees.objective import LossObjective
 
 
 class XGBoost(BoostedTrees):
@@ -76,26 +78,56 @@ class XGBoost(BoostedTrees):
             "lambdarank_num_pair_per_sample": lambdarank_num_pair_per_sample,
         }
 
-    def begin(self, order: Order) -> Rounds:
+    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+        params = self._params(data)
+        kinds = ["c" if i in self.categories else "q" for i in range(self.width)]
+
+        def lists(of: ItemTensors, kind: Any, **more: Any) -> Any:
+            return kind(
+                of.features.cpu().numpy(),
+                of.labels.cpu().numpy(),
+                group=of.lengths,
+                feature_types=kinds if self.categories else None,
+                enable_categorical=True,
+                nthread=data.threads,
+                **more,
+            )
+
+        kind, max_bin = self.module.QuantileDMatrix, params["max_bin"]
+        train = lists(data.train, kind, max_bin=max_bin, weight=data.weights)
+        scored = {
+            split: train if split == "train" else lists(part, self.module.DMatrix)
+            for split, part in data.scored.items()
+        }
+        booster = self.module.Booster(params, cache=[train, *scored.values()])
+        self.check_options(_parameters(json.loads(booster.save_config())))
+        while True:
+            scores = {s: booster.predict(part, output_margin=True) for s, part in scored.items()}
+            yield self.round(booster, booster.num_boosted_rounds(), scores, objective)
+            booster.update(train, booster.num_boosted_rounds(), fobj=objective)
+
+    def _params(self, data: FitData) -> dict[str, Any]:
+        device = data.train.device.type
         params = {name: _as_text(value) for name, value in self.params.items()} | {
             "tree_method": "hist",
             "base_score": 0.0,
             "disable_default_eval_metric": True,
-            "seed": order.seed,
-            "nthread": order.threads,
-            "device": order.device if self.module.build_info()["USE_CUDA"] else "cpu",
+            "seed": data.seed,
+            "nthread": data.threads,
+            "device": device if self.module.build_info()["USE_CUDA"] else "cpu",
             "verbosity": 0,
         }
-        if order.derivatives is None:
-            objective = self.own_objective()
-            if objective == "rank:ndcg":
-                instead = "set model.objective=rank:pairwise, or boost with a loss, such as "
-                instead += "loss=lambdarank"
-                train = order.data["train"]
-                check_whole_labels(train, "XGBoost's rank:ndcg", most=31, instead=instead)
-            params |= self.pairs | {"objective": objective}
-        kinds = ["c" if i in self.categories else "q" for i in range(self.width)]
-        return _Boosting(self.module, params, order, kinds if self.categories else None)
+        if data.loss is not None:
+            return params
+        objective = self.own_objective()
+        if objective == "rank:ndcg":
+            instead = "set model.objective=rank:pairwise, or boost with a loss, such as "
+            instead += "loss=lambdarank"
+            check_whole_labels(data.train, "XGBoost's rank:ndcg", most=31, instead=instead)
+        return params | self.pairs | {"objective": objective}
+
+    def written(self, booster: Any, trees: int) -> bytes:
+        return bytes(booster[:trees].save_raw("ubj"))
 
     def count_leaves(self, booster: Any) -> int:
         return sum(tree.count("leaf=") for tree in booster.get_dump())
@@ -143,45 +175,3 @@ def _parameters(config: Any) -> Iterator[str]:
         else:
             for below in value if isinstance(value, list) else [value]:
                 yield from _parameters(below)
-
-
-class _Boosting(Rounds):
-    def __init__(
-        self, module: Any, params: dict[str, Any], order: Order, kinds: list[str] | None
-    ) -> None:
-        def lists(split: str, kind: Any, **more: Any) -> Any:
-            data = order.data[split]
-            return kind(
-                data.features.cpu().numpy(),
-                data.labels.cpu().numpy(),
-                group=data.lengths,
-                feature_types=kinds,
-                enable_categorical=True,
-                nthread=order.threads,
-                **more,
-            )
-
-        max_bin = params["max_bin"]
-        train = lists("train", module.QuantileDMatrix, max_bin=max_bin, weight=order.weights)
-        watched = {split: lists(split, module.DMatrix) for split in order.data if split != "train"}
-        self._lists = {"train": train, **watched}
-        self._booster = module.Booster(params, cache=list(self._lists.values()))
-        self._derivatives = order.derivatives
-
-    def round(self) -> None:
-        derivatives = self._derivatives
-        fobj = None if derivatives is None else lambda s, _: derivatives(s.astype(np.float64))
-        self._booster.update(self._lists["train"], self.length, fobj=fobj)
-
-    def scores(self, split: str) -> NDArray[np.float32]:
-        return self._booster.predict(self._lists[split], output_margin=True)
-
-    def parameters(self) -> set[str]:
-        return set(_parameters(json.loads(self._booster.save_config())))
-
-    @property
-    def length(self) -> int:
-        return self._booster.num_boosted_rounds()
-
-    def content(self, length: int) -> bytes:
-        return bytes(self._booster[:length].save_raw("ubj"))
