@@ -79,9 +79,9 @@ def export_kept(cfg: DictConfig) -> str:
         for name, content in exported.files.items():
             write_whole(part / name, content)
         compared = _compared(cfg, kept, context, exported, part) | {"split": split}
-        file, content = selected_checkpoint(Path(cfg.checkpoint))
+        file, selected = selected_checkpoint(Path(cfg.checkpoint))
         described = manifest(
-            kept, file, content["data"], results, engine, context.features, exported
+            kept, file, selected["data"], results, engine, context.features, exported
         )
         _write(part / "manifest.json", described)
         _write(part / "parity.json", compared)
