@@ -1,5 +1,6 @@
 """Time one list at a time, by PyTorch, ONNX Runtime and trees: python benchmarks/serving.py."""
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import build
 from ltr.export import onnx as exporter
-from ltr.rounds.model import Order
+from ltr.rounds.model import FitData
 
 SIZES = {"lengths": ([10, 100, 1000], [3, 5]), "trees": (500, 2), "calls": (200, 4)}
 TREES = ("lightgbm", "xgboost")
@@ -59,12 +60,9 @@ def _network(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any
 def _trees(side: str, experiment: Any, lists: Any, raw: Any, keys: Any) -> Any:
     """The library inside our model, or the library's own prediction."""
     trees, some = experiment.model(lists.width), first(lists, len(lists) // 2)
-    order: Any = {"derivatives": None, "seed": 0, "device": "cpu", "stop": lambda: False}
-    data = {"train": ItemTensors(some, no_transform(some))}
-    rounds = trees.begin(Order(data=data, rounds=keys.trees, threads=1, **order))
-    for _ in range(keys.trees):
-        rounds.round()
-    content, threads = rounds.content(rounds.length), torch.get_num_threads()
+    data = FitData(ItemTensors(some, no_transform(some)), rounds=keys.trees)
+    *_, last = itertools.islice(trees.rounds(data), keys.trees + 1)
+    content, threads = last.state(), torch.get_num_threads()
     trees.take(content)
     if side == OURS:
         mask, features = torch.ones(1, len(raw), dtype=torch.bool), torch.from_numpy(raw)[None]

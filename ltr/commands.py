@@ -170,18 +170,13 @@ def explain(cfg: DictConfig) -> None:
 
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
-    """Print all losses, one in full, or what each does with labels."""
+    """Print all losses, or one in full."""
     from ltr.checks.losses import all_losses, details
     from ltr.console.values import flag
 
     sys.path.insert(0, str(Path.cwd()))  # of a loss of one's own
     markdown = flag(cfg, "markdown")
-    if flag(cfg, "labels"):
-        from ltr.checks.labels import label_table
-
-        print(label_table(markdown=markdown))
-    else:
-        print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
+    print(all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name)))
 
 
 @command("check_loss")

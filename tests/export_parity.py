@@ -2,8 +2,9 @@
 
     python tests/export_parity.py outputs/RUN outputs/OTHER ...
 
-A cell is the largest difference of two scores over ``max(1, largest |score| of the list)``; what is
-printed changes no list's order. For a search engine with several formats it is the largest of all.
+A cell is the largest difference of two scores over ``max(1, largest |score| of the list)``, for a
+text by the interpreter of its format in ``export_engines.py``; what is printed changes no list's
+order. For a search engine with several formats it is the largest of all.
 The last column is the size of ``model.onnx``.
 """
 
@@ -21,8 +22,11 @@ from ltr.experiment.engines import ENGINES, LUCENE
 from ltr.export.command import export_kept
 from ltr.export.manifest import results_of
 
+from export_engines import parity_in_engine  # isort: skip
+
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "export.yaml"
 FORMATS = ("linear", "xgboost+json", "ranklib")
+TEXTS = ("solr", "ranklib", *LUCENE)
 
 
 def main(runs: list[str]) -> None:
@@ -65,6 +69,8 @@ def compared(run: str, engine: str, kind: str | None) -> tuple[float, int]:
             OmegaConf.update(cfg, key, value)
         export_kept(cfg)
         found = json.loads((output / "parity.json").read_text())
+        if engine in TEXTS:
+            found = parity_in_engine(cfg)
         sizes = [one["largest_difference_of_unit"] for one in found.get("sizes", ())]
         return max([found["largest_difference_of_unit"], *sizes]), found.get("bytes", 0)
 

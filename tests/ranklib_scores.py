@@ -6,6 +6,7 @@ RANKLIB is RankLib's jar, or a folder of its compiled classes (RankLib 2.10 and 
 later runs them. The table has the largest difference of a score from the model's own.
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from ltr.errors import LTRError
 from ltr.experiment.kept import load_kept
 from ltr.export.command import _lists, export_kept
 from ltr.training.evaluation import predict
+
+from export_engines import restored  # isort: skip
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "export.yaml"
 MAIN = """
@@ -73,20 +76,9 @@ def compared(ranklib: Path, run: str, split: str) -> tuple[Lists, float, float]:
         data = ItemTensors(lists, kept.transform, torch.device("cpu"))
         ours = predict(kept.model, data).numpy().astype(float)
         theirs = scores_of(ranklib, output / "model.txt", np.asarray(lists.features))
-        if (output / "model.txt").read_text().startswith("## RankNet"):
-            theirs = restored(cfg, kept, theirs)
+        notes = json.loads((output / "manifest.json").read_text())["notes"]
+        theirs = restored(theirs, notes["score"]) if "score" in notes else theirs
     return lists, float(np.abs(theirs - ours).max()), float(np.abs(ours).max())
-
-
-def restored(cfg, kept, theirs):
-    """The scores of a network from those of its last logistic unit."""
-    from ltr.export.dense import dense_of
-    from ltr.export.ranklib import RankNetText
-
-    cfg = OmegaConf.merge(cfg, {"split": "vali"})  # the lists that set its slope
-    lists, _ = _lists(cfg, kept)
-    ours = predict(kept.model, ItemTensors(lists, kept.transform, torch.device("cpu"))).numpy()
-    return RankNetText(dense_of(kept.model, kept.transform), ours).restore(theirs)
 
 
 def main(ranklib: str, *runs: str) -> None:

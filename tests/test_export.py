@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import compose, make_lists
+from export_engines import engine_scores, of_plugin, of_ranklib, parity_in_engine, restored
 from folders import refused
 from made_columns import COLUMNS, mixed
 from made_trees import needed
 from ranklib_scores import java, scores_of
 from torch import nn
 
+import ltr.export.command
 import ltr.export.plugins
+import ltr.export.solr
 from ltr.data.lists import Lists
 from ltr.data.quantiles import quantile_transform
 from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
@@ -27,8 +30,8 @@ from ltr.experiment.ensemble import Ensemble, Member
 from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
 from ltr.export.command import export_kept
-from ltr.export.dense import dense_of
-from ltr.export.form import Exported, Subject
+from ltr.export.dense import Dense, dense_of
+from ltr.export.form import ExportContext, Exported
 from ltr.export.graph import TransformGraph, normal_score
 from ltr.export.manifest import manifest
 from ltr.export.onnx import (
@@ -40,8 +43,8 @@ from ltr.export.onnx import (
     session,
 )
 from ltr.export.parity import parity
-from ltr.export.plugins import plugin, score_model
-from ltr.export.ranklib import ranklib, score_text
+from ltr.export.plugins import plugin
+from ltr.export.ranklib import ranklib
 from ltr.export.solr import before_slack, solr
 from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, places, stump
 from ltr.export.vespa import with_profile
@@ -70,9 +73,27 @@ def transform_of(shape: str, lists: Lists, **how: Any) -> FeatureTransform:
     return fit_transform(lists, log=shape, negate=[4], **how)  # type: ignore[arg-type]
 
 
-def subject(lists: Lists, scores: Any, absent_is_zero: bool = True) -> Subject:
+def context(lists: Lists, scores: Any) -> ExportContext:
     names = tuple(f"f{i}" for i in range(1, lists.width + 1))
-    return Subject("m", names, lists, np.asarray(scores), absent_is_zero)
+    return ExportContext("m", names, lists, np.asarray(scores), absent_is_zero=True)
+
+
+def in_engines(form: Trees | Dense, lists: Lists, ours: Any) -> None:
+    """Every text that holds ``form`` scores in its engine as ``ours``."""
+    given = context(lists, ours)
+    made = [("solr", *solr(form, given))]
+    plain = isinstance(form, Trees) or not form.shape.any()
+    made += [("ranklib", *ranklib(form, given.scores))] if plain else []
+    kinds = ("xgboost+json", "ranklib") if isinstance(form, Trees) else ("ranklib",)
+    kinds = ("linear", *kinds) if isinstance(form, Dense) and form.is_linear else kinds
+    made += [("elasticsearch", *plugin(form, given, kind)) for kind in kinds if plain]
+    for engine, files, notes in made:
+        raw = engine_scores(engine, files, lists.features)
+        what = f"{engine} {notes}"
+        parity(lists, ours, restored(raw, notes["score"]) if "score" in notes else raw, what)
+        if engine == "elasticsearch":
+            assert raw.dtype == np.float32
+            assert (raw >= 0).all(), "Lucene takes no score below 0"
 
 
 def written(exported: Any, folder: Path) -> Path:
@@ -152,25 +173,17 @@ def network(activation: str, end: str | None = None, width: int = 5) -> nn.Modul
     ],
     ids=str,
 )
-def test_layers_score_alike_in_every_engine(model: nn.Module, shape: str, tmp_path: Path) -> None:
+def test_layers_score_alike_in_every_engine(model: nn.Module, shape: str) -> None:
     lists = lists_with()
     transform = transform_of(shape, lists)
     inputs = torch.from_numpy(transform(lists.features))[None]
     with torch.no_grad():
         ours = model(inputs, torch.ones(1, lists.items, dtype=torch.bool))[0].numpy()
-    form, given = dense_of(model, transform), subject(lists, ours)
-    made = [solr(form, given)]
-    if shape == "never":
-        made += [ranklib(form, given), plugin(form, given, "ranklib")]
-        made += [plugin(form, given, None)] if form.is_linear else []
-    for exported in made:
-        raw = exported.run(written(exported, tmp_path / "files"), lists)
-        parity(lists, ours, raw, exported.restore(raw), str(exported.ran_by))
-        if exported.ran_by.startswith("an interpreter of the plugin"):
-            assert raw.dtype == np.float32
-            assert (raw > 0).all(), "Lucene takes no score below 0"
+    form = dense_of(model, transform)
+    parity(lists, ours, form.scores(lists.features), "the layers")
+    in_engines(form, lists, ours)
     # a query of Lucene has no value below 0, so that no logarithm may be one
-    for feature in json.loads(str(made[0].files["features.json"])):
+    for feature in json.loads(solr(form, context(lists, ours))[0]["features.json"]):
         assert ("q" in feature["params"]) <= ("ln(sum(1," in feature["params"].get("q", ""))
 
 
@@ -185,26 +198,35 @@ def trees(width: int = 5, count: int = 12) -> Trees:
     return Trees((*made, leaf(0.25)), bias=-0.5)
 
 
-@pytest.mark.parametrize("kind", ["xgboost+json", "ranklib"])
-def test_trees_score_alike_in_the_plugins_and_absent_features_are_0(
-    kind: str, tmp_path: Path
-) -> None:
+def test_trees_score_alike_in_every_engine_and_absent_features_are_0() -> None:
     lists, form = lists_with(), trees()
-    ours = form.bias + sum(t.value[places(t, lists.features)] for t in form.trees)
-    exported = plugin(form, subject(lists, ours), kind)
-    raw = exported.run(written(exported, tmp_path / "files"), lists)
-    parity(lists, ours, raw, exported.restore(raw), kind)
-    assert (raw >= 0).all()
+    ours = form.scores(lists.features)
     assert (ours < 0).any()
-    model = json.loads(str(exported.files["model.json"]))["model"]["model"]
+    in_engines(form, lists, ours)
     names = [f"f{i}" for i in range(1, 6)]
     zeros = np.where(np.arange(5) != 1, 0, lists.features).astype(np.float32)
     absent = np.where(np.arange(5) != 1, np.nan, lists.features).astype(np.float32)
-    assert (score_model(model, names, absent) == score_model(model, names, zeros)).all()
+    for kind in ("xgboost+json", "ranklib"):
+        files, notes = plugin(form, context(lists, ours), kind)
+        assert notes["absent_is_zero"]
+        model = json.loads(files["model.json"])["model"]["model"]
+        assert (of_plugin(model, names, absent) == of_plugin(model, names, zeros)).all()
+
+
+@pytest.mark.parametrize(
+    "fault", [(ltr.export.plugins, "above"), (ltr.export.solr, "before_slack")]
+)
+def test_a_threshold_that_is_one_float_off_is_found(
+    fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*fault, lambda threshold: threshold)
+    form, lists = trees(), lists_with()
+    with pytest.raises(ConfigError, match="qid q"):
+        in_engines(form, lists, form.scores(lists.features))
 
 
 def test_a_form_whose_missing_values_plugins_misread_is_not_written() -> None:
-    given = subject(lists_with(), np.zeros(lists_with().items))
+    given = context(lists_with(), np.zeros(lists_with().items))
     line = refused(lambda: plugin(trees(), given, "xgboost+json+raw"), ConfigError)
     assert line.startswith("format=xgboost+json+raw")
     assert "xgboost+json or ranklib" in line
@@ -216,7 +238,7 @@ def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
         (lambda given: with_profile(Exported({}, run, ""), "m", given.features), "price-usd"),
         (lambda given: plugin(trees(), given, None), "{{price}}"),
     ):
-        given = replace(subject(lists_with(), scores), features=("f1", name, "f3", "f4", "f5"))
+        given = replace(context(lists_with(), scores), features=("f1", name, "f3", "f4", "f5"))
         line = refused(lambda write=write, given=given: write(given), ConfigError)
         assert repr(name) in line
         assert "name the columns" in line
@@ -226,7 +248,8 @@ def test_the_manifest_says_how_a_category_is_coded(tmp_path: Path) -> None:
     (file := tmp_path / "best.pt").write_bytes(b"")
     model = WithEmbeddings(Linear, COLUMNS.codes.tolist())
     kept = KeptModel(model, fit_transform(mixed(6)), COLUMNS, {})
-    told = manifest(kept, file, {}, None, "onnx", COLUMNS.names, {"score": "x"}, {})
+    exported = Exported({}, lambda folder, lists: lists.labels, "", {"score": "x"})
+    told = manifest(kept, file, {}, None, "onnx", COLUMNS.names, exported)
     assert (told["model"], told["categories"]["shop"]) == ("Linear", ["a", "b", "c"])
     assert "1 + CRC-32" in told["notes"]["categories"]
     assert told["notes"]["score"] == "x"
@@ -235,20 +258,19 @@ def test_the_manifest_says_how_a_category_is_coded(tmp_path: Path) -> None:
 def test_parity_finds_what_differs_and_names_it() -> None:
     lists = make_lists([3, 4])
     ours = np.arange(7, dtype=np.float32) / 7
-    assert parity(lists, ours, ours, ours, "x").difference == 0
+    assert parity(lists, ours, ours, "x")["largest_difference"] == 0
     other = ours.copy()
     other[4] += 1e-3
-    line = refused(lambda: parity(lists, ours, other, other, "to=x"), ConfigError)
+    line = refused(lambda: parity(lists, ours, other, "to=x"), ConfigError)
     assert "qid q1" in line
     assert "item 2" in line
-    # restored scores agree, but the engine ranks by what float32 has left of its own
-    for wrong in (np.zeros(7, np.float32), -ours):
-        line = refused(lambda raw=wrong: parity(lists, ours, raw, ours, "to=x"), ConfigError)
-        assert "qid q0" in line
     close = ours.copy()
     close[:2] = ours[1] + np.array([2e-6, 0], np.float32)
     near = np.where(np.arange(7) == 0, ours[1] - 1e-6, ours).astype(np.float32)
-    assert parity(lists, near, close, close, "to=x").near_ties == 1
+    assert parity(lists, near, close, "to=x")["lists_where_closer_items_change_order"] == 1
+    apart = np.where(np.arange(7) == 0, ours[1] - 1.5e-5, ours)  # both are close, but in disorder
+    tied = np.where(np.arange(7) < 2, ours[1] - 7e-6, ours)
+    assert "qid q0" in refused(lambda: parity(lists, apart, tied, "to=x"), ConfigError)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +317,7 @@ def test_what_the_data_decide_is_refused_too() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
-def test_boosted_trees_go_to_solr_and_a_fault_leaves_nothing(
+def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
     library: str, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed(library)
@@ -307,9 +329,12 @@ def test_boosted_trees_go_to_solr_and_a_fault_leaves_nothing(
     run(compose(*settings), out, {"model": library})
     given = [f"checkpoint={out}", "threads=1", f"cache_dir={tmp_path}/cache"]
 
-    def export(engine: str, *more: str) -> Path:
+    def export(engine: str) -> Path:
         folder = tmp_path / engine
-        export_kept(compose(*given, f"to={engine}", f"output={folder}", *more, config="export"))
+        cfg = compose(*given, f"to={engine}", f"output={folder}", config="export")
+        export_kept(cfg)
+        if engine != "native":
+            parity_in_engine(cfg)
         return folder
 
     folder = export("solr")
@@ -319,10 +344,11 @@ def test_boosted_trees_go_to_solr_and_a_fault_leaves_nothing(
     assert json.loads((folder / "parity.json").read_text())["lists"] == 8
     assert library in (folder / "MODEL_CARD.md").read_text()
     assert refused(lambda: export("solr"), ConfigError).startswith("output=")
-    export("native")
+    export("opensearch"), export("native")
     before = sorted(tmp_path.iterdir())
-    monkeypatch.setattr(ltr.export.plugins, "_single", lambda value: float(np.round(value, 1)))
-    assert "qid q" in refused(lambda: export("opensearch"), ConfigError)
+    wrong = lambda trees, _: replace(trees, bias=trees.bias + 1e-3)  # noqa: E731
+    monkeypatch.setattr(ltr.export.command, "before_transform", wrong)
+    assert "qid q" in refused(lambda: export("ranklib"), ConfigError)
     assert sorted(tmp_path.iterdir()) == before, "nothing is left of an export that disagrees"
 
 
@@ -347,7 +373,7 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
         with torch.no_grad():
             ours = model(inputs, torch.ones(count, length, dtype=torch.bool), ranks).flatten()
         raw = exported.run(folder, made)
-        parity(made, ours.numpy(), raw, raw, f"{count} x {length}")
+        parity(made, ours.numpy(), raw, f"{count} x {length}")
 
 
 @pytest.mark.slow
@@ -375,11 +401,11 @@ def test_onnx_takes_lists_without_items(kind: str, tmp_path: Path) -> None:
 def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     lists, form = lists_with(missing=True), trees()
-    ours = form.bias + sum(t.value[places(t, lists.features)] for t in form.trees)
+    ours = form.scores(lists.features)
     for by_item in (False, True):
         exported = onnx_of_trees(form, lists.width, by_item=by_item)
         raw = exported.run(written(exported, tmp_path / f"trees{by_item}"), lists)
-        parity(lists, ours, raw, raw, "trees")
+        parity(lists, ours, raw, "trees")
 
 
 @pytest.mark.slow
@@ -391,7 +417,7 @@ def test_ranklib_itself_reads_what_it_is_given(tmp_path: Path) -> None:
     form = dense_of(network("tanh"), no_transform(lists))
     linear = dense_of(Linear(5), no_transform(lists))
     for one in (trees(), form, linear):
-        text = ranklib(one, subject(lists, zeros)).files["model.txt"]
-        (tmp_path / "model.txt").write_text(str(text))
+        text = ranklib(one, zeros)[0]["model.txt"]
+        (tmp_path / "model.txt").write_text(text)
         found = scores_of(Path(os.environ["LTR_RANKLIB"]), tmp_path / "model.txt", lists.features)
-        np.testing.assert_allclose(found, score_text(str(text), lists.features), rtol=1e-12)
+        np.testing.assert_allclose(found, of_ranklib(text, lists.features), rtol=1e-12)

@@ -4,6 +4,8 @@ A property takes a subject and returns, or raises ``Broken`` or ``DoesNotApply``
 one line. ``judge`` tries one. What holds for losses and for metrics is one function.
 """
 
+import torch
+
 from ltr.battery import calls, items, metrics, models, ranks
 from ltr.battery.metrics import MetricSubject
 from ltr.battery.models import ModelSubject
@@ -60,9 +62,9 @@ LOSS_PROPERTIES: tuple[Property, ...] = (
     calls.there_is_something_to_learn,
     calls.following_the_gradient_lowers_the_loss,
     calls.a_batch_without_lists_to_count_can_be_trained_on,
-    items.degenerate_lists_are_defined_in_float64,
-    items.degenerate_lists_are_defined_in_float32,
-    items.degenerate_lists_are_defined_in_bfloat16,
+    items.degenerate_lists(torch.float64),
+    items.degenerate_lists(torch.float32),
+    items.degenerate_lists(torch.bfloat16),
     items.a_list_of_no_items_is_worth_0,
     items.lists_of_any_size_are_defined,
     calls.inputs_are_left_as_they_are,
@@ -91,8 +93,8 @@ METRIC_PROPERTIES: tuple[Property, ...] = (
     metrics.a_table_of_gains_is_looked_up,
     metrics.the_number_of_grades_is_read,
     metrics.a_score_of_nan_makes_its_list_nan_and_no_other,
-    items.degenerate_lists_are_defined_in_float64,
-    items.degenerate_lists_are_defined_in_float32,
+    items.degenerate_lists(torch.float64),
+    items.degenerate_lists(torch.float32),
     items.lists_of_any_size_are_defined,
     calls.inputs_are_left_as_they_are,
     calls.the_same_call_gives_the_same_value,

@@ -5,53 +5,47 @@ import math
 import torch
 
 from ltr.battery.subject import DEGENERATE, Measured, Subject, ragged
-from ltr.battery.verdict import Broken, DoesNotApply, expect_close, expect_finite
+from ltr.battery.verdict import Broken, DoesNotApply, Property, expect_close, expect_finite
 
 
 def padding_is_never_read(loss: Subject) -> None:
     """NaN, infinities or 1e30 on padding change no value and no gradient, which is 0 there."""
     scores, labels, mask = ragged()
-    value, gradient = loss.measure(scores, labels, mask)
+    expected = loss.measure(scores, labels, mask)
     for junk in (math.nan, math.inf, -math.inf, -1e30, 1e30):
         for what, given in (
             ("scores", (scores.masked_fill(~mask, junk), labels)),
             ("labels", (scores, labels.masked_fill(~mask, junk))),
         ):
-            found, slope = loss.measure(*given, mask)
             when = f"when the {what} on padding became {junk}: padding is read"
-            expect_close(found, value, "value", when)
-            expect_close(slope, gradient, "gradient", when)
-            if (slope[~mask] != 0).any():
+            found = loss.expect((*given, mask), expected, when)
+            if (found.gradient[~mask] != 0).any():
                 raise Broken(f"the gradient on padding is not 0 {when}")
 
 
 def more_padding_and_its_place_change_nothing(loss: Subject) -> None:
     """Padding added behind, in front or on both sides changes no value and no gradient."""
-    scores, labels, mask = ragged()
-    value, gradient = loss.measure(scores, labels, mask)
+    data, pad = ragged(), torch.nn.functional.pad
+    value, gradient = loss.measure(*data)
     for front, behind in ((0, 9), (5, 0), (3, 2)):
         sides = (front, behind)
-        more_scores = torch.nn.functional.pad(scores, sides, value=math.nan)
-        more_labels = torch.nn.functional.pad(labels, sides, value=math.nan)
-        more_mask = torch.nn.functional.pad(mask, sides)
-        found, slope = loss.measure(more_scores, more_labels, more_mask)
+        wider = [pad(x, sides, value=math.nan) for x in data[:2]]
         when = f"with {front} more places of padding in front and {behind} behind"
-        expect_close(found, value, "value", when, tolerance=1e-12)
-        inner = slope[:, front : slope.shape[1] - behind]
-        expect_close(inner, gradient, "gradient", when, tolerance=1e-12)
+        expected = Measured(value, pad(gradient, sides))
+        loss.expect((*wider, pad(data[2], sides)), expected, when, tolerance=1e-12)
 
 
 def lists_do_not_see_each_other(loss: Subject) -> None:
     """Scores and labels of other lists in the batch do not change a list's value and gradient."""
     scores, labels, mask = ragged()
-    value, gradient = loss.measure(scores, labels, mask)
+    expected = loss.measure(scores, labels, mask)
     for what, others in (("scores", math.nan), ("scores", 0.0), ("scores", 1e4), ("labels", 0.0)):
         changed = {"scores": scores.clone(), "labels": labels.clone()}
         changed[what][[0, 2]] = others
-        found, slope = loss.measure(changed["scores"], changed["labels"], mask)
+        found = loss.measure(changed["scores"], changed["labels"], mask)
         when = f"when the {what} of the lists beside it became {others}"
-        expect_close(found[1:2], value[1:2], "value", when, tolerance=1e-13, first=1)
-        expect_close(slope[1:2], gradient[1:2], "gradient", when, tolerance=1e-13, first=1)
+        for kind, new, old in zip(Measured._fields, found, expected, strict=True):
+            expect_close(new[1:2], old[1:2], kind, when, tolerance=1e-13, first=1)
 
 
 def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
@@ -60,12 +54,10 @@ def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
     loss, labels = loss.silenced(scores, labels, mask)
     value, gradient = loss.measure(scores, labels, mask)
     for i, real in enumerate(mask):
-        one = [x[i : i + 1, real] for x in (scores, labels, mask)]
-        found, slope = loss.measure(*one)
+        expected = Measured(value[i : i + 1], gradient[i : i + 1, real] / (i + 1))
+        alone = [x[i : i + 1, real] for x in (scores, labels, mask)]
         when = f"when list {i} stood alone without padding"
-        expect_close(found, value[i : i + 1], "value", when, tolerance=1e-12, first=i)
-        expected = gradient[i : i + 1, real] / (i + 1)
-        expect_close(slope, expected, "gradient", when, tolerance=1e-12, first=i)
+        loss.expect(alone, expected, when, tolerance=1e-12, first=i)
 
 
 def the_order_of_the_items_means_nothing(loss: Subject) -> None:
@@ -75,10 +67,9 @@ def the_order_of_the_items_means_nothing(loss: Subject) -> None:
     value, gradient = loss.measure(scores, labels, mask)
     for seed in (3, 4):
         order = torch.randperm(8, generator=torch.Generator().manual_seed(seed))
-        found, slope = loss.measure(scores[:, order], labels[:, order], mask[:, order])
+        moved, expected = [x[:, order] for x in (scores, labels, mask)], gradient[:, order]
         when = "when the items were given in another order"
-        expect_close(found, value, "value", when, tolerance=1e-12)
-        expect_close(slope, gradient[:, order], "gradient", when, tolerance=1e-12)
+        loss.expect(moved, Measured(value, expected), when, tolerance=1e-12)
 
 
 def the_order_of_the_items_means_nothing_on_average_over_draws(loss: Subject) -> None:
@@ -97,19 +88,18 @@ def the_order_of_the_items_means_nothing_on_average_over_draws(loss: Subject) ->
         expect_close(back.mean()[None], there.mean()[None], "value", when, tolerance=1e-12)
 
 
-def degenerate_lists_are_defined_in_float64(loss: Subject) -> None:
-    """Empty, tied, single, far apart, saturated: value and gradient are finite in float64."""
-    _defined(loss, torch.float64)
+def degenerate_lists(dtype: torch.dtype) -> Property:
+    """Empty, tied, single, far apart, saturated: value and gradient are finite in ``dtype``."""
+    what = str(dtype).removeprefix("torch.")
 
+    def prop(loss: Subject) -> None:
+        for case in DEGENERATE:
+            found = _measured(loss, case, dtype)
+            for kind, numbers in zip(Measured._fields, found, strict=True):
+                expect_finite(numbers, f"the {kind}", f"for {case} in {what}")
 
-def degenerate_lists_are_defined_in_float32(loss: Subject) -> None:
-    """The same in float32."""
-    _defined(loss, torch.float32)
-
-
-def degenerate_lists_are_defined_in_bfloat16(loss: Subject) -> None:
-    """The same for scores in bfloat16."""
-    _defined(loss, torch.bfloat16)
+    prop.__name__ = f"degenerate_lists_are_defined_in_{what}"
+    return prop
 
 
 def a_list_of_no_items_is_worth_0(loss: Subject) -> None:
@@ -129,22 +119,12 @@ def lists_of_any_size_are_defined(loss: Subject) -> None:
     for size in (0, 1, 240):
         scores = torch.randn(2, size, generator=generator)
         labels = torch.randint(0, loss.grades, (2, size), generator=generator).float()
-        value, gradient = loss.measure(scores, labels, torch.ones(2, size, dtype=torch.bool))
-        expect_finite(value, "the value", f"of a list of {size} items")
-        expect_finite(gradient, "the gradient", f"of a list of {size} items")
-
-
-def _defined(loss: Subject, dtype: torch.dtype) -> None:
-    for case in DEGENERATE:
-        value, gradient = _measured(loss, case, dtype)
-        when = f"for {case} in {str(dtype).removeprefix('torch.')}"
-        expect_finite(value, "the value", when)
-        expect_finite(gradient, "the gradient", when)
+        found = loss.measure(scores, labels, torch.ones(2, size, dtype=torch.bool))
+        for kind, numbers in zip(Measured._fields, found, strict=True):
+            expect_finite(numbers, f"the {kind}", f"of a list of {size} items")
 
 
 def _measured(loss: Subject, case: str, dtype: torch.dtype) -> Measured:
     scores, labels, present = DEGENERATE[case]
     mask = torch.tensor([present], dtype=torch.bool)
-    return loss.measure(
-        torch.tensor([scores], dtype=dtype), torch.tensor([labels], dtype=torch.float32), mask
-    )
+    return loss.measure(torch.tensor([scores], dtype=dtype), torch.tensor([labels]).float(), mask)

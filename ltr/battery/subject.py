@@ -2,13 +2,14 @@
 
 import copy
 import inspect
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from ltr.battery.verdict import Broken, DoesNotApply, told, where
+from ltr.battery.verdict import Broken, DoesNotApply, expect_close, told, where
 from ltr.typing import Loss
 
 # scores, labels, mask
@@ -121,6 +122,22 @@ class Subject:
             except Exception as error:
                 raise Broken(f"backward crashed{where(mask)}: {told(error)}") from error
         return Measured(value.detach(), gradient)
+
+    def expect(
+        self,
+        data: Sequence[Tensor],
+        expected: Measured,
+        when: str,
+        *,
+        tolerance: float = 0.0,
+        first: int = 0,
+    ) -> Measured:
+        """Value and gradient of scores, labels and mask; ``Broken`` unless they are as expected."""
+        found = self.measure(*data)
+        for what in Measured._fields:
+            numbers = getattr(found, what), getattr(expected, what)
+            expect_close(*numbers, what, when, tolerance=tolerance, first=first)
+        return found
 
     def value(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
         """The value of the loss with its graph; raises as ``measure`` does."""

@@ -152,7 +152,7 @@ def details(name: str) -> str:
         f"{name}: {config.title}",
         f"{config.target}{plain}",
         inspect.getdoc(function) or "It has no docstring.",
-        f"Labels\n{config.labels or 'not said'} (labels=true: a table of all losses)",
+        f"Labels\n{config.labels or 'not said'} (docs/labels.md: a table of all losses)",
         f"Knobs and their defaults\n{knobs}",
         f"For example\n  {example}",
     ]

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from ltr.data.lists import Doubles
+from ltr.data.lists import Doubles, Floats
 from ltr.data.transforms import LOG, SIGNED_LOG, FeatureTransform
 from ltr.experiment.engines import activation_of
 from ltr.models import MLP, Linear
 from ltr.rounds import AdaRank, PRank
+
+_ROWS = 1 << 14  # items that are scored at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,20 @@ class Dense:
     def is_linear(self) -> bool:
         """Whether it is a sum of weights times features and a bias."""
         return len(self.layers) == 1 and self.layers[0].activation == "none"
+
+    def scores(self, features: Floats) -> Doubles:
+        """The score of each row of raw ``features``, ``[items]``."""
+        blocks = range(0, len(features), _ROWS)
+        return np.concatenate([self._scores(features[i : i + _ROWS]) for i in blocks])
+
+    def _scores(self, features: Floats) -> Doubles:
+        raw = np.asarray(features, np.float64) * self.sign
+        logarithm = np.log(np.maximum(raw, 0) + self.log_eps)
+        signed = np.sign(raw) * np.log1p(np.abs(raw))
+        values = np.select([self.shape == LOG, self.shape == SIGNED_LOG], [logarithm, signed], raw)
+        for layer in self.layers:
+            values = _ACTIVATIONS[layer.activation](values @ layer.weights.T + layer.bias)
+        return values[:, 0]
 
 
 def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
@@ -117,31 +132,15 @@ def logistic_layers(dense: Dense) -> list[Layer]:
     return found
 
 
-def sigmoid(x: NDArray[np.floating]) -> NDArray[np.floating]:
-    """``1 / (1 + exp(-x))``, without overflow, in the precision of ``x``."""
-    small = np.exp(-np.abs(x))
+def _sigmoid(x: Doubles) -> Doubles:
+    small = np.exp(-np.abs(x))  # never overflows
     return np.where(x < 0, small, 1) / (1 + small)
 
 
-ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+_ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
-    "leaky_relu": lambda x: np.where(x < 0, x.dtype.type(0.01) * x, x),
+    "leaky_relu": lambda x: np.where(x < 0, 0.01 * x, x),
     "tanh": np.tanh,
-    "sigmoid": sigmoid,
+    "sigmoid": _sigmoid,
 }
-
-
-def run_layers(layers: Sequence[Layer], inputs: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The scores, ``[items]``, of ``inputs`` in their precision: one sum after the other.
-
-    A search engine adds term by term, in float32 or float64, and so does this.
-    """
-    values = inputs
-    for layer in layers:
-        kind = values.dtype.type
-        total = np.broadcast_to(layer.bias.astype(kind), (len(values), len(layer.bias))).copy()
-        for column, weights in zip(values.T, layer.weights.T.astype(kind), strict=True):
-            total += column[:, None] * weights
-        values = ACTIVATIONS[layer.activation](total)
-    return values[:, 0]

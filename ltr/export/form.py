@@ -15,43 +15,26 @@ Scores = NDArray[np.floating]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
 
 
-def unchanged(scores: Scores) -> Scores:
-    """``scores``."""
-    return scores
-
-
-def shifted(by: float) -> str:
-    """The score of an engine in words.
-
-    >>> shifted(-1.5)
-    "the model's score - 1.5"
-    """
-    return f"the model's score {'-' if by < 0 else '+'} {abs(by)!r}"
-
-
 @dataclass(frozen=True)
 class Exported:
     """A model as an engine reads it.
 
     Attributes:
         files: content by name.
-        run: the scores of all items, ``[items]``, that the files in a folder give, computed as the
-            engine documents it.
-        restore: the model's own scores of those; a rising function, where an engine needs scores
-            of another range.
-        notes: for the manifest.
+        run: the scores of all items, ``[items]``, that the files in a folder give; of a text
+            format those of the trees or layers that were written into it.
         ran_by: what ``run`` is, for the parity file.
+        notes: for the manifest.
     """
 
     files: Mapping[str, bytes | str]
     run: Callable[[Path, Lists], Scores]
     ran_by: str
-    restore: Callable[[Scores], Scores] = unchanged
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExportContext:
     """What every writer needs to know besides the model.
 
     Attributes:
@@ -68,3 +51,12 @@ class Subject:
     lists: Lists
     scores: Scores
     absent_is_zero: bool
+
+
+def shifted(by: float) -> str:
+    """The score of an engine in words.
+
+    >>> shifted(-1.5)
+    "the model's score - 1.5"
+    """
+    return f"the model's score {'-' if by < 0 else '+'} {abs(by)!r}"

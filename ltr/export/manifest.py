@@ -9,14 +9,22 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ltr.errors import DataError
 from ltr.experiment.kept import KeptModel
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
+from ltr.export.form import Exported
 from ltr.models.embeddings import WithEmbeddings
 from ltr.whole import without_nan
 
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
+_OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
+           "seed", "commit", "finished")  # fmt: skip
+_CODES = (
+    "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
+    "list there, 0 where the list lacks it; of a number n there 1 + CRC-32 of the text in UTF-8 "
+    "modulo n; missing (NaN) where it is missing or empty. A whole number or a text such as 3.0 is "
+    "the text 3, a flag true or false."
+)
 
 
 def results_of(checkpoint: str) -> dict[str, Any] | None:
@@ -30,15 +38,6 @@ def results_of(checkpoint: str) -> dict[str, Any] | None:
     return run.results if run.finished else None
 
 
-def sha256(path: Path) -> str:
-    """The digest of a file."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): export it again") from None
-
-
 def manifest(
     kept: KeptModel,
     checkpoint: Path,
@@ -46,8 +45,7 @@ def manifest(
     results: Mapping[str, Any] | None,
     engine: str,
     features: Sequence[str],
-    notes: Mapping[str, Any],
-    files: Mapping[str, str],
+    exported: Exported,
 ) -> dict[str, Any]:
     """Everything that says which model this is and how its features are read.
 
@@ -58,38 +56,32 @@ def manifest(
         results: of the run.
         engine: what it was exported for.
         features: their names, in order.
-        notes: of the exporter.
-        files: digest of each file by name.
+        exported: its files and notes.
     """
-    columns = kept.columns
+    columns, results = kept.columns, results or {}
     inner = kept.model.model if isinstance(kept.model, WithEmbeddings) else kept.model
-    found = {} if columns is None else columns.state()["categories"]
-    of_run = (
-        {} if results is None else without_nan({k: results[k] for k in _OF_RUN if k in results})
-    )
+    categories = {} if columns is None else columns.state()["categories"]
     return {
         "to": engine,
         "model": type(inner).__name__,
-        "choices": {} if results is None else results["choices"],
+        "choices": results.get("choices", {}),
         "features": list(features),
         "features_named": columns is not None,
-        "categories": found,
+        "categories": categories,
         "transform": kept.transform.state(),
-        **of_run,
-        "sha256": {"checkpoint": sha256(checkpoint), "data": dict(data), "files": dict(files)},
+        **without_nan({key: results[key] for key in _OF_RUN if key in results}),
+        "sha256": {
+            "checkpoint": _sha256(checkpoint.read_bytes()),
+            "data": dict(data),
+            "files": {name: _sha256(content) for name, content in exported.files.items()},
+        },
         "versions": {**versions(), **_installed()},
-        "notes": {**({"categories": _CODES} if found else {}), **notes},
+        "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
     }
 
 
-_CODES = (
-    "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
-    "list there, 0 where the list lacks it; of a number n there 1 + CRC-32 of the text in UTF-8 "
-    "modulo n; missing (NaN) where it is missing or empty. A whole number or a text such as 3.0 is "
-    "the text 3, a flag true or false."
-)
-_OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
-           "seed", "commit", "finished")  # fmt: skip
+def _sha256(content: bytes | str) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
 def _installed() -> dict[str, str]:
@@ -106,53 +98,57 @@ def model_card(
     """The card of a model in Markdown, from its manifest and the results of its run."""
     choices = manifest["choices"]
     title = " ".join(str(choices[k]) for k in ("model", "loss") if choices.get(k)) or "model"
-    lines = [f"# {title}, exported to {manifest['to']}", ""]
-    lines += [
-        "## Model", "",
-        f"- class {manifest['model']}, {len(manifest['features'])} features"
-        + (", named" if manifest["features_named"] else ", in the order of the lists"),
-        f"- checkpoint sha256 `{manifest['sha256']['checkpoint']}`",
-    ]  # fmt: skip
-    if results is not None:
-        count = results.get("parameters")
-        lines += [f"- {count:,} fitted numbers" if isinstance(count, int) else "", ""]
-        lines += ["## Training", ""]
-        fold = "" if results.get("fold") is None else f", fold {results['fold']}"
-        lines += [f"- data set {results['dataset']}{fold}, seed {results['seed']}"]
-        lines += [
-            f"- {split}: {part['lists']:,} lists, {part['items']:,} items, "
-            f"{part['empty_lists']:,} without a relevant item, sha256 `{part['digest']}`"
-            for split, part in results["data"].items()
-        ]
-        if results.get("selected_epoch") is not None:  # an ensemble has none
-            lines += [
-                f"- weights of epoch {results['selected_epoch']}, chosen on vali by "
-                f"{results['select_on']} (select={results['select']})"
-            ]
-        lines += [
-            f"- commit {results.get('commit') or 'unknown'}, finished {results['finished']}",
-            "",
-            "## Figures",
-            "",
-            _figures(results),
-            "",
-            results["convention"]["text"],
-        ]
-    lines += [
-        "", "## Exported form", "",
-        f"- run by {parity['ran_by']} on {parity['lists']:,} lists of {parity['split']}, "
-        f"{parity['items']:,} items: largest difference of a score "
-        f"{parity['largest_difference']:.1e}, no list changes its order",
-        *(f"- {name}: {value}" for name, value in manifest["notes"].items()),
-        "", "## Limits", "",
-        "- the figures are of these lists; on other queries, features or labels they are unknown",
-        "- features are read as the lists of training had them: the same order, units and meaning",
-        "",
-    ]  # fmt: skip
-    return "\n".join(line for n, line in enumerate(lines) if line or (n and lines[n - 1]))
+    named = "named" if manifest["features_named"] else "in the order of the lists"
+    notes = "".join(f"- {name}: {value}\n" for name, value in manifest["notes"].items())
+    return f"""# {title}, exported to {manifest["to"]}
+
+## Model
+
+- class {manifest["model"]}, {len(manifest["features"])} features, {named}
+- checkpoint sha256 `{manifest["sha256"]["checkpoint"]}`
+{"" if results is None else _of_run(results)}
+## Exported form
+
+- run by {parity["ran_by"]} on {parity["lists"]:,} lists of {parity["split"]}, \
+{parity["items"]:,} items: largest difference of a score {parity["largest_difference"]:.1e}, \
+no list changes its order
+{notes}
+## Limits
+
+- the figures are of these lists; on other queries, features or labels they are unknown
+- features are read as the lists of training had them: the same order, units and meaning
+"""
 
 
-def _figures(results: Mapping[str, Any]) -> str:
+def _of_run(results: Mapping[str, Any]) -> str:
+    """Training and figures of a run."""
+    fold = "" if results.get("fold") is None else f", fold {results['fold']}"
+    lines = [f"- data set {results['dataset']}{fold}, seed {results['seed']}"]
+    if isinstance(count := results.get("parameters"), int):
+        lines.append(f"- {count:,} fitted numbers")
+    lines += [
+        f"- {split}: {part['lists']:,} lists, {part['items']:,} items, "
+        f"{part['empty_lists']:,} without a relevant item, sha256 `{part['digest']}`"
+        for split, part in results["data"].items()
+    ]
+    if results.get("selected_epoch") is not None:  # an ensemble has none
+        lines.append(
+            f"- weights of epoch {results['selected_epoch']}, chosen on vali by "
+            f"{results['select_on']} (select={results['select']})"
+        )
+    lines.append(f"- commit {results.get('commit') or 'unknown'}, finished {results['finished']}")
     splits = [split for split in ("vali", "test") if split in results]
     rows = [[name, *(results[split].get(name) for split in splits)] for name in results["vali"]]
-    return tabulate(rows, ["metric", *splits], floatfmt=".4f", tablefmt="github")
+    figures = tabulate(rows, ["metric", *splits], floatfmt=".4f", tablefmt="github")
+    training = "\n".join(lines)
+    return f"""
+## Training
+
+{training}
+
+## Figures
+
+{figures}
+
+{results["convention"]["text"]}
+"""

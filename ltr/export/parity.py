@@ -1,6 +1,5 @@
 """Whether an exported model scores real lists as the model does."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,48 +11,13 @@ from ltr.export.form import Scores
 TOLERANCE = 1e-5  # of a score, or of the largest score of the list where that is above 1
 
 
-@dataclass(frozen=True)
-class Parity:
-    """The comparison of all items of some lists.
-
-    Attributes:
-        lists, items: how many were compared.
-        difference: the largest of two scores of an item.
-        relative: the largest difference over ``max(1, largest |score| of the list)``.
-        near_ties: lists with two items closer than the tolerance that change order.
-        scores: the smallest and the largest of the exported form.
-    """
-
-    lists: int
-    items: int
-    difference: float
-    relative: float
-    near_ties: int
-    scores: tuple[float, float]
-
-    def state(self) -> dict[str, Any]:
-        """Plain values, for the parity file."""
-        return {
-            "lists": self.lists,
-            "items": self.items,
-            "largest_difference": self.difference,
-            "largest_difference_of_unit": self.relative,
-            "unit": "max(1, largest |score| of the list)",
-            "tolerance": TOLERANCE,
-            "lists_that_change_order": 0,
-            "lists_where_closer_items_change_order": self.near_ties,
-            "exported_scores": list(self.scores),
-        }
-
-
-def parity(lists: Lists, ours: Scores, raw: Scores, restored: Scores, what: str) -> Parity:
-    """Compare the scores of every item, ``[items]``.
+def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, Any]:
+    """Compare the scores of every item, ``[items]``; what was seen, for the parity file.
 
     Args:
         lists: the lists.
         ours: of the model.
-        raw: of the exported form, by which the engine ranks.
-        restored: ``raw`` as scores of the model.
+        theirs: of the exported form.
         what: the exported form, for the message.
 
     Raises:
@@ -61,8 +25,8 @@ def parity(lists: Lists, ours: Scores, raw: Scores, restored: Scores, what: str)
     """
     largest = np.maximum.reduceat(np.abs(ours), lists.offsets[:-1]).astype(np.float64)
     units = np.repeat(np.maximum(1.0, largest), lists.lengths)
-    gaps = np.abs(restored.astype(np.float64) - ours)
-    near = np.zeros(len(lists), bool)
+    gaps = np.abs(theirs.astype(np.float64) - ours)
+    near = 0
     for i in range(len(lists)):
         rows = slice(lists.offsets[i], lists.offsets[i + 1])
         unit = float(units[rows.start])
@@ -71,18 +35,21 @@ def parity(lists: Lists, ours: Scores, raw: Scores, restored: Scores, what: str)
         if far.any():
             shown: Ints = np.flatnonzero(far)[:2].astype(np.int64)
         else:
-            shown = _swapped(ours[rows], raw[rows], least)
-            near[i] = bool(len(_swapped(ours[rows], raw[rows], 0.0)))
+            shown = _swapped(ours[rows], theirs[rows], least)
+            near += len(_swapped(ours[rows], theirs[rows], 0.0)) > 0
         if len(shown):
-            raise _differs(what, lists, i, shown, ours[rows], restored[rows])
-    return Parity(
-        lists=len(lists),
-        items=lists.items,
-        difference=float(gaps.max()),
-        relative=float((gaps / units).max()),
-        near_ties=int(near.sum()),
-        scores=(float(raw.min()), float(raw.max())),
-    )
+            raise _differs(what, lists, i, shown, ours[rows], theirs[rows])
+    return {
+        "lists": len(lists),
+        "items": lists.items,
+        "largest_difference": float(gaps.max()),
+        "largest_difference_of_unit": float((gaps / units).max()),
+        "unit": "max(1, largest |score| of the list)",
+        "tolerance": TOLERANCE,
+        "lists_that_change_order": 0,
+        "lists_where_closer_items_change_order": near,
+        "exported_scores": [float(theirs.min()), float(theirs.max())],
+    }
 
 
 def _swapped(ours: Scores, theirs: Scores, least: float) -> Ints:

@@ -1,39 +1,38 @@
 """RankLib's text: linear regression, LambdaMART's ensemble of trees, and RankNet's network.
 
-Formats and evaluation are those of RankLib 2.x (``LinearRegRank``, ``Ensemble``, ``RankNet``): a
-first line ``## NAME``, features counted from 1, a missing value is 0. The trees add in float32, the
-other two in float64.
+The formats are those of RankLib 2.x (``LinearRegRank``, ``Ensemble``, ``RankNet``): a first line
+``## NAME``, features counted from 1, a missing value is 0. The trees add in float32, the other two
+in float64.
 """
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 
-from ltr.data.lists import Doubles, Floats, Lists
-from ltr.export.dense import ACTIVATIONS, Dense, Layer, logistic_layers, run_layers
-from ltr.export.form import Exported, Scores, Subject
-from ltr.export.trees import Tree, Trees, leaf, places, read_tree
+from ltr.data.lists import Doubles
+from ltr.export.dense import Dense, Layer, logistic_layers
+from ltr.export.form import Scores
+from ltr.export.trees import Tree, Trees
 
-NAME = "model.txt"
-_RAN_BY = "an interpreter of RankLib's text"
 _SPAN = 4.0  # of the last unit's input over the known scores: from sigmoid(-4) to sigmoid(0)
 
 
-def ranklib(form: Trees | Dense, subject: Subject) -> Exported:
-    """The text of a model whose features are as the lists have them."""
+def ranklib(form: Trees | Dense, scores: Scores) -> tuple[dict[str, str], dict[str, Any]]:
+    """The text of a model whose features are as the lists have them, and notes.
+
+    ``scores`` are known ones of the model.
+    """
+    notes: dict[str, Any] = {}
     if isinstance(form, Trees):
-        return Exported({NAME: ensemble(form)}, _run, _RAN_BY)
-    if form.is_linear:
+        text = ensemble(form)
+    elif form.is_linear:
         layer = form.layers[0]
         text = linear_regression(layer.weights[0], float(layer.bias[0]))
-        return Exported({NAME: text}, _run, _RAN_BY)
-    network = RankNetText(form, subject.scores)
-    notes = {"score": network.described}
-    return Exported({NAME: network.text}, _run, _RAN_BY, network.restore, notes)
+    else:
+        network = RankNetText(form, scores)
+        text, notes["score"] = network.text, network.described
+    return {"model.txt": text}, notes
 
 
 def linear_regression(weights: Doubles, bias: float) -> str:
@@ -44,8 +43,7 @@ def linear_regression(weights: Doubles, bias: float) -> str:
 
 def ensemble(trees: Trees, shift: float = 0.0) -> str:
     """The trees, and the bias and ``shift`` as a tree of one leaf."""
-    bias = trees.bias + shift
-    made = (*trees.trees, leaf(bias)) if bias else trees.trees
+    made = trees.with_bias(shift)
     lines = ["## LambdaMART", f"## No. of trees = {len(made)}", "", "<ensemble>"]
     for number, tree in enumerate(made, 1):
         lines.append(f'\t<tree id="{number}" weight="1.0">')
@@ -96,13 +94,6 @@ class RankNetText:
             }[self._end]
         )
 
-    def restore(self, scores: Scores) -> Scores:
-        """The model's scores."""
-        exact = scores.astype(np.float64)
-        with np.errstate(divide="ignore"):  # 0 and 1, where float32 ends
-            before = (np.log(exact) - np.log1p(-exact) - self.shift) / self.slope
-        return ACTIVATIONS[self._end](before)
-
 
 def _before(scores: Doubles, activation: str) -> Doubles:
     """The scores before their activation."""
@@ -130,57 +121,3 @@ def _network_text(layers: Sequence[Layer]) -> str:
             biases = np.concatenate([one.bias for one in layers]).tolist()
             lines.append(" ".join(["0", str(width), *map(repr, biases)]))
     return "\n".join([*lines, ""])
-
-
-def _run(folder: Path, lists: Lists) -> Scores:
-    return score_text((folder / NAME).read_text(), np.asarray(lists.features))
-
-
-def score_text(text: str, features: Floats) -> Scores:
-    """The scores, ``[items]``, that RankLib gives; a missing value is 0."""
-    items = np.nan_to_num(features, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    name = text.splitlines()[0].removeprefix("## ").strip()
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("##")]
-    if name == "LambdaMART":
-        return _score_ensemble("".join(lines), items)
-    exact = items.astype(np.float64)
-    if name == "Linear Regression":
-        weights = {int(k): float(v) for k, v in re.findall(r"(\d+):(\S+)", lines[0])}
-        bias = np.array([weights.pop(0)])
-        inputs = exact[:, [feature - 1 for feature in weights]]
-        return run_layers([Layer(np.array([[*weights.values()]]), bias, "none")], inputs)
-    used = [int(feature) - 1 for feature in lines[0].split()]
-    return run_layers(_network(lines), exact[:, used])
-
-
-def _score_ensemble(text: str, items: Floats) -> Scores:
-    total = np.zeros(len(items), np.float32)
-    for one in ElementTree.fromstring(text).iter("tree"):
-        tree, weight = read_tree(one[0], _parsed), np.float64(np.float32(one.get("weight", "1")))
-        outputs = tree.value.astype(np.float32).astype(np.float64)
-        total = (total + outputs[places(tree, items)] * weight).astype(np.float32)
-    return total
-
-
-def _parsed(split: ElementTree.Element) -> Any:
-    """A node for ``read_tree``."""
-    if split[0].tag != "feature":
-        return float(split[0].text or "")
-    feature, threshold = int(split[0].text or ""), float(split[1].text or "")
-    return feature - 1, threshold, split[2], split[3], False
-
-
-def _network(lines: Sequence[str]) -> list[Layer]:
-    width, hidden = len(lines[0].split()), int(lines[1])
-    sizes = [int(size) for size in lines[2 : 2 + hidden]] + [1]
-    leaving: dict[tuple[int, int], list[float]] = {}
-    for line in lines[2 + hidden :]:
-        layer, unit, *weights = line.split()
-        leaving[int(layer), int(unit)] = [float(weight) for weight in weights]
-    biases = np.split(np.array(leaving[0, width]), np.cumsum(sizes)[:-1])
-    found = []
-    for number, (units, bias) in enumerate(zip([width, *sizes], biases, strict=False)):
-        matrix = np.array([leaving[number, unit] for unit in range(units)]).T
-        found.append(Layer(matrix, bias, "sigmoid"))
-    return found

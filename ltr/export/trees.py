@@ -51,6 +51,18 @@ class Trees:
     trees: tuple[Tree, ...]
     bias: float = 0.0
 
+    def scores(self, features: Floats) -> Doubles:
+        """The score of each row of ``features``, ``[items]``."""
+        total = np.full(len(features), self.bias)
+        for tree in self.trees:
+            total += tree.value[places(tree, features)]
+        return total
+
+    def with_bias(self, shift: float = 0.0) -> tuple[Tree, ...]:
+        """The trees, with the bias and ``shift`` as a tree of one leaf."""
+        constant = self.bias + shift
+        return (*self.trees, leaf(constant)) if constant else self.trees
+
     @property
     def least(self) -> float:
         """A bound of the scores from below."""
@@ -102,17 +114,18 @@ def above(threshold: Floats) -> Floats:
     return np.nextafter(np.asarray(threshold, np.float32), np.float32(np.inf))
 
 
-def places(tree: Tree, features: Floats, *, strict: bool = False) -> Ints:
-    """The leaf of each row of ``features``, ``[items]``; ``strict``: left is ``x < threshold``."""
+def places(tree: Tree, features: Floats) -> Ints:
+    """The leaf of each row of ``features``, ``[items]``."""
     found: Ints = np.zeros(len(features), np.int64)
     for first in range(0, len(features), _ROWS):
         rows = features[first : first + _ROWS]
         nodes, moving = found[first : first + _ROWS], np.arange(len(rows))
         while len(moving := moving[tree.feature[nodes[moving]] >= 0]):
             at = nodes[moving]
-            values, limits = rows[moving, tree.feature[at]], tree.threshold[at]
-            goes_left = values < limits if strict else values <= limits
-            goes_left = np.where(np.isnan(values), tree.missing_left[at], goes_left)
+            values = rows[moving, tree.feature[at]]
+            goes_left = np.where(
+                np.isnan(values), tree.missing_left[at], values <= tree.threshold[at]
+            )
             nodes[moving] = np.where(goes_left, tree.left[at], tree.right[at])
     return found
 

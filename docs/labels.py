@@ -1,4 +1,7 @@
-"""What each loss, metric and objective of a model does with labels of many kinds: tried."""
+"""Print what each loss, metric and objective of a model does with labels of many kinds: tried.
+
+python docs/labels.py    # the table of docs/labels.md
+"""
 
 import itertools
 import re
@@ -47,12 +50,11 @@ _TREES: dict[tuple[type[BoostedTrees], str], str] = {
 }
 
 
-def label_table(*, markdown: bool = False) -> str:
+def label_table() -> str:
     """A row for each loss, metric and objective, a column for each of ``KINDS``, and a legend."""
     rows = [[name, what, *map(tried, KINDS.values())] for name, what, tried in _subjects()]
     headers = ["", "what counts of a label y", *KINDS]
-    style = "github" if markdown else "simple"
-    return f"{tabulate(rows, headers, tablefmt=style, disable_numparse=True)}\n\n{MEANING}"
+    return f"{tabulate(rows, headers, tablefmt='github', disable_numparse=True)}\n\n{MEANING}"
 
 
 def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
@@ -133,3 +135,7 @@ def _lists(labels: np.ndarray) -> Lists:
         offsets=np.arange(11) * len(labels),
         qids=np.arange(10).astype(str),
     )
+
+
+if __name__ == "__main__":
+    print(label_table())

@@ -1,0 +1,233 @@
+"""Scores as search engines compute them from the files of an export, by each engine's own rules.
+
+Written from the documentation and sources of Solr 9.x, RankLib 2.x, the Elasticsearch plugin 1.5
+and the OpenSearch plugin 3.x; no evaluation is shared with the code that writes the files.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+
+from ltr.experiment.kept import load_kept
+from ltr.export.command import _lists, _scores
+from ltr.export.parity import parity
+
+Array = np.ndarray
+
+
+def sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+    "identity": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "leakyrelu": lambda x: np.where(x < 0, x.dtype.type(0.01) * x, x),
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+}
+
+
+def run_layers(layers: Sequence[tuple[Array, Array, str]], values: Array) -> Array:
+    """The scores, ``[items]``: term by term, in the precision of ``values``."""
+    for weights, bias, activation in layers:
+        kind = values.dtype.type
+        total = np.broadcast_to(bias.astype(kind), (len(values), len(bias))).copy()
+        for column, leaving in zip(values.T, weights.T.astype(kind), strict=True):
+            total += column[:, None] * leaving
+        values = ACTIVATIONS[activation](total)
+    return values[:, 0]
+
+
+def descend(root: Any, read: Callable[[Any], Any], items: Array, *, strict: bool = False) -> Array:
+    """The leaf of each item, ``[items]`` float32; ``strict``: left is ``x < threshold``.
+
+    ``read`` gives the value of a leaf, and of a split its feature, threshold, left and right node,
+    and whether a missing value goes left.
+    """
+    told = read(root)
+    if isinstance(told, float):
+        return np.full(len(items), told, np.float32)
+    feature, threshold, left, right, missing_left = told
+    x, limit = items[:, feature], np.float32(threshold)
+    goes_left = np.where(np.isnan(x), missing_left, x < limit if strict else x <= limit)
+    return np.where(
+        goes_left,
+        descend(left, read, items, strict=strict),
+        descend(right, read, items, strict=strict),
+    )
+
+
+def restored(scores: Array, described: str) -> Array:
+    """The model's own scores of an engine's, as the note ``score`` of the manifest says."""
+    exact = scores.astype(np.float64)
+    if match := re.fullmatch(r"the model's score ([-+]) (\S+)", described):
+        return exact - float(match[1] + match[2])
+    match = re.fullmatch(r"sigmoid\((\S+) \* u \+ (\S+)\), u the (.*)model's score", described)
+    assert match is not None, described
+    with np.errstate(divide="ignore"):  # 0 and 1, where float32 ends
+        u = (np.log(exact) - np.log1p(-exact) - float(match[2])) / float(match[1])
+    return {"logit of the ": sigmoid, "inverse hyperbolic tangent of the ": np.tanh}.get(
+        match[3], ACTIVATIONS["identity"]
+    )(u)
+
+
+def engine_scores(engine: str, files: Mapping[str, str], features: Array) -> Array:
+    """The scores, ``[items]``, that the engine gives to raw ``features`` by the files."""
+    if engine == "ranklib":
+        return of_ranklib(files["model.txt"], features)
+    model = json.loads(files["model.json"])
+    if engine == "solr":
+        return of_solr(json.loads(files["features.json"]), model, features)
+    names = [one["name"] for one in json.loads(files["featureset.json"])["featureset"]["features"]]
+    return of_plugin(model["model"]["model"], names, features)
+
+
+def parity_in_engine(cfg: DictConfig) -> dict[str, Any]:
+    """The parity of the engine's scores, by the files of a finished export, with the model's."""
+    folder = Path(cfg.output)
+    kept = load_kept(cfg.checkpoint, torch.device("cpu"), cfg.trust)
+    lists, _ = _lists(cfg, kept)
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    found = engine_scores(cfg.to, files, np.asarray(lists.features))
+    notes = json.loads(files["manifest.json"])["notes"]
+    theirs = restored(found, notes["score"]) if "score" in notes else found
+    return parity(lists, _scores(kept, lists, 32768), theirs, f"to={cfg.to}")
+
+
+def of_ranklib(text: str, features: Array) -> Array:
+    """A missing value is 0; trees add in float32, the other two in float64."""
+    items = np.nan_to_num(features, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    name = text.splitlines()[0].removeprefix("## ").strip()
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("##")]
+    if name == "LambdaMART":
+        total = np.zeros(len(items), np.float32)
+        for tree in ElementTree.fromstring("".join(lines)).iter("tree"):
+            weight = np.float64(np.float32(tree.get("weight", "1")))
+            total = (total + descend(tree[0], _xml, items).astype(float) * weight).astype(
+                np.float32
+            )
+        return total
+    exact = items.astype(np.float64)
+    if name == "Linear Regression":
+        weights = {int(k): float(v) for k, v in re.findall(r"(\d+):(\S+)", lines[0])}
+        bias = np.array([weights.pop(0)])
+        inputs = exact[:, [feature - 1 for feature in weights]]
+        return run_layers([(np.array([[*weights.values()]]), bias, "identity")], inputs)
+    used = [int(feature) - 1 for feature in lines[0].split()]
+    width, hidden = len(used), int(lines[1])
+    sizes = [int(size) for size in lines[2 : 2 + hidden]] + [1]
+    leaving = {}
+    for line in lines[2 + hidden :]:
+        layer, unit, *numbers = line.split()
+        leaving[int(layer), int(unit)] = [float(number) for number in numbers]
+    biases = np.split(np.array(leaving[0, width]), np.cumsum(sizes)[:-1])
+    layers = [
+        (np.array([leaving[number, unit] for unit in range(units)]).T, bias, "sigmoid")
+        for number, (units, bias) in enumerate(zip([width, *sizes], biases, strict=False))
+    ]
+    return run_layers(layers, exact[:, used])
+
+
+def _xml(split: ElementTree.Element) -> Any:
+    if split[0].tag != "feature":
+        return float(split[0].text or "")
+    return int(split[0].text or "") - 1, float(split[1].text or ""), split[2], split[3], False
+
+
+def of_plugin(model: Mapping[str, Any], names: list[str], features: Array) -> Array:
+    """Float32; a missing value is 0, but in trees, where it takes the branch of missing ones."""
+    kind, definition = model["type"], model["definition"]
+    zeros = np.nan_to_num(np.asarray(features), nan=0.0)
+    if kind == "model/ranklib":
+        return of_ranklib(definition, zeros).astype(np.float32)
+    content, total = json.loads(definition), np.zeros(len(zeros), np.float32)
+    if kind == "model/linear":
+        for name, column in zip(names, zeros.T, strict=True):
+            if name in model.get("feature_normalizers", {}):
+                known = model["feature_normalizers"][name]["standard"]
+                mean, deviation = map(np.float32, (known["mean"], known["standard_deviation"]))
+                column = (column - mean) / deviation
+            total += np.float32(content.get(name, 0.0)) * column
+        return total
+
+    def read(node: Mapping[str, Any]) -> Any:
+        if "leaf" in node:
+            return float(node["leaf"])
+        children, order = node["children"], [node["yes"], node["no"]]
+        assert [child["nodeid"] for child in children] == order, "the plugin refuses them"
+        missing_left = node["missing"] == node["yes"]
+        return names.index(node["split"]), node["split_condition"], *children, missing_left
+
+    for root in content["splits"]:
+        total += descend(root, read, np.asarray(features), strict=True)
+    return total
+
+
+def of_solr(store: list[Any], model: Mapping[str, Any], features: Array) -> Array:
+    """Float32; a field that a document lacks is 0; 1e-6 is added to each threshold."""
+    raw = np.nan_to_num(np.asarray(features), nan=0.0)
+    own = [one["name"] for one in store if not one["name"].endswith("_below_0")]
+    fields = dict(zip(own, raw.T, strict=True))  # of the same names
+    known = {one["name"]: _value(one["params"], fields) for one in store}
+    kind, params = model["class"].rpartition(".")[2], model["params"]
+    names = [one["name"] for one in model["features"]]
+    values = np.stack([known[name] for name in names], 1)
+    if kind == "LinearModel":
+        weights = np.array([[params["weights"][name] for name in names]])
+        return run_layers([(weights, np.zeros(1), "identity")], values)
+    if kind == "NeuralNetworkModel":
+        layers = [
+            (np.array(one["matrix"]), np.array(one["bias"]), one["activation"])
+            for one in params["layers"]
+        ]
+        return run_layers(layers, values)
+
+    def read(node: Mapping[str, Any]) -> Any:
+        if "feature" not in node:
+            return float(node["value"])
+        threshold = np.float32(node["threshold"]) + np.float32(1e-6)
+        return names.index(node["feature"]), threshold, node["left"], node["right"], False
+
+    total = np.zeros(len(values), np.float32)
+    for one in params["trees"]:
+        total += np.float32(one["weight"]) * descend(one["root"], read, values)
+    return total
+
+
+def _value(params: Mapping[str, Any], fields: Mapping[str, Array]) -> Array:
+    """The value of a feature for each item; the score of a query is never below 0."""
+    if "field" in params:
+        return fields[params["field"]]
+    query = params["q"].removeprefix("{!func}")
+    tokens = re.findall(r"[A-Za-z_]\w*|-?[\d.]+(?:e[-+]?\d+)?|[(),]", query)
+    return np.maximum(np.asarray(_evaluate(tokens, fields), np.float32), 0)
+
+
+def _evaluate(tokens: list[str], fields: Mapping[str, Array]) -> Any:
+    """The value of a function query, whose tokens are taken off; float32, ``ln`` in float64."""
+    name = tokens.pop(0)
+    if not tokens or tokens[0] != "(":
+        return fields[name] if name in fields else np.float32(name)
+    arguments = []
+    while tokens.pop(0) in "(,":
+        arguments.append(_evaluate(tokens, fields))
+    return _FUNCTIONS[name](*arguments)
+
+
+_FUNCTIONS: Mapping[str, Any] = {
+    "ln": lambda x: np.log(np.asarray(x, np.float64)).astype(np.float32),
+    "sum": lambda x, y: x + y,
+    "product": lambda x, y: x * y,
+    "max": np.maximum,
+    "def": lambda x, _: x,
+}
