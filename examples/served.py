@@ -58,7 +58,10 @@ def main() -> None:
     table = shop(given.queries)
     test = table["search"] >= f"s{given.queries * 9 // 10:05d}"
     X = table.drop(columns=["search", "product", "grade"])
-    ranker = Ranker("transformer", "neuralndcg", epochs=given.epochs, random_state=1)
+    texts = ["brand", "colour", "department"]
+    ranker = Ranker(
+        "transformer", "neuralndcg", epochs=given.epochs, random_state=1, categories=texts
+    )
     ranker.fit(X[~test], table["grade"][~test], qid=table["search"][~test])
     print(
         f"ndcg@5 of test: {ranker.score(X[test], table['grade'][test], table['search'][test]):.4f}"

@@ -19,8 +19,8 @@ from ltr.tables.spec import only
 
 # Rooms that report on runs and compute none of them.
 COMPUTE_NO_RUN = {
-    *("battery", "benchmark", "checks", "compare", "console", "ensembles", "estimator"),
-    *("experiment", "explain", "export", "figures", "preparation", "scoring", "search"),
+    *("analysis", "battery", "checks", "compare", "console", "ensembles", "estimator"),
+    *("experiment", "explain", "export", "preparation", "scoring", "search"),
     *("statistics", "tables"),
 }
 

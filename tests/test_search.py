@@ -13,12 +13,12 @@ from made_search import refused, rows, searched, small_search, study_of
 from optuna.trial import TrialState
 from orders import search_of
 
-from ltr.errors import ConfigError, DataError
+from ltr.errors import DataError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.search.best_file import best_text, write_best
 from ltr.search.results import sentence, worth
-from ltr.search.study import finished, settle_identity
+from ltr.search.study import finished
 from ltr.search.trial import Report
 from ltr.statistics.crossfit import Crossfit
 
@@ -184,7 +184,7 @@ def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(
     study = optuna.create_study(direction="maximize")
     trial = study.ask()
     trial.should_prune = lambda: len(report._values) == 2  # type: ignore[method-assign]
-    report, key = Report(search, trial, None), f"vali_{search.config.select_on}"
+    report, key = Report(search, trial), f"vali_{search.config.select_on}"
     report.begin(search.config, search.repeats[0])
     for epoch in range(5):
         report(epoch, {key: 0.5 + 0.1 * epoch})
@@ -205,7 +205,7 @@ def test_trainings_of_several_lengths_do_not_report_over_each_other(small: list[
     search = search_of((*small, "seeds=1,2", "space.epochs=[choice,4,12]"))
     study = optuna.create_study(direction="maximize")
     trial = study.ask()
-    report, key = Report(search, trial, None), f"vali_{search.config.select_on}"
+    report, key = Report(search, trial), f"vali_{search.config.select_on}"
     for repeat in search.repeats:
         report.begin(search.trial(["epochs=12"])[0], repeat)
         for epoch in range(13):
@@ -220,7 +220,7 @@ def test_a_trial_is_worth_its_crossfit_value_and_the_pruner_sees_the_best_epoch(
     for value in ("crossfit", "best"):
         search = search_of((*small, "seeds=1,2", "epochs=2", f"select_value={value}"))
         study = optuna.create_study(direction="maximize")
-        report, key = Report(search, study.ask(), None), f"vali_{search.config.select_on}"
+        report, key = Report(search, study.ask()), f"vali_{search.config.select_on}"
         for repeat, crossfit in zip(search.repeats, (Crossfit(0.4, 0), None), strict=True):
             report.begin(search.config, repeat)
             report(1, {key: 0.7})
@@ -241,18 +241,6 @@ def test_values_of_two_kinds_are_not_mixed(
     assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in said
     monkeypatch.setattr("ltr.search.definition.FEW_LISTS", 1)
     assert "now it is best" in refused(*small, "trials=2")
-
-
-def test_a_search_of_an_earlier_version_went_by_the_best_epoch(tmp_path: Path) -> None:
-    study, old = optuna.create_study(), {"epochs": 3}
-    settle_identity(study, tmp_path, old, {}, "code")
-    assert settle_identity(study, tmp_path, old | {"select_value": "best"}, {}, "code")
-    with pytest.raises(ConfigError, match="select_value=best, now it is crossfit"):
-        settle_identity(study, tmp_path, old | {"select_value": "crossfit"}, {}, "code")
-    added = old | {"select_value": "best", "later": None, "switch": False}
-    assert settle_identity(study, tmp_path, added, {}, "code")
-    with pytest.raises(ConfigError, match="switch=null, now it is True"):
-        settle_identity(study, tmp_path, added | {"switch": True}, {}, "code")
 
 
 @pytest.mark.slow

@@ -120,8 +120,8 @@ def _check_quotes(typed: Sequence[str]) -> None:
             raise ConfigError(
                 f"{argument}: the shell has taken braces apart: quote them, '{whole}'"
             )
-        if _OPEN.fullmatch(argument):
-            end = next((j for j in range(i, len(typed)) if typed[j][-1:] in "]}"), i)
+        end = next((j for j in range(i, len(typed)) if typed[j][-1:] in ("]", "}")), None)
+        if end is not None and _OPEN.fullmatch(argument):
             whole = " ".join(typed[i : end + 1])
             raise ConfigError(f"{argument}: a shell ends it at the space: quote it, '{whole}'")
 

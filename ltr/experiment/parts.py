@@ -203,7 +203,8 @@ def _instantiated(node: DictConfig, part: str) -> Any:
 def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools.partial[Any]:
     """Call ``function`` once on something tiny, so that a wrong knob shows before data is read."""
     try:
-        made = function(*args)
+        with torch.random.fork_rng(devices=[]):  # a loss may draw
+            made = function(*args)
         if part == "loss":
             check_values(made, args[-1], whose="the loss")
     except LTRError:
