@@ -174,7 +174,7 @@ def _exported(engine: str, kept: KeptModel, context: ExportContext, kind: str | 
     return Exported(
         files,
         lambda _, lists: form.scores(lists.features),
-        f"ltr on the {written} of the file",
+        f"ltr on the {written} that the text was written from",
         {**notes, "format": "held by tests/test_export.py, not run in the engine"},
     )
 
