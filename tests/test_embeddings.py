@@ -142,7 +142,7 @@ def test_a_network_that_would_read_missing_values_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_of_before_and_crafted_ones(tmp_path: Path) -> None:
+def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
     data = MemoryLists(
         name="plain",
         lists={s: mixed(9, seed=1, columns=None) for s in ("train", "vali", "test")},
@@ -150,17 +150,6 @@ def test_checkpoints_of_before_and_crafted_ones(tmp_path: Path) -> None:
     train_mixed(tmp_path / "run", data, "model=linear", "epochs=1", "select=last")
     path = tmp_path / "run" / "last.pt"
     content = load_checkpoint(path)
-    older = {key: value for key, value in content.items() if key != "columns"}
-    older["transform"] = {
-        key: value
-        for key, value in content["transform"].items()
-        if key not in ("codes", "indicated", "keep_missing")
-    }
-    older["config"] = {**content["config"], "transform": {"_target_": "gone"}}
-    save_checkpoint(path, older)
-    kept = load_kept(str(path), torch.device("cpu"))
-    assert kept.columns is None
-    assert np.isfinite(predict(kept.model, ItemTensors(mixed(5), kept.transform)).numpy()).all()
     for codes in ([0, 10**12, 0, 4], [0, 10**18, 0, 4], [0, -5, 0, 0]):
         crafted = {**content, "transform": {**content["transform"], "codes": codes}}
         save_checkpoint(path, crafted)

@@ -23,7 +23,7 @@ def own_keys(config_name: str) -> frozenset[str]:
     """The keys and groups of the command ``config_name``; those of ``train`` are many more.
 
     >>> sorted(own_keys("list_losses"))
-    ['labels', 'markdown', 'name']
+    ['markdown', 'name']
     """
     root = yaml.safe_load((CONFIGS / f"{config_name}.yaml").read_text())
     groups = (entry for entry in root.pop("defaults") if isinstance(entry, dict))
