@@ -6,12 +6,17 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from ltr.console.cli import command
 from ltr.console.torchrun import processes, rank
+from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
+
+if TYPE_CHECKING:
+    from ltr.data.prepare import Report
 
 _GOES_ON = "stopped; the same command goes on from here"
 # --help and mistakes answer at once: torch, pandas and the like are imported by the work itself
@@ -100,12 +105,33 @@ def ensemble(cfg: DictConfig) -> None:
 @command("prepare_data")
 def prepare_data(cfg: DictConfig) -> None:
     """Prepare the data set that ``cfg`` names and print what it holds."""
-    from ltr.preparation.command import prepared
-
     with stoppable():
         report = prepared(cfg)
     print(report.table)
     report.check()
+
+
+def prepared(cfg: DictConfig) -> "Report":
+    """Check and unpack the data set ``cfg.dataset``, fill its cache and count its contents.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend.
+    """
+    from omegaconf import OmegaConf
+
+    from ltr.console.values import required
+    from ltr.data.prepare import count, prepare, set_of
+    from ltr.experiment.parts import make_dataset
+
+    required(cfg, "dataset")
+    given: Any = OmegaConf.to_container(cfg, resolve=True)
+    target = str(given["dataset"].get("_target_"))
+    if target != "ltr.data.table_files.TableFiles" and target.startswith("ltr."):
+        places = {key: given[key] for key in ("data_dir", "cache_dir", "archive", "folds")}
+        return prepare(set_of(given["dataset"], given["data_dir"]), **places)
+    if cfg.archive is not None or cfg.folds != "all":
+        raise ConfigError("this data set has neither archive nor folds: leave both out")
+    return count(make_dataset(cfg.dataset))
 
 
 @command("table", stopped=_GOES_ON)

@@ -6,6 +6,7 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
+from ltr.commands import prepared
 from ltr.console.compose import typed
 from ltr.console.configs import CONFIGS
 from ltr.console.values import required
@@ -13,7 +14,6 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.run import run
-from ltr.preparation.command import prepared
 
 
 def choices(group: str) -> list[str]:

@@ -16,9 +16,9 @@ from folders import read_folder, refused, sha256, write_folder
 from ltr.data.archives import Known, PublishedSet, published
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
+from ltr.data.prepare import own_lists, prepare
+from ltr.data.summary import differences, summarise, table
 from ltr.errors import ConfigError
-from ltr.preparation.prepare import own_lists, prepare
-from ltr.preparation.summary import differences, summarise, table
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ltr.tabular.roles import Roles
-from ltr.tabular.rows import lists_of
+from ltr.data.roles import Roles
+from ltr.data.rows import lists_of
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")

@@ -10,9 +10,9 @@ import pytest
 from folders import refused
 
 from ltr.data.lists import Columns
+from ltr.data.roles import Roles
+from ltr.data.rows import TableLists, lists_of
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.roles import Roles
-from ltr.tabular.rows import TableLists, lists_of
 
 DAY = dt.date(2026, 1, 2)
 CELLS: dict[str, Any] = {

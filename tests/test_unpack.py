@@ -15,8 +15,8 @@ import processes
 import pytest
 from folders import read_folder, refused, write_folder
 
+from ltr.data.unpack import check_archive, unpack
 from ltr.errors import DataError
-from ltr.preparation.unpack import check_archive, unpack
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -169,7 +169,7 @@ def test_unpack_needs_an_archive(tmp_path: Path) -> None:
 def test_a_killed_unpacking_leaves_nothing_that_counts(tmp_path: Path) -> None:
     archive, target = write_zip(tmp_path / "archive", FILES), tmp_path / "SMALL"
     code = (
-        "import os, sys; from pathlib import Path; from ltr.preparation import unpack\n"
+        "import os, sys; from pathlib import Path; from ltr.data import unpack\n"
         "unpack._found = lambda *rest: os.kill(os.getpid(), 9)\n"
         "unpack.unpack(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])\n"
     )

@@ -1,5 +1,8 @@
-"""Data sets: ragged ``Lists``, read from LETOR text or made, kept on disk, padded into batches.
+"""Data sets: ragged ``Lists``, read from LETOR text or tables or made, padded into batches.
 
-``letor`` reads text, ``files`` and ``synthetic`` are the data sets, ``cache`` keeps their arrays,
-``transforms`` fits features, ``batches`` pads, ``archives`` knows where the public sets are.
+``letor`` reads text, ``rows`` tables (``roles`` and ``columns`` say what their columns are,
+``cells`` what values become); ``files``, ``table_files`` and ``synthetic`` are the data sets,
+``cache`` keeps their arrays, ``transforms`` fits features, ``batches`` pads; ``archives`` knows
+where the public sets are, ``prepare`` unpacks and counts them. pyarrow is imported where a table is
+read alone.
 """

@@ -1,6 +1,6 @@
 """The official data sets: their pages, archives, files and counts.
 
-Everything here is data; ``ltr.preparation.prepare`` acts on it. Widths, folders and folds are
+Everything here is data; ``ltr.data.prepare`` acts on it. Widths, folders and folds are
 the same as in ``configs/dataset/``. Unknown counts are left out, and not checked.
 """
 

@@ -13,13 +13,13 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
+from ltr.data.cells import checked_weights, kind, query_text, query_texts
 from ltr.data.letor import Rules, to_float32
 from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
+from ltr.data.roles import Roles, check_there
+from ltr.data.rows import lists_of
 from ltr.errors import DataError
 from ltr.estimator.cut import Cut, digested
-from ltr.tabular.cells import checked_weights, kind, query_text, query_texts
-from ltr.tabular.roles import Roles, check_there
-from ltr.tabular.rows import lists_of
 
 QID = "qid"  # the column of a table that holds query ids
 

@@ -29,7 +29,7 @@ from ltr.trees import BoostedTrees
 SHOWN = 10  # characters of an identity in the name of a folder
 # The code that decides what a run computes; what is not listed is not counted.
 _CODE = (
-    "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data", "tabular",
+    "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data",
     "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/ensemble.py",
     "experiment/fit.py", "experiment/labels.py", "experiment/parts.py", "experiment/run.py",

@@ -79,7 +79,7 @@ TARGETS: dict[str, set[str]] = {
         "ltr.data.files.LetorFiles",
         "ltr.data.memory.MemoryLists",
         "ltr.data.synthetic.SyntheticLists",
-        "ltr.tabular.files.TableFiles",
+        "ltr.data.table_files.TableFiles",
     },
 }
 

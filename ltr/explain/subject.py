@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.values import required, texts, whole
 from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors
+from ltr.data.cells import query_text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.kept import KeptModel, load_kept
@@ -23,7 +24,6 @@ from ltr.metrics import Convention, Metric
 from ltr.models.embeddings import WithEmbeddings
 from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import read_input, set_threads
-from ltr.tabular.cells import query_text
 from ltr.training.device import pick_device
 from ltr.training.evaluation import predict, ranks_of
 

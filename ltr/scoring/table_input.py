@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.lists import Columns
+from ltr.data.roles import ending
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.kept import KeptModel
-from ltr.tabular.roles import ending
 
 if TYPE_CHECKING:
-    from ltr.tabular.rows import TableLists
+    from ltr.data.rows import TableLists
 
 _OF_RUN = ("query", "id", "header", "names")  # what a run on tables says for its input too
 _RESERVED = ("row", "score", "rank")
@@ -36,9 +36,9 @@ def read_table(cfg: DictConfig, kept: KeptModel) -> "TableLists":
     Raises:
         ConfigError, DataError: one line that says what to mend.
     """
-    from ltr.tabular.roles import Roles
-    from ltr.tabular.rows import lists_of
-    from ltr.tabular.sources import Form, TableSource, check_form
+    from ltr.data.roles import Roles
+    from ltr.data.rows import lists_of
+    from ltr.data.table_sources import Form, TableSource, check_form
 
     node: Any = kept.config["dataset"]
     of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}

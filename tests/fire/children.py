@@ -243,8 +243,8 @@ def warm() -> None:
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.compare.compare
+    import ltr.data.prepare
     import ltr.experiment.job
-    import ltr.preparation.prepare
     import ltr.scoring.evaluate
     import ltr.scoring.predict
     import ltr.search.search

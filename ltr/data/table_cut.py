@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 
+from ltr.data.cells import query_texts
 from ltr.data.cut import Part, cut, place
+from ltr.data.roles import check_there
+from ltr.data.table_sources import Source
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.cells import query_texts
-from ltr.tabular.roles import check_there
-from ltr.tabular.sources import Source
 
 _ROWS = 1 << 16
 

@@ -1,23 +1,24 @@
 """Prepare a published data set: check and unpack its archive, fill the cache, count."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ltr.data.archives import PublishedSet
+from ltr.data.archives import SETS, PublishedSet, published
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
-from ltr.data.lists import SPLITS
+from ltr.data.lists import SPLITS, Dataset
+from ltr.data.summary import Place, Summary, differences, summarise, table
+from ltr.data.unpack import check_archive, unpack
 from ltr.errors import ConfigError, DataError
-from ltr.preparation.summary import Place, Summary, differences, summarise, table
-from ltr.preparation.unpack import check_archive, unpack
 
 log = logging.getLogger(__name__)
+_HOW = ("width", "labels", "max_grade", "regroup", "vali_share", "seed")  # a set is read
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ def prepare(
             _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
         if not folder.is_dir():
             raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
-        how_read = ("width", "labels", "max_grade", "regroup", "vali_share", "seed")
-        shared = ("name", "folder", "folds", *how_read)
+        shared = ("name", "folder", "folds", *_HOW)
         knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
         knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
         summaries: dict[Place, Summary] = {}
@@ -88,6 +88,35 @@ def prepare(
         ) from None
     wrong = differences(summaries, dataset.known) + wrong
     return Report(table(summaries, dataset.known), wrong, dataset.how_to_get(data_dir))
+
+
+def set_of(given: Mapping[str, Any], data_dir: str | Path) -> PublishedSet:
+    """The public set, or the lists of one's own, of the config ``given``.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    own = given["name"] not in SETS and given.get("folder") is not None
+    dataset = own_lists(given["folder"], data_dir=data_dir) if own else published(given["name"])
+    return replace(dataset, **{key: given[key] for key in ("folder", *_HOW) if key in given})
+
+
+def count(dataset: Dataset) -> Report:
+    """What tables, or a data set of one's own class, hold; nothing to unpack or compare with."""
+    dataset.check()
+    lists = {split: dataset.split(split) for split in SPLITS}
+    text = table({(dataset.fold, split): summarise(part) for split, part in lists.items()}, ())
+    if (columns := lists["train"].columns) is not None:
+        coded = [
+            f"{name} (hashed to {values:,})"
+            if isinstance(values, int)
+            else f"{name} ({len(values):,})"
+            for name, values in columns.categories.items()
+        ]
+        of_them = f", categories {', '.join(coded)}" if coded else ""
+        width = len(columns.names)
+        text += f"\n\n{width:,} features: numbers {width - len(coded):,}{of_them}"
+    return Report(text, [], "")
 
 
 def own_lists(folder: str | int | None, *, data_dir: str | Path) -> PublishedSet:

@@ -14,16 +14,16 @@ from tqdm import tqdm
 
 from ltr.data.assemble import Assembler, assemble
 from ltr.data.cache import cached_lists, file_digest
+from ltr.data.cells import query_text
+from ltr.data.columns import find_columns
 from ltr.data.cut import Part
 from ltr.data.letor import Rules
 from ltr.data.lists import SPLITS, Columns, Lists
+from ltr.data.roles import CATEGORY_VALUES, Roles
+from ltr.data.rows import READER_VERSION, table_blocks
+from ltr.data.table_cut import check_fractions, parts
+from ltr.data.table_sources import Form, TableSource, check_form, table_files
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.cells import query_text
-from ltr.tabular.columns import find_columns
-from ltr.tabular.cut import check_fractions, parts
-from ltr.tabular.roles import CATEGORY_VALUES, Roles
-from ltr.tabular.rows import READER_VERSION, table_blocks
-from ltr.tabular.sources import Form, TableSource, check_form, table_files
 
 log = logging.getLogger(__name__)
 _ROWS = 1 << 15  # of a block of ids

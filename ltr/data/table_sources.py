@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from ltr.data.roles import ENDINGS, check_there, ending
 from ltr.errors import ConfigError, DataError
-from ltr.tabular.roles import ENDINGS, check_there, ending
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
 _PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file

@@ -12,10 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.data.assemble import Block, assemble
-from ltr.data.letor import MOST_FEATURES, Rules
-from ltr.data.lists import Columns, Floats, Ints, Lists
-from ltr.errors import ConfigError, DataError
-from ltr.tabular.cells import (
+from ltr.data.cells import (
     category_text,
     checked_weights,
     distinct,
@@ -24,9 +21,12 @@ from ltr.tabular.cells import (
     numbers,
     query_texts,
 )
-from ltr.tabular.columns import check_kind, find_columns, named_columns
-from ltr.tabular.roles import Roles, check_there
-from ltr.tabular.sources import MemoryTable, Piece, Source
+from ltr.data.columns import check_kind, find_columns, named_columns
+from ltr.data.letor import MOST_FEATURES, Rules
+from ltr.data.lists import Columns, Floats, Ints, Lists
+from ltr.data.roles import Roles, check_there
+from ltr.data.table_sources import MemoryTable, Piece, Source
+from ltr.errors import ConfigError, DataError
 
 READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
 _BLOCK_BYTES = 8 << 20  # of the features of a block

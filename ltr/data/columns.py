@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ltr.data.cells import category_text, distinct, kind, query_text
 from ltr.data.lists import Columns
+from ltr.data.roles import Roles, check_there
+from ltr.data.table_sources import Source
 from ltr.errors import DataError
-from ltr.tabular.cells import category_text, distinct, kind, query_text
-from ltr.tabular.roles import Roles, check_there
-from ltr.tabular.sources import Source
 
 _ROWS = 1 << 15  # of a block
 _INDEX = re.compile(r"__index_level_\d+__")  # that pandas writes into Parquet

@@ -1,1 +1,0 @@
-"""Data sets before their first run: archives checked and unpacked, lists counted and summed up."""
