@@ -18,8 +18,8 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_loss, check_metrics, loss_drowns, metric_drowns
+from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.metrics.checks import levels_for
 from ltr.metrics.spec import METRICS
 from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
 from ltr.rounds.model import FitData

@@ -70,7 +70,7 @@ def pytest_collection_finish() -> None:
         for word, value in [*vars(module).items()]:
             own = [value, getattr(value, "__wrapped__", None)]  # with a decorator both are checked
             checked = [inspect.isfunction(x) and "jaxtyping" in x.__code__.co_filename for x in own]
-            helper = word.startswith("_") or name == "ltr.metrics.checks"
+            helper = word.startswith("_") or name == "ltr.knobs"
             if helper and checked == [True, False]:
                 setattr(module, word, value.__wrapped__)
     gc.freeze()  # it lives to the end, and need not be looked through again

@@ -12,6 +12,7 @@ import torch
 from conftest import compose, make_lists
 from jaxtyping import config as checking
 from made_trees import tensors
+from test_fast_paths import NAMES
 from torch import Tensor
 
 import ltr.losses
@@ -27,7 +28,7 @@ from ltr.training.evaluation import predict
 from ltr.training.stepper import Stepper
 from ltr.trees import LossObjective
 
-LOSSES = [name for name in ltr.losses.__all__ if name not in ("mean_over_batch",)]
+LOSSES = (*NAMES, "lambdarank_lambdas")
 FUNCTIONS = [
     *(pytest.param(getattr(ltr.losses, name), id=name) for name in LOSSES),
     *(pytest.param(getattr(ltr.metrics, name), id=name) for name in METRICS),

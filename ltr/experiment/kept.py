@@ -63,7 +63,7 @@ TARGETS: dict[str, set[str]] = {
     "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
     | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
     | {f"ltr.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
-    "loss": {f"ltr.losses.{name}" for name in ltr.losses.__all__ if "_loss" in name},
+    "loss": {f"ltr.losses.{name}" for name in vars(ltr.losses) if name.endswith("_loss")},
     "optimizer": {
         f"torch.optim.{name}"
         for name, kind in vars(torch.optim).items()

@@ -15,8 +15,8 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment
 from ltr.experiment.named_items import Source, as_written, best_list, largest_item, named_item
 from ltr.experiment.parts import bind, make_convention
+from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.metrics.checks import levels_for
 from ltr.metrics.relevance import threshold
 from ltr.typing import Loss
 

@@ -7,7 +7,7 @@ for a list of no items; ``ltr.losses.batch`` averages them. A knob that is unkno
 raises ``ConfigError``.
 
 A loss and its config share a name: ``loss=lambdarank`` is ``configs/loss/lambdarank.yaml`` and
-``ltr/losses/lambdarank.py``.
+``ltr/losses/lambdarank.py``; four metrics by NeuralSort stand together in ``neuralmetrics.py``.
 
 On the CPU the losses that compare items with items, RankNet to NeuralNDCG, run in compiled loops
 (``ltr.kernels``): real items only, on ``torch.get_num_threads()`` threads, in float64 whatever the
@@ -28,67 +28,34 @@ A loss that draws takes a ``generator``. None is torch's own generator of the de
 checkpoints, so that a resumed run draws the same numbers.
 """
 
-from ltr.losses.approxndcg import approx_ndcg_loss
-from ltr.losses.batch import mean_over_batch
-from ltr.losses.bce import bce_loss
-from ltr.losses.distil import distil_loss
-from ltr.losses.lambdaloss import lambda_loss
-from ltr.losses.lambdarank import lambdarank_lambdas, lambdarank_loss
-from ltr.losses.lapndcg import lap_ndcg_loss
-from ltr.losses.listmle import listmle_loss
-from ltr.losses.listnet import listnet_loss
-from ltr.losses.mix import mix_loss
-from ltr.losses.mse import mse_loss
-from ltr.losses.neuralerr import neural_err_loss
-from ltr.losses.neuralmap import neural_map_loss
-from ltr.losses.neuralmrr import neural_mrr_loss
-from ltr.losses.neuralndcg import neural_ndcg_loss
-from ltr.losses.neuralprecision import neural_precision_loss
-from ltr.losses.ordinal import ordinal_loss
-from ltr.losses.otndcg import ot_ndcg_loss
-from ltr.losses.p_listmle import p_listmle_loss
-from ltr.losses.plrank import plrank_loss
-from ltr.losses.rankboost import rankboost_loss
-from ltr.losses.ranknet import ranknet_loss
-from ltr.losses.rankprop import rankprop_loss
-from ltr.losses.ranksvm import ranksvm_loss
-from ltr.losses.rmse import rmse_loss
-from ltr.losses.sodeep import sodeep_loss
-from ltr.losses.softndcg import soft_ndcg_loss
-from ltr.losses.softsortndcg import softsort_ndcg_loss
-from ltr.losses.svmmap import svm_map_loss
-from ltr.losses.svmndcg import svm_ndcg_loss
-
-__all__ = [
-    "approx_ndcg_loss",
-    "bce_loss",
-    "distil_loss",
-    "lambda_loss",
-    "lambdarank_lambdas",
-    "lambdarank_loss",
-    "lap_ndcg_loss",
-    "listmle_loss",
-    "listnet_loss",
-    "mean_over_batch",
-    "mix_loss",
-    "mse_loss",
-    "neural_err_loss",
-    "neural_map_loss",
-    "neural_mrr_loss",
-    "neural_ndcg_loss",
-    "neural_precision_loss",
-    "ordinal_loss",
-    "ot_ndcg_loss",
-    "p_listmle_loss",
-    "plrank_loss",
-    "rankboost_loss",
-    "ranknet_loss",
-    "rankprop_loss",
-    "ranksvm_loss",
-    "rmse_loss",
-    "sodeep_loss",
-    "soft_ndcg_loss",
-    "softsort_ndcg_loss",
-    "svm_map_loss",
-    "svm_ndcg_loss",
-]
+from ltr.losses.approxndcg import approx_ndcg_loss as approx_ndcg_loss
+from ltr.losses.batch import mean_over_batch as mean_over_batch
+from ltr.losses.bce import bce_loss as bce_loss
+from ltr.losses.distil import distil_loss as distil_loss
+from ltr.losses.lambdaloss import lambda_loss as lambda_loss
+from ltr.losses.lambdarank import lambdarank_lambdas as lambdarank_lambdas
+from ltr.losses.lambdarank import lambdarank_loss as lambdarank_loss
+from ltr.losses.lapndcg import lap_ndcg_loss as lap_ndcg_loss
+from ltr.losses.listmle import listmle_loss as listmle_loss
+from ltr.losses.listnet import listnet_loss as listnet_loss
+from ltr.losses.mix import mix_loss as mix_loss
+from ltr.losses.mse import mse_loss as mse_loss
+from ltr.losses.neuralmetrics import neural_err_loss as neural_err_loss
+from ltr.losses.neuralmetrics import neural_map_loss as neural_map_loss
+from ltr.losses.neuralmetrics import neural_mrr_loss as neural_mrr_loss
+from ltr.losses.neuralmetrics import neural_precision_loss as neural_precision_loss
+from ltr.losses.neuralndcg import neural_ndcg_loss as neural_ndcg_loss
+from ltr.losses.ordinal import ordinal_loss as ordinal_loss
+from ltr.losses.otndcg import ot_ndcg_loss as ot_ndcg_loss
+from ltr.losses.p_listmle import p_listmle_loss as p_listmle_loss
+from ltr.losses.plrank import plrank_loss as plrank_loss
+from ltr.losses.rankboost import rankboost_loss as rankboost_loss
+from ltr.losses.ranknet import ranknet_loss as ranknet_loss
+from ltr.losses.rankprop import rankprop_loss as rankprop_loss
+from ltr.losses.ranksvm import ranksvm_loss as ranksvm_loss
+from ltr.losses.rmse import rmse_loss as rmse_loss
+from ltr.losses.sodeep import sodeep_loss as sodeep_loss
+from ltr.losses.softndcg import soft_ndcg_loss as soft_ndcg_loss
+from ltr.losses.softsortndcg import softsort_ndcg_loss as softsort_ndcg_loss
+from ltr.losses.svmmap import svm_map_loss as svm_map_loss
+from ltr.losses.svmndcg import svm_ndcg_loss as svm_ndcg_loss

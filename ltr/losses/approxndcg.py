@@ -1,9 +1,9 @@
 """ApproxNDCG: NDCG with each rank counted by sigmoids."""
 
+from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import approximate_ranks, kernels_apply
 from ltr.losses.soft_permutation import minus_normalised
-from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import gains
 from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.metrics.checks import check_choice
+from ltr.knobs import check_choice
 from ltr.metrics.per_list import check_lists, check_values
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from ltr.knobs import check_choice, check_positive, check_share
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.lambdarank import lambdarank_loss
 from ltr.losses.listnet import cross_entropy, listnet_loss
 from ltr.losses.pairs import differences, pairwise_logistic
-from ltr.metrics.checks import check_choice, check_positive, check_share
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import twice

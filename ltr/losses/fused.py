@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ltr.metrics.checks import check_choice, check_k, check_positive
+from ltr.knobs import check_choice, check_k, check_positive
 from ltr.relaxations.second_derivatives import plain_path
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 

@@ -1,5 +1,6 @@
 """LambdaLoss: the pairwise logistic loss with the weights that bound NDCG."""
 
+from ltr.knobs import check_choice, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import (
@@ -10,7 +11,6 @@ from ltr.losses.pairs import (
     pairs_at_cutoff,
     pairwise_logistic,
 )
-from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import twice

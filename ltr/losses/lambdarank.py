@@ -2,10 +2,10 @@
 
 import torch
 
+from ltr.knobs import check_choice, check_positive, positive_int
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.pairs import differences, normalised_gains, pairs_at_cutoff, pairwise_logistic
-from ltr.metrics.checks import check_choice, check_positive, positive_int
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import twice

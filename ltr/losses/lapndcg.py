@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ltr.knobs import check_positive
 from ltr.losses.approxndcg import minus_ndcg_at
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply, laplace_ranks
-from ltr.metrics.checks import check_positive
 from ltr.metrics.ordering import order_by_score, ranks_like
 from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores

@@ -2,8 +2,10 @@
 
 import functools
 import inspect
-import math
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
+from ltr.knobs import is_number
 from ltr.typing import Labels, Loss, Mask, PerList, Scores
 
 OF_RUN = ("teacher", "generator")  # arguments that are no settings
@@ -59,7 +62,11 @@ def mix_loss(
         _check_knobs(name, own, parts)
     total = None
     for name in sorted(parts):
-        if not _positive(name, parts[name]):
+        if not (is_number(parts[name]) and parts[name] >= 0):
+            raise ConfigError(
+                f"parts.{name}={parts[name]} is no weight: write a finite number >= 0"
+            )
+        if parts[name] == 0:
             continue
         shared = {"levels": levels, "teacher": teacher, "generator": generator}
         given = {knob: value for knob, value in shared.items() if knob in _knobs_of(name)}
@@ -73,13 +80,16 @@ def mix_loss(
 
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
-    """Every loss that can be a part, by its module's name, sorted."""
-    import ltr.losses  # not at the top: it imports this module
-
-    names = [name for name in ltr.losses.__all__ if name.endswith("_loss")]
-    functions = [vars(ltr.losses)[name] for name in names]
-    named = {function.__module__.rpartition(".")[2]: function for function in functions}
-    return {name: named[name] for name in sorted(named) if name != "mix"}
+    """Every loss that can be a part, by the name of its file, sorted; of four, by its own."""
+    found = {}
+    for module in iter_modules([str(Path(__file__).parent)]):
+        home = f"{__package__}.{module.name}"
+        names = [name for name, thing in vars(import_module(home)).items()
+                 if name.endswith("_loss") and thing.__module__ == home]  # fmt: skip
+        for name in names:
+            known_as = name[:-5].replace("_", "") if len(names) > 1 else module.name
+            found[known_as] = vars(import_module(home))[name]
+    return {name: found[name] for name in sorted(found) if name != "mix"}
 
 
 def reads_teacher(loss: Loss | None) -> bool:
@@ -105,11 +115,3 @@ def _check_knobs(name: str, own: Mapping[str, Any], parts: Mapping[str, float | 
     if wrong := [knob for knob in own if knob not in settable]:
         there = ", ".join(settable) or "none"
         raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
-
-
-def _positive(name: str, weight: float | int) -> bool:
-    """Whether a part counts, its weight being above 0."""
-    number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not (number and math.isfinite(weight) and weight >= 0):
-        raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
-    return weight > 0

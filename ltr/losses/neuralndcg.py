@@ -2,9 +2,9 @@
 
 import torch
 
+from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalised
-from ltr.metrics.checks import check_positive
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.neuralsort import drawn_scores
 from ltr.relaxations.optimal_transport import check_iterations

@@ -4,8 +4,8 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from ltr.errors import ConfigError
+from ltr.knobs import check_levels, check_positive
 from ltr.losses.batch import without_padding
-from ltr.metrics.checks import check_levels, check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 
 MOST_LEVELS = 1000  # a number is kept for each item and threshold

@@ -1,8 +1,8 @@
 """OT-NDCG: NDCG with optimal-transport sorting in the place of sorting."""
 
+from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalised
-from ltr.metrics.checks import check_positive
 from ltr.relaxations import ot_sort
 from ltr.relaxations.optimal_transport import check_iterations, places
 from ltr.relaxations.second_derivatives import twice

@@ -2,8 +2,8 @@
 
 import torch
 
+from ltr.knobs import check_choice
 from ltr.losses.listmle import cost_of_order
-from ltr.metrics.checks import check_choice
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import ranks_like
 from ltr.typing import Labels, Mask, PerList, Scores

@@ -8,8 +8,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 from ltr.errors import ConfigError
+from ltr.knobs import check_choice, check_k, check_positive
 from ltr.losses.batch import without_padding
-from ltr.metrics.checks import check_choice, check_k, check_positive
 from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.relaxations.second_derivatives import plain_path, twice

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from ltr.knobs import check_positive, positive_int
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import minus_over
-from ltr.metrics.checks import check_positive, positive_int
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import running_sums
 from ltr.relaxations.noise import uniform_noise

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
+from ltr.knobs import check_choice
 from ltr.losses.batch import without_padding
 from ltr.losses.ideal import ideal_order
-from ltr.metrics.checks import check_choice
 from ltr.metrics.ordering import at_items, real_ranks, running_sums
 from ltr.relaxations.second_derivatives import once
 from ltr.typing import Labels, Mask, PerList, Scores

@@ -1,7 +1,7 @@
 """RMSE: the pointwise baseline."""
 
+from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.metrics.checks import check_positive
 from ltr.typing import Labels, Mask, PerList, Scores
 
 

@@ -1,8 +1,8 @@
 """SoDeep-NDCG: NDCG with ranks from a network that was taught to sort."""
 
+from ltr.knobs import check_positive
 from ltr.losses.approxndcg import minus_ndcg_at
 from ltr.losses.batch import without_padding
-from ltr.metrics.checks import check_positive
 from ltr.relaxations import learned_ranks
 from ltr.typing import Labels, Mask, PerList, Scores
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ltr.knobs import check_positive
 from ltr.losses.fused import kernels_apply
 from ltr.losses.fused_permutation import neural_dcg, neurally_sorted
-from ltr.metrics.checks import check_positive
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.optimal_transport import check_iterations
@@ -56,11 +56,12 @@ def softly_sorted(
 ) -> Tensor:
     """``values`` in the soft order of the scores, sinkhorn(neural_sort(s)) v, ``[batch, rank]``.
 
-    ``scores`` and ``values`` are 0 on padding, the result at the ranks beyond the items. On the CPU
-    the memory is that of ``neural_ndcg_loss``, and ``values`` get no gradient.
+    ``scores`` and ``values``, numbers or flags, are 0 on padding, the result at the ranks beyond
+    the items. On the CPU the memory is that of ``neural_ndcg_loss``; ``values`` get no gradient.
     """
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
+    values = values.to(scores.dtype)
     if kernels_apply(scores):
         return neurally_sorted(
             scores, values, mask, temperature=temperature, max_iter=max_iter, tol=tol

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
+from ltr.knobs import check_choice, check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import expected_dcg, kernels_apply
 from ltr.losses.soft_permutation import minus_over
-from ltr.metrics.checks import check_choice, check_positive
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import ranks_like
 from ltr.relaxations import rank_distribution, sinkhorn

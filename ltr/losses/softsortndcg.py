@@ -1,10 +1,10 @@
 """SoftSort-NDCG: NDCG with SoftSort in the place of sorting."""
 
+from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.fused import kernels_apply
 from ltr.losses.fused_permutation import soft_sort_dcg
 from ltr.losses.soft_permutation import dcg_of, minus_normalised
-from ltr.metrics.checks import check_positive
 from ltr.relaxations import sinkhorn, soft_sort
 from ltr.relaxations.optimal_transport import check_iterations
 from ltr.relaxations.second_derivatives import twice

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import check_choice, check_gain, check_k
+from ltr.knobs import check_choice, check_gain, check_k
 from ltr.metrics.ordering import at_ranks, ranks_like, real_ranks, running_sums
 from ltr.metrics.per_list import promoted_labels, settle
 from ltr.metrics.spec import DISCOUNTS, GAINS, SHORT

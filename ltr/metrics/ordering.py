@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from ltr.metrics.checks import check_choice
+from ltr.knobs import check_choice
 from ltr.metrics.spec import TIES
 from ltr.typing import Mask, Ranks, Scores
 

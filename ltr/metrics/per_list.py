@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import check_empty
+from ltr.knobs import check_empty
 from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
 
 

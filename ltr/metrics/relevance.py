@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import check_choice, check_k, check_levels, check_positive
+from ltr.knobs import check_choice, check_k, check_levels, check_positive
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import at_ranks, ranks_like, running_sums, sum_of_group, tie_groups
 from ltr.metrics.per_list import check_lists, float_type, promoted_labels, settle

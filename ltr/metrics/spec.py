@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ltr.errors import ConfigError, LTRError
-from ltr.metrics.checks import (
+from ltr.knobs import (
     check_choice,
     check_empty,
     check_gain,

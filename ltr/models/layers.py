@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from ltr.errors import ConfigError
 from ltr.kernels.attention import keep_factors
-from ltr.metrics.checks import positive_int
+from ltr.knobs import positive_int
 from ltr.typing import Mask, Scores
 
 

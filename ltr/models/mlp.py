@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import positive_int
+from ltr.knobs import positive_int
 from ltr.models.layers import (
     Packing,
     ScoringHead,

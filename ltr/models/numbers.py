@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import positive_int
+from ltr.knobs import positive_int
 from ltr.models.layers import is_exporting
 
 # The settings of a ``NumberEmbedding``, as configs and the models that take one have them.

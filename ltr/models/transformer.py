@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import positive_int
+from ltr.knobs import positive_int
 from ltr.models.encoder import Encoder
 from ltr.models.layers import (
     Packing,

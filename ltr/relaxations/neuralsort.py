@@ -2,7 +2,7 @@
 
 import torch
 
-from ltr.metrics.checks import check_positive, positive_int
+from ltr.knobs import check_positive, positive_int
 from ltr.metrics.ordering import order_by_score, ranks_like, real_ranks, running_sums
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise

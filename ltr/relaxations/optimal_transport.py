@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ltr.errors import ConfigError
-from ltr.metrics.checks import check_choice, positive_int
+from ltr.knobs import check_choice, positive_int
 from ltr.metrics.ordering import real_ranks
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ltr.metrics.checks import check_positive, positive_int
+from ltr.knobs import check_positive, positive_int
 from ltr.metrics.ordering import rank_of_item
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.noise import uniform_noise

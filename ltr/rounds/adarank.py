@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError
+from ltr.knobs import check_positive
 from ltr.metrics import Convention, Metric, parse_metric
-from ltr.metrics.checks import check_positive
 from ltr.rounds.model import FitData, Round
 from ltr.rounds.numbers import ChosenFeatures
 from ltr.training.evaluation import metrics_of_scores, padded_batches

@@ -13,8 +13,8 @@ from torch import nn
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError, TrainingError
+from ltr.knobs import positive_int
 from ltr.metrics import Convention
-from ltr.metrics.checks import positive_int
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 

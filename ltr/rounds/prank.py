@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.metrics.checks import check_positive, positive_int
+from ltr.knobs import check_positive, positive_int
 from ltr.rounds.model import FitData, Importances, Round, check_whole_labels, single
 from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
 

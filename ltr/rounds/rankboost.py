@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ltr.errors import DataError
-from ltr.metrics.checks import positive_int
+from ltr.knobs import positive_int
 from ltr.rounds.model import FitData, Round
 from ltr.rounds.numbers import ChosenFeatures
 

@@ -22,8 +22,8 @@ from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, named_metrics
 from ltr.experiment.run import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
+from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.metrics.checks import levels_for
 from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import check_output, read_file, read_text, set_threads
 from ltr.scoring.table_input import is_table

@@ -1,4 +1,4 @@
-"""Checks of the knobs that metrics, relaxations and losses share. No torch here."""
+"""Checks of knobs, one for each kind, used by all rooms. No torch here."""
 
 import math
 import sys
@@ -31,7 +31,7 @@ def check_choice(knob: str, value: str, choices: Sequence[str]) -> None:
 
 def check_empty(empty: float | int | str) -> None:
     """Raise ``ConfigError`` unless ``empty`` is a number from 0 to 1 or ``"skip"``."""
-    if empty != "skip" and (not _is_number(empty) or not 0 <= float(empty) <= 1):
+    if empty != "skip" and (not is_number(empty) or not 0 <= float(empty) <= 1):
         raise ConfigError(
             f"empty={empty} is not a value of an empty list: write a number from 0 to 1, or skip"
         )
@@ -50,20 +50,20 @@ def check_gain(gain: str | Sequence[float | int], choices: Sequence[str]) -> Non
                 f"gain={gain} is not known: choose one of {', '.join(choices)}, or write {table}"
             )
         return
-    good = isinstance(gain, Sequence) and len(gain) > 1 and all(map(_is_number, gain))
+    good = isinstance(gain, Sequence) and len(gain) > 1 and all(map(is_number, gain))
     if not good or gain[0] < 0 or any(a > b for a, b in pairwise(gain)):
         raise ConfigError(f"gain={gain} is not a table of gains: write {table}")
 
 
 def check_positive(knob: str, value: float | int) -> None:
     """Raise ``ConfigError`` unless ``value`` is a finite number above 0."""
-    if not (_is_number(value) and value > 0):
+    if not (is_number(value) and value > 0):
         raise ConfigError(f"{knob}={value} is out of range: write a finite number above 0")
 
 
 def check_share(knob: str, value: float | int) -> None:
     """Raise ``ConfigError`` unless ``value`` is a number from 0 to 1."""
-    if not (_is_number(value) and 0 <= value <= 1):
+    if not (is_number(value) and 0 <= value <= 1):
         raise ConfigError(f"{knob}={value} is out of range: write a number from 0 to 1")
 
 
@@ -86,10 +86,11 @@ def levels_for(largest: float | int) -> int:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and _is_number(value)
+    return isinstance(value, int) and is_number(value)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether it is a finite number, and no truth value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) <= sys.float_info.max  # math.isfinite overflows at a longer integer

@@ -1,0 +1,146 @@
+"""NeuralMAP, NeuralMRR, NeuralPrecision and NeuralERR: NeuralSort in the place of sorting.
+
+The construction is NeuralNDCG's (Pobrotyn and Bialobrzeski, 2021): the metric of softly sorted
+relevance, b = S rel with S = sinkhorn(neural_sort(s)). Each value, ``[batch]``, goes from about -1
+(best) to 0 and to minus the exact metric as the temperature goes to 0. A list without a relevant
+item gives 0 without gradient. ``relevant`` > 0 is the lowest label that counts as relevant; ``k``,
+``temperature``, ``max_iter`` and ``tol`` are those of ``neural_ndcg_loss``.
+"""
+
+from ltr.knobs import check_positive
+from ltr.losses.batch import without_padding
+from ltr.losses.soft_permutation import minus_where, softly_sorted
+from ltr.metrics.cumulative_gain import cut
+from ltr.metrics.ordering import ranks_like, running_sums
+from ltr.metrics.relevance import first_stop, is_relevant
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def neural_map_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 1.0,
+    relevant: float | int = 1,
+    max_iter: int = 30,
+    tol: float = 1e-6,
+) -> PerList:
+    """Minus NeuralMAP@k of each list, ``[batch]``.
+
+    NeuralMAP@k = 1/R sum over ranks r <= k of b_r (1 + sum over q < r of b_q) / r: R is the number
+    of relevant items of the list, whatever k is, and the fraction the precision at r of a relevant
+    item there.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> neural_map_loss(scores, labels, mask, temperature=0.01)  # -(1 / 2 + 2 / 3) / 2
+    tensor([-0.5833])
+    >>> neural_map_loss(scores, labels, mask, temperature=0.01, k=2)  # -(1 / 2) / 2
+    tensor([-0.2500])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    hits = is_relevant(labels, mask, relevant)
+    b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+    precisions = (1 + running_sums(b) - b) / ranks_like(b)
+    found = cut(b * precisions, k).sum(-1)
+    return minus_where(hits, found / hits.sum(-1).clamp(min=1))
+
+
+def neural_mrr_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 1.0,
+    relevant: float | int = 1,
+    max_iter: int = 30,
+    tol: float = 1e-6,
+) -> PerList:
+    """Minus NeuralMRR@k of each list, ``[batch]``.
+
+    NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q), the
+    chance that no rank before r was relevant: the reciprocal rank of the first relevant item, 0
+    beyond k.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> neural_mrr_loss(scores, labels, mask, temperature=0.01)  # -1 / 2
+    tensor([-0.5000])
+    >>> neural_mrr_loss(scores, labels, mask, temperature=0.01, relevant=2)  # -1 / 3
+    tensor([-0.3333])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    hits = is_relevant(labels, mask, relevant)
+    b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+    return minus_where(hits, cut(first_stop(b) / ranks_like(b), k).sum(-1))
+
+
+def neural_precision_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = 5,
+    temperature: float = 1.0,
+    relevant: float | int = 1,
+    max_iter: int = 30,
+    tol: float = 1e-6,
+) -> PerList:
+    """Minus NeuralPrecision@k of each list, ``[batch]``.
+
+    NeuralPrecision@k = sum over ranks r <= k of b_r / k, however short the list is; without k over
+    the number of items, which leaves no gradient.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> neural_precision_loss(scores, labels, mask, k=2, temperature=0.01)  # -1 / 2
+    tensor([-0.5000])
+    >>> neural_precision_loss(scores, labels, mask, k=3, temperature=0.01, relevant=2)  # -1/3
+    tensor([-0.3333])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    hits = is_relevant(labels, mask, relevant)
+    b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+    depth = mask.sum(-1).clamp(min=1) if k is None else k
+    return minus_where(hits, cut(b, k).sum(-1) / depth)
+
+
+def neural_err_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 1.0,
+    levels: float | int = 5,
+    max_iter: int = 30,
+    tol: float = 1e-6,
+) -> PerList:
+    """Minus NeuralERR@k of each list, ``[batch]``.
+
+    NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q): c =
+    S p is the softly sorted chance that a user is satisfied, p_j = (2^y_j - 1) / 2^(levels - 1) as
+    in the metric (Chapelle et al., 2009), which is not divided by that of the ideal order.
+
+    Args:
+        levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
+
+    >>> import torch
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
+    >>> mask = torch.tensor([[True, True, True]])
+    >>> neural_err_loss(scores, labels, mask, temperature=0.01, levels=3)
+    tensor([-0.3125])
+    >>> neural_err_loss(scores, labels, mask, temperature=0.01, levels=3, k=2)  # -1/2 (2 - 1) / 4
+    tensor([-0.1250])
+    """
+    check_positive("levels", levels)
+    scores, labels = without_padding(scores, labels, mask)
+    p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # the largest float64
+    c = softly_sorted(scores, p, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+    return minus_where(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))
