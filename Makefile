@@ -42,7 +42,7 @@ test: $(VENV)/.installed-dev ## run the tests
 quick: $(VENV)/.installed-dev ## run the tests that start no process and train nothing (under a minute)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" $(ARGS)
 
-fire: $(VENV)/.installed-dev ## kill, damage and starve the program (minutes=20; ARGS='only=flips tries=1000 seed=3')
+fire: $(VENV)/.installed-dev ## kill the program, damage its files (minutes=20; ARGS='only=flips tries=1000 seed=3')
 	PYTHONPATH=tests$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/python -m fire $(if $(minutes),minutes=$(minutes)) $(ARGS)
 
 $(VENV)/.installed-gbdt: $(VENV)/.installed

@@ -1,150 +1,174 @@
-"""``python -m fire``: all parts at once for the given time, then the table."""
+"""``python -m fire``: kills and flips in turn for the given time, then the table."""
 
-import json
+import multiprocessing
 import os
-import selectors
+import queue
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from datetime import date
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
+from typing import Any
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # before NumPy comes: forks must find one thread
 
-from fire import report  # noqa: E402
+from tabulate import tabulate  # noqa: E402
+
+from fire import flips, kills  # noqa: E402
 from fire.children import warm  # noqa: E402
-from fire.options import HELP, PARTS, Options, parse  # noqa: E402
-from fire.outcomes import FAULTS, Tally  # noqa: E402
-from fire.parts import BROKEN, Report, start  # noqa: E402
-from ltr.errors import ConfigError  # noqa: E402
+from fire.works import OUTCOMES, Result, Stage, Subject  # noqa: E402
 
-_TOLD = 15.0  # seconds between two lines of progress where no terminal shows them in place
+HELP = """python -m fire [KEY=VALUE ...]: kill the program and damage its files
+  minutes=10    in all; left out where tries is given: until these are done
+  only=PART     kills or flips; or PART/SUBJECT, as the table names them
+  tries=N       of every subject; of a command that reads damaged files a twentieth
+  seed=1        of all draws: try n of a subject is the same again
+  first=1       the number of the first try
+Moments of kills that are counted in writes repeat; those in seconds roughly do."""
+_FAULTS = OUTCOMES[2:]
+_SHOWN = 3  # faults of one subject that are shown
+_EVERY = 15.0  # seconds between two lines of progress
+_BATCH = {"kills": 1, "flips": 20}  # tries of a call; of a command that reads damaged files it is 1
+_GUESS = 1.0  # seconds of a call, until it has ended
+_KEYS = {"minutes": float, "only": str, "tries": int, "seed": int, "first": int}
+_STOP = (signal.SIGINT, signal.SIG_IGN)  # in a worker: the main process ends it
+_subjects: list[Subject] = []  # before the fork: a worker is told a place in it
 
 
-def main() -> int:
+@dataclass
+class Tally:
+    """What the tries of one subject came to."""
+
+    subject: Subject
+    calls: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[tuple[int, Result]] = field(default_factory=list)
+
+    def add(self, number: int, results: list[Result]) -> None:
+        """Count the results of the try ``number``."""
+        self.counts.update(result.outcome for result in results)
+        self.faults += [(number, result) for result in results if result.outcome in _FAULTS]
+
+
+def parse(arguments: list[str]) -> dict[str, Any]:
+    """The options of a command line; ``SystemExit`` with one line where one is wrong."""
+    options: dict[str, Any] = {"only": "", "tries": None, "seed": 1, "first": 1}
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        try:
+            options[key] = _KEYS[key](value)
+        except (KeyError, ValueError):
+            raise SystemExit(f"error: {argument}: see below\n{HELP}") from None
+    return {"minutes": 10.0 if options["tries"] is None else 1e6, **options}
+
+
+def _attempt(place: int, number: int, seed: int) -> tuple[int, int, list[Result], float]:
+    subject, started = _subjects[place], time.perf_counter()
+    results = subject.attempt(Random(f"{seed} {subject.part} {subject.name} {number}"))
+    return place, number, results, time.perf_counter() - started
+
+
+def _work(options: dict[str, Any], tallies: list[Tally]) -> None:
+    """Give each part, and in it each subject, the same time, until all is done or it is over."""
+    ended: queue.Queue[Any] = queue.Queue()
+    began = told = time.monotonic()
+    workers, busy = os.cpu_count() or 1, 0
+    asked = {part: (options["tries"] or sys.maxsize) / size for part, size in _BATCH.items()}
+
+    def spent(tally: Tally) -> tuple[float, float]:
+        same = [one.seconds for one in tallies if one.subject.part == tally.subject.part]
+        return sum(same), tally.seconds
+
+    with multiprocessing.get_context("fork").Pool(workers, signal.signal, _STOP) as pool:
+        while (left := 60 * options["minutes"] - (time.monotonic() - began)) > 0:
+            wanted = [tally for tally in tallies if tally.calls < asked[tally.subject.part]]
+            if wanted and busy < workers:
+                tally = min(wanted, key=spent)
+                place, number = tallies.index(tally), options["first"] + tally.calls
+                pool.apply_async(
+                    _attempt, (place, number, options["seed"]), {}, ended.put, ended.put
+                )
+                tally.calls += 1
+                tally.seconds += _GUESS
+                busy += 1
+                continue
+            try:
+                done = ended.get(timeout=left if busy else 0)
+            except queue.Empty:
+                return
+            if isinstance(done, BaseException):
+                raise done
+            place, number, results, seconds = done
+            busy -= 1
+            tallies[place].add(number, results)
+            tallies[place].seconds += seconds - _GUESS
+            if time.monotonic() - told > _EVERY:
+                told = time.monotonic()
+                tries = sum(tally.counts.total() for tally in tallies)
+                faults = sum(len(tally.faults) for tally in tallies)
+                line = f"fire: {told - began:.0f} s; tries {tries:,}; faults {faults}"
+                print(line, file=sys.stderr, flush=True)
+
+
+def table(tallies: list[Tally]) -> str:
+    """A row for each subject, and their sum."""
+    rows = [
+        [t.subject.part, t.subject.name, t.counts.total(), *(t.counts[name] for name in OUTCOMES)]
+        for t in tallies
+    ]
+    sums = [sum(row[i] for row in rows) for i in range(2, 3 + len(OUTCOMES))]
+    return tabulate([*rows, ["all", "", *sums]], ["part", "what", "tries", *OUTCOMES], "github")
+
+
+def findings(tallies: list[Tally], seed: int) -> str:
+    """For each fault a line, and the command that shows it again."""
+    lines = []
+    for tally in tallies:
+        only = f"only={tally.subject.part}/{tally.subject.name}"
+        for number, result in tally.faults[:_SHOWN]:
+            lines.append(f"{result.outcome}: {only[5:]}: {result.detail}")
+            lines.append(f"  make fire ARGS='{only} seed={seed} first={number} tries=1'")
+        if more := len(tally.faults) - _SHOWN > 0:
+            lines.append(f"  {more} more of {only[5:]}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
     """Do what the command line asks for; the exit status."""
-    if {"-h", "--help"} & set(sys.argv[1:]):
+    if {"-h", "--help"} & {*arguments}:
         print(HELP)
         return 0
+    options, began, status = parse(arguments), time.monotonic(), 0
+    print("fire: starting", file=sys.stderr, flush=True)
+    warm()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    root = Path(tempfile.mkdtemp(prefix="fire-", dir=memory))
     try:
-        options = parse(sys.argv[1:])
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    began = time.monotonic()
-    tallies: dict[tuple[str, str], Tally] = {}
-    broken: list[str] = []
-    stopped = False
-    root = Path(
-        tempfile.mkdtemp(prefix="fire-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    )
-    try:
-        print("fire: starting", file=sys.stderr, flush=True)
-        warm()
-        for told in _told(options, root, began):
-            if told.outcome == BROKEN:
-                broken.append(f"{told.part} failed itself: {told.detail}")
-                print(f"\n{broken[-1]}", file=sys.stderr)
-            else:
-                tally = tallies.setdefault(
-                    (told.part, told.subject), Tally(told.part, told.subject)
-                )
-                tally.add(told.number, told.result)
-            _progress(tallies, options, began)
+        stage = Stage(root)
+        for subject in (*kills.subjects(stage), *flips.subjects(stage)):
+            if options["only"] in ("", subject.part, f"{subject.part}/{subject.name}"):
+                _subjects.append(subject)
+        tallies = [Tally(subject) for subject in _subjects]
+        if not tallies:
+            raise SystemExit(f"error: only={options['only']}: no such subject\n{HELP}")
+        _work(options, tallies)
     except KeyboardInterrupt:
-        stopped = True
+        status = 130
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return _ended(
-        options, list(tallies.values()), broken, time.monotonic() - began, stopped=stopped
-    )
-
-
-def _told(options: Options, root: Path, began: float) -> Iterator[Report]:
-    """The results of all parts as they come, until they are done or the time is over."""
-    selector = selectors.DefaultSelector()
-    pids: dict[int, int] = {}
-    buffers: dict[int, bytes] = {}
-    try:
-        for part in PARTS:
-            if options.part in ("", part):
-                pid, pipe = start(part, options, root, list(pids))
-                pids[pipe], buffers[pipe] = pid, b""
-                selector.register(pipe, selectors.EVENT_READ)
-        while selector.get_map():
-            left = (
-                None
-                if options.minutes is None
-                else 60 * options.minutes - (time.monotonic() - began)
-            )
-            if left is not None and left <= 0:
-                return
-            for key, _ in selector.select(left):
-                pipe = key.fd
-                data = os.read(pipe, 1 << 16)
-                if not data:
-                    selector.unregister(pipe)
-                *lines, buffers[pipe] = (buffers[pipe] + data).split(b"\n")
-                yield from (Report(**json.loads(line)) for line in lines)
-    finally:
-        for pipe, pid in pids.items():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # its children go with it
-            os.waitpid(pid, 0)
-            os.close(pipe)
-
-
-_last = [0.0, 0.0]
-
-
-def _progress(tallies: dict[tuple[str, str], Tally], options: Options, began: float) -> None:
-    """One line, in its place on a terminal, now and then elsewhere."""
-    now = time.monotonic()
-    terminal = sys.stderr.isatty()
-    if now - _last[0] < (0.2 if terminal else _TOLD):
-        return
-    _last[0] = now
-    of = "" if options.minutes is None else f" of {60 * options.minutes:.0f}"
-    tries = {part: sum(t.tries for t in tallies.values() if t.part == part) for part in PARTS}
-    faults = sum(len(t.faults) for t in tallies.values())
-    counts = ", ".join(f"{part} {count:,}" for part, count in tries.items() if count)
-    line = f"fire: {now - began:.0f}{of} s; tries: {counts}; faults {faults}"
-    print(
-        f"\r{line}\x1b[K" if terminal else line,
-        end="" if terminal else "\n",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _ended(
-    options: Options, tallies: list[Tally], broken: list[str], seconds: float, *, stopped: bool
-) -> int:
-    """Print the table and what was found; the exit status."""
-    tallies.sort(key=lambda tally: PARTS.index(tally.part))
-    found = report.findings(tallies, options.seed)
-    how = f"seed {options.seed}, {seconds / 60:.1f} minutes{', stopped' if stopped else ''}"
-    print(f"\n\n{report.text(tallies)}\n\n{how}")
-    print(f"\n{found}" if found else "nothing silent, lost or left, no traceback, crash or hang")
-    print("".join(f"{text.splitlines()[0]} {text.splitlines()[-1]}\n" for text in broken), end="")
-    if options.write is not None:
-        about = f"`make fire {_given()}`, {date.today()}, {how}:\n\n"
-        report.put(options.write, f"{about}{report.text(tallies, markdown=True)}\n")
-    faulty = any(tally.counts[kind] for tally in tallies for kind in FAULTS)
-    if broken or faulty or not tallies:
-        return 1
-    return 130 if stopped else 0
-
-
-def _given() -> str:
-    return " ".join(word for word in sys.argv[1:] if not word.startswith("write="))
+    how = f"seed {options['seed']}, {(time.monotonic() - began) / 60:.1f} minutes"
+    found = findings(tallies, options["seed"])
+    print(f"\n{table(tallies)}\n\n{how}\n{found or 'no fault'}")
+    return 1 if found else status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(status)  # Triton would report types that it leaks

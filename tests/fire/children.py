@@ -1,7 +1,4 @@
-"""Children of a process that has imported all it needs: a fork takes milliseconds, a start seconds.
-
-A child has its own session, output files and limit of time, and dies with its parent.
-"""
+"""Children of a process that has imported all it needs: a fork takes milliseconds, not seconds."""
 
 import ctypes
 import gc
@@ -19,38 +16,41 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from fire.moments import AT_TIME, Moment, watch_writes
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120.0  # seconds of a child, far beyond what any takes on a busy machine
 _MEMORY = 16 << 30  # of addresses: damage must not starve the machine
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.move")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_UNCOUNTED = ("/dev/null", "/dev/tty", "/proc/", "__pycache__")  # compiled code is no change
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a child ended.
+class Moment(NamedTuple):
+    """A signal, and when it comes: after ``at`` seconds, or, which repeats, at change ``at``.
 
-    Attributes:
-        status: its exit status; the negative signal that ended it.
-        out, err: what it printed.
-        answer: what its work returned.
-        hung: it was still there after its limit, and was killed.
-        seconds: that it took.
-        writes: how often it changed something on disk, as ``moments`` counts.
+    Seconds count from the first line on for SIGKILL, for others from the first change on disk.
     """
 
-    status: int
+    signum: int
+    unit: str  # seconds, or write
+    at: float
+
+    def __str__(self) -> str:
+        """As a fault names it."""
+        return f"{signal.Signals(self.signum).name} at {self.unit} {self.at:.4g}"
+
+
+class Ended(NamedTuple):
+    """How a child ended: what it printed, how long it took, how often it changed the disk."""
+
+    status: int | None  # the negative signal that ended it; None: it was still there at its limit
     out: str
     err: str
-    answer: str
-    hung: bool
-    seconds: float
-    writes: int
+    seconds: float = 0.0
+    writes: int = 0
+    pid: int = 0  # and of its group: a run may outlive it
 
     @property
     def raised(self) -> str | None:
@@ -59,10 +59,14 @@ class Ended:
             _, found, trace = text.rpartition("Traceback (most recent call last):\n")
             if found:
                 places = re.findall(r'File ".*/((?:ltr|scripts)/\S+\.py)", (line \d+)', trace)
-                where = f" ({', '.join(places[-1])})" if places else ""
                 ends = [line for line in trace.splitlines() if line and not line.startswith(" ")]
-                return f"{ends[0][:200] if ends else 'cut short'}{where}"
+                return f"{ends[0][:200] if ends else 'cut short'} {places[-1:]}"
         return None
+
+    @property
+    def last_line(self) -> str:
+        """What it said last on standard error."""
+        return (self.err.strip().splitlines() or ["nothing"])[-1][:200]
 
 
 def program(script: str, *arguments: str) -> Callable[[], None]:
@@ -78,60 +82,40 @@ def program(script: str, *arguments: str) -> Callable[[], None]:
 
 
 def child(
-    work: Callable[[], Any],
-    folder: Path,
-    *,
-    moment: Moment | None = None,
-    limit: float = LIMIT,
-    file_size: int | None = None,
+    work: Callable[[], None], folder: Path, moment: Moment | None = None, limit: float = LIMIT
 ) -> Ended:
-    """Do ``work`` in a forked child, and wait for its end.
-
-    Args:
-        work: what it returns, text, is the answer.
-        folder: where it works.
-        moment: when it gets which signal.
-        limit: seconds until it counts as hanging.
-        file_size: the largest file that it may write, in bytes.
-    """
+    """Do ``work`` in a forked child in ``folder``, signal it at ``moment``, wait for its end."""
     sys.stdout.flush()
     sys.stderr.flush()
-    count = mmap.mmap(-1, 8)
-    begin = os.pipe()
     started = time.perf_counter()
     with (
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
-        tempfile.TemporaryFile() as answer,
+        mmap.mmap(-1, 8) as count,
     ):
+        begun, begin = os.pipe()
         pid = fork()
         if pid == 0:
-            streams = (out.fileno(), err.fileno(), answer.fileno())
-            _live(work, folder, streams, moment, count, begin[1], file_size)
-        os.close(begin[1])
+            _live(work, folder, (out.fileno(), err.fileno()), moment, count, begin)
+        os.close(begin)
         handle = os.pidfd_open(pid)
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         try:
-            if moment is not None and moment.kind == AT_TIME:
-                os.read(begin[0], 1)  # or its end
+            if moment is not None and moment.unit == "seconds":
+                os.read(begun, 1)  # or its end
                 if not poll.poll(1000 * moment.at):
                     os.kill(pid, moment.signum)
             hung = not poll.poll(1000 * limit)
-        except BaseException:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
         finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             os.close(handle)
-            os.close(begin[0])
-        if hung:
-            os.kill(pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        said, cried, given = (_text(stream) for stream in (out, err, answer))
-    writes = int.from_bytes(count[:8], "little")
-    count.close()
-    return Ended(status, said, cried, given, hung, time.perf_counter() - started, writes)
+            os.close(begun)
+        said, cried = (_text(stream) for stream in (out, err))
+        writes = int.from_bytes(count[:8], "little")
+    return Ended(None if hung else status, said, cried, time.perf_counter() - started, writes, pid)
 
 
 def fork() -> int:
@@ -147,96 +131,82 @@ def _text(stream: Any) -> str:
 
 
 def _live(
-    work: Callable[[], Any],
+    work: Callable[[], None],
     folder: Path,
-    streams: tuple[int, int, int],
+    streams: tuple[int, int],
     moment: Moment | None,
     count: mmap.mmap,
     begin: int,
-    file_size: int | None,
 ) -> None:
-    """The whole life of a child."""
-    status = 1
+    """The whole life of a child; its status is what Python would give to its end."""
+    status: Any = 1
     try:
         die_with_parent()
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(streams[0], 1)
-        os.dup2(streams[1], 2)
+        for number, stream in enumerate(streams, 1):
+            os.dup2(stream, number)
         sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-        if file_size is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
         os.chdir(folder)
-        watch_writes(moment, count, begin)
-        status = _status_of(work, streams[2])
-    except BaseException:
+        _watch_writes(moment, count, begin)
+        work()
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+            status = 1
+    except BaseException as error:
         traceback.print_exc()
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for text in (sys.stdout, sys.stderr):
             with suppress(Exception):
-                stream.flush()
+                text.flush()
         os._exit(status)
 
 
-def _status_of(work: Callable[[], Any], answer: int) -> int:
-    """Do the work; the exit status that Python would give to its end."""
-    try:
-        given = work()
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-            return 1
-        return end.code or 0
-    except KeyboardInterrupt:
-        traceback.print_exc()
-        return 130
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    if isinstance(given, str):
-        os.write(answer, given.encode())
-    return 0
+def _watch_writes(moment: Moment | None, count: mmap.mmap, begin: int) -> None:
+    """Count the changes on disk of this process, and signal it at its moment.
 
+    A byte goes to ``begin`` when the clock of a moment starts.
+    """
+    if moment is None or moment.signum == signal.SIGKILL:
+        os.write(begin, b"x")
+    uncounted = (*_UNCOUNTED, os.environ.get("NUMBA_CACHE_DIR", "__pycache__"))
+    done = 0
 
-def _prctl(option: int, value: int) -> None:
-    with suppress(OSError, AttributeError):  # only Linux has it
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal done
+        if event not in _CHANGES and not (event == "open" and arguments[2] & _WRITES):
+            return
+        path = arguments[0]
+        if not isinstance(path, (str, os.PathLike)) or any(w in str(path) for w in uncounted):
+            return
+        done += 1
+        count[:8] = done.to_bytes(8, "little")
+        if done == 1:
+            os.write(begin, b"x")
+        if moment is not None and moment.unit == "write" and done == moment.at:
+            os.kill(os.getpid(), moment.signum)
+
+    sys.addaudithook(hook)
 
 
 def die_with_parent() -> None:
     """See that this process is killed when its parent ends."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def adopt_orphans() -> None:
-    """Let what children of children leave running become children of this process."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def end_orphans() -> None:
-    """End every process that is a child of this one."""
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            pid, parent = int(status.parent.name), status.read_text().rpartition(")")[2].split()[1]
-            if int(parent) == os.getpid():
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+    with suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def warm() -> None:
     """Import, once, what children need."""
     os.environ |= {"TQDM_DISABLE": "1", "MPLBACKEND": "agg"}
-    import hydra
-    import hydra._internal.core_plugins.basic_launcher
-    import hydra._internal.core_plugins.basic_sweeper
-    import matplotlib.pyplot  # noqa: F401
-    import scipy.stats  # noqa: F401
-    import sklearn.datasets
     import sklearn.preprocessing  # noqa: F401
     import torch
     import tqdm
@@ -244,29 +214,22 @@ def warm() -> None:
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.compare.compare
     import ltr.data.prepare
+    import ltr.estimator
     import ltr.experiment.job
     import ltr.scoring.evaluate
     import ltr.scoring.predict
     import ltr.search.search
     import ltr.tables.table  # noqa: F401
-    from ltr.console.configs import CONFIGS
-    from ltr.console.folders import register_resolvers
+    from ltr.console.compose import composed
     from ltr.experiment.identity import code_digest
 
-    for library in (
-        "lightgbm",
-        "xgboost",
-        "catboost",
-        "ltr.kernels.neuralndcg",
-        "ltr.kernels.pairs",
-    ):
+    libraries = ("lightgbm", "xgboost", "catboost")
+    for library in (*libraries, "ltr.kernels.neuralndcg", "ltr.kernels.pairs"):
         with suppress(ImportError):
             __import__(library)
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
     for rounds in (False, True):
         code_digest(rounds=rounds)  # a second, for every run
-    register_resolvers()
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        hydra.compose("train")  # finds Hydra's plugins
+    composed("train")  # finds Hydra's plugins
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
