@@ -11,8 +11,7 @@ from functools import partial
 import numpy as np
 from tabulate import tabulate
 
-from ltr.checks.functions import imported
-from ltr.checks.losses import loss_config, loss_names
+from ltr.checks.list_losses import import_function, loss_config, loss_names
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
@@ -75,10 +74,10 @@ def _subjects() -> Iterator[tuple[str, str, Callable[[np.ndarray], str]]]:
 def of_loss(name: str, labels: np.ndarray) -> str:
     """What becomes of ``labels`` under ``loss=name``."""
     config = loss_config(name)
-    values, largest = config.values(), float(labels.max())
+    values, largest = dict(config.values), float(labels.max())
     if "levels" in values:
         values["levels"] = levels_for(largest)
-    loss = partial(imported(config.target), **values)
+    loss = partial(import_function(config.target), **values)
     try:
         check_loss(loss, _lists(labels))
     except ConfigError as error:

@@ -197,7 +197,7 @@ def explain(cfg: DictConfig) -> None:
 @command("list_losses")
 def list_losses(cfg: DictConfig) -> None:
     """Print all losses, or one in full."""
-    from ltr.checks.losses import all_losses, details
+    from ltr.checks.list_losses import all_losses, details
     from ltr.console.values import flag
 
     sys.path.insert(0, str(Path.cwd()))  # of a loss of one's own
@@ -208,26 +208,26 @@ def list_losses(cfg: DictConfig) -> None:
 @command("check_loss")
 def check_loss(cfg: DictConfig) -> bool:
     """Print which properties hold for a loss; whether none fails."""
-    from ltr.checks.losses import checked
+    from ltr.checks import command as checks
 
-    return _said(checked, cfg)
+    return _said(checks.check_loss, cfg)
 
 
 @command("check_metric")
 def check_metric(cfg: DictConfig) -> bool:
     """Print which properties hold for a metric; whether none fails."""
-    from ltr.checks.metrics import checked
+    from ltr.checks import command as checks
 
-    return _said(checked, cfg)
+    return _said(checks.check_metric, cfg)
 
 
 @command("check_model")
 def check_model(cfg: DictConfig) -> bool:
     """Print which properties hold for a model; whether none fails."""
-    from ltr.checks.models import checked
+    from ltr.checks import command as checks
 
     with stoppable():
-        return _said(checked, cfg)
+        return _said(checks.check_model, cfg)
 
 
 def _said(checked: Callable[[DictConfig], tuple[str, bool]], cfg: DictConfig) -> bool:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.battery.subject import Subject, ragged
+from ltr.checks.subject import Subject, ragged
 from ltr.typing import Loss
 
 __all__ = ["ragged", "random_lists", "value_and_gradient"]

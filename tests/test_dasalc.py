@@ -1,11 +1,9 @@
-"""DASALC: batch norm of the real items alone, the latent cross, and what the battery says of it."""
+"""DASALC: batch norm of the real items alone, and the latent cross."""
 
 import pytest
 import torch
-from test_check_model import CAUGHT, OfTheBatch
 from torch import nn
 
-from ltr.battery import FAILS, HOLDS, MODEL_PROPERTIES, ModelSubject, judge
 from ltr.models import DASALC
 from ltr.models.dasalc import ItemNorm
 from ltr.models.layers import Packing
@@ -60,21 +58,3 @@ def test_the_score_is_of_the_latent_cross() -> None:
     context = model.cross(model.encoder(model.entry(items), packing))
     expected = model.head.linear((1 + context) * hidden).squeeze(-1)
     torch.testing.assert_close(model(features, mask)[mask], expected)
-
-
-def test_lists_may_see_each_other_in_training_where_the_model_says_so() -> None:
-    class Said(OfTheBatch):
-        batch_statistics = True
-
-    class Never(OfTheBatch):
-        batch_statistics = True
-        training = True  # in evaluation too
-
-        def train(self, mode: bool = True) -> "Never":
-            return self
-
-    by_name = {prop.__name__: prop for prop in MODEL_PROPERTIES}
-    prop = by_name[CAUGHT[OfTheBatch][0]]
-    assert judge(prop, ModelSubject(OfTheBatch)).outcome == FAILS
-    assert judge(prop, ModelSubject(Said)).outcome == HOLDS
-    assert judge(prop, ModelSubject(Never)).outcome == FAILS

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import compose
 
-from ltr.checks.losses import loss_names
+from ltr.checks.list_losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.parts import make_dataset

@@ -19,7 +19,7 @@ from ltr.tables.spec import only
 
 # Rooms that report on runs and compute none of them.
 COMPUTE_NO_RUN = {
-    *("analysis", "battery", "checks", "compare", "console", "ensembles", "estimator"),
+    *("analysis", "checks", "compare", "console", "ensembles", "estimator"),
     *("experiment", "explain", "export", "scoring", "search"),
     *("statistics", "tables"),
 }

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ltr.checks.functions import imported
-from ltr.checks.losses import all_losses, details, loss_config, loss_names
+from ltr.checks.list_losses import all_losses, details, import_function, loss_config, loss_names
 from ltr.console.configs import CONFIGS
 
 SCRIPT = CONFIGS.parent / "scripts" / "list_losses.py"
@@ -64,12 +63,14 @@ def test_the_plain_table_has_the_same(capsys, monkeypatch) -> None:
 def test_one_loss_in_full(name: str) -> None:
     found, config = details(name), loss_config(name)
     assert found.startswith(f"{name}: {config.title}\n\n{config.target}(scores, labels, mask")
-    assert " ".join((imported(config.target).__doc__ or "").split()) in " ".join(found.split())
-    assert config.values().keys() == {knob.name for knob in config.knobs}
-    for knob in config.knobs:
-        assert knob.comment
+    assert " ".join((import_function(config.target).__doc__ or "").split()) in " ".join(
+        found.split()
+    )
+    assert config.values.keys() == config.knobs.keys()
+    for knob, (value, comment) in config.knobs.items():
+        assert comment
         assert any(
-            line.split()[:2] == [f"loss.{knob.name}", knob.value] and knob.comment in line
+            line.split()[:2] == [f"loss.{knob}", value] and comment in line
             for line in found.splitlines()
         )
     command = shlex.split(found.splitlines()[-1])
@@ -86,7 +87,7 @@ def test_no_such_loss_is_one_line(capsys, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_the_table_needs_no_torch(tmp_path: Path) -> None:
-    code = "from ltr.checks.losses import all_losses; import sys; all_losses(); "
+    code = "from ltr.checks.list_losses import all_losses; import sys; all_losses(); "
     code += "assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -18,10 +18,9 @@ from test_fast_paths import NAMES, plain
 from torch import Tensor
 
 from ltr import losses, metrics
-from ltr.battery import DOES_NOT_APPLY, GOES_TO, HOLDS, LOSS_PROPERTIES, Subject, judge
-from ltr.battery.ranks import the_sharp_limit_is_minus_the_metric
-from ltr.checks.functions import imported
-from ltr.checks.losses import loss_config
+from ltr.checks.list_losses import import_function, loss_config
+from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES, the_sharp_limit_is_minus_the_metric
+from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
 from ltr.losses.mix import OF_RUN, losses_by_name
@@ -43,7 +42,7 @@ CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml")
 def read_config(path: Path) -> tuple[Callable[..., Tensor], dict[str, Any]]:
     """The function and the knobs of a loss config."""
     config = loss_config(path.stem)
-    return imported(config.target), config.values()
+    return import_function(config.target), config.values
 
 
 def variants() -> list[Any]:

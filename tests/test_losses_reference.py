@@ -11,9 +11,9 @@ import references as ref
 import torch
 
 from ltr import losses
-from ltr.battery import HOLDS, Subject, judge
-from ltr.battery.calls import the_gradient_agrees_with_finite_differences
-from ltr.checks.losses import loss_names
+from ltr.checks.list_losses import loss_names
+from ltr.checks.loss_properties import the_gradient_agrees_with_finite_differences
+from ltr.checks.subject import HOLDS, Subject, judge
 
 SIZES = (1, 2, 3, 10, 100, 500)
 SCORES: dict[str, Callable[[np.random.Generator, int], ref.Array]] = {

@@ -14,7 +14,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from ltr.battery import DOES_NOT_APPLY, HOLDS, MODEL_PROPERTIES, ModelSubject, judge
+from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
+from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, judge
 from ltr.errors import ConfigError
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
 from ltr.models.layers import ACTIVATIONS, Packing, activation_module

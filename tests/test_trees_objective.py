@@ -6,7 +6,7 @@ import torch
 from conftest import make_lists
 from made_trees import a_loss, after, needed, tensors
 
-from ltr.checks.losses import loss_names
+from ltr.checks.list_losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError, TrainingError
 from ltr.training.evaluation import padded_batches

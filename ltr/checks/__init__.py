@@ -1,1 +1,1 @@
-"""Commands that list and check losses, metrics and models, one's own too."""
+"""Batteries of properties over losses, metrics and models, one's own too, and their commands."""

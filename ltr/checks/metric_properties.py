@@ -1,4 +1,7 @@
-"""Properties of a metric: bounds, the best order, ties, cutoffs and the keys of the convention."""
+"""Properties of a metric: bounds, the best order, ties, cutoffs and the keys of the convention.
+
+Each public function here is one; ``METRIC_PROPERTIES`` adds those that a metric shares with a loss.
+"""
 
 import math
 from functools import partial
@@ -7,13 +10,25 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from ltr.battery.subject import Measured, Subject, padded, ragged
-from ltr.battery.verdict import Broken, DoesNotApply, expect_close, expect_finite
+from ltr.checks import loss_properties as shared
+from ltr.checks.subject import (
+    Broken,
+    DoesNotApply,
+    Measured,
+    Subject,
+    expect_close,
+    expect_different,
+    expect_finite,
+    in_score_order,
+    padded,
+    properties_of,
+    ragged,
+    seeded,
+)
 from ltr.errors import ConfigError
 from ltr.metrics import Convention, Metric
 
-# labels in the order of the scores; the best order is the sorted one
-_ORDERS = ([4, 3, 2, 1, 0], [3, 1, 1, 0, 0], [2, 2, 0], [1, 0, 0, 0, 0])
+_CUTOFFS = (None, 1, 2, 3, 10)
 
 
 class MetricSubject(Subject):
@@ -36,31 +51,29 @@ class MetricSubject(Subject):
         if metric.k is not None:
             knobs["k"] = metric.k
         super().__init__(partial(metric.function, **knobs), grades=grades)
-        self.least, self.most = least, most
+        self.least = -math.inf if least is None else least
+        self.most = math.inf if most is None else most
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
         """The values; a metric has no gradient, and 0 stands for it."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             found = self.value(scores, labels, mask)
         value = found.detach() if found.is_floating_point() else found.to(scores.dtype)
         return Measured(value, torch.zeros_like(scores))
 
     def ranked(self, rows: list[list[int]]) -> Tensor:
         """The values of lists whose labels stand in the order of the scores, ``[batch]``."""
-        lists = [[(-float(rank), label) for rank, label in enumerate(row)] for row in rows]
-        return self.measure(*padded(lists)).value
+        return self.measure(*in_score_order(rows)).value
 
-    def at_each_k(self) -> "dict[str, MetricSubject]":
-        """The metric at several cutoffs; as it is where it takes none."""
-        if "k" not in self.knobs:
-            return {"": self}
-        return {f" at k={k}": self.at(k) for k in (None, 1, 2, 3, 10)}
-
-    def needs(self, knob: str) -> None:
-        """Raise ``DoesNotApply`` where the metric does not take ``knob``."""
-        if knob not in self.knobs:
-            raise DoesNotApply(f"it takes no {knob}")
+    def expect_read(self, *data: Tensor, **knob: object) -> Tensor:
+        """The values under another value of a knob; ``Broken`` if they are the same."""
+        found = self.with_knobs(**knob).measure(*data).value
+        if torch.equal(found, self.measure(*data).value):
+            ((name, value),) = knob.items()
+            raise Broken(
+                f"{name}={value} gave the same values as {self.knobs[name]}: it is ignored"
+            )
+        return found
 
 
 def values_are_between_the_bounds(metric: MetricSubject) -> str:
@@ -71,24 +84,24 @@ def values_are_between_the_bounds(metric: MetricSubject) -> str:
     labels = torch.randint(0, metric.grades, shape, generator=generator).double()
     mask = torch.rand(shape, generator=generator) < torch.linspace(0.1, 1, 200)[:, None]
     found = []
-    for at, subject in metric.at_each_k().items():
+    for at, subject in metric.at_each(*_CUTOFFS).items():
         value = subject.measure(scores, labels, mask).value
         expect_finite(value, "the value", f"of a drawn list{at}")
-        low, high = value.min().item(), value.max().item()
-        if metric.least is not None and low < metric.least - 1e-9:
-            raise Broken(f"a drawn list has {low:.6g}{at}: if that is meant, set least=null")
-        if metric.most is not None and high > metric.most + 1e-9:
-            raise Broken(f"a drawn list has {high:.6g}{at}: if that is meant, set most=null")
+        if value.min() < metric.least - 1e-9:
+            raise Broken(
+                f"a drawn list has {value.min():.6g}{at}: if that is meant, set least=null"
+            )
+        if value.max() > metric.most + 1e-9:
+            raise Broken(f"a drawn list has {value.max():.6g}{at}: if that is meant, set most=null")
         found.append(value)
-    values = torch.cat(found)
-    return f"{values.min().item():.4g} to {values.max().item():.4g} were seen"
+    return f"{torch.cat(found).min():.4g} to {torch.cat(found).max():.4g} were seen"
 
 
 def no_order_is_better_than_that_of_the_labels(metric: MetricSubject) -> None:
     """Items in descending order of label have the largest value of all orders, at every k."""
     worse = False
-    for at, subject in metric.at_each_k().items():
-        for best in _ORDERS:
+    for at, subject in metric.at_each(*_CUTOFFS).items():
+        for best in ([4, 3, 2, 1, 0], [3, 1, 1, 0, 0], [2, 2, 0], [1, 0, 0, 0, 0]):
             orders = [list(order) for order in dict.fromkeys(permutations(best))]  # best is first
             values = subject.ranked(orders)
             top = int(values.argmax())
@@ -113,7 +126,7 @@ def a_monotone_transform_of_the_scores_changes_nothing(metric: MetricSubject) ->
         "exp(s)": scores.exp(),
         "s^3": scores**3,
     }
-    for at, subject in metric.at_each_k().items():
+    for at, subject in metric.at_each(*_CUTOFFS).items():
         value = subject.measure(scores, labels, mask).value
         for name, changed in transforms.items():
             found = subject.measure(changed, labels, mask).value
@@ -124,40 +137,32 @@ def a_monotone_transform_of_the_scores_changes_nothing(metric: MetricSubject) ->
 def averaged_ties_are_the_mean_over_all_orders(metric: MetricSubject) -> None:
     """Under ``ties=averaged`` tied items count as the mean over all their orders, at every k."""
     metric.needs("ties")
-    tied = [[(0.5, 2), (0.5, 0), (0.5, 1), (0.1, 4)], [(1.0, 0), (0.5, 1), (0.5, 3), (0.5, 0)]]
-    places = [[0, 1, 2], [1, 2, 3]]  # of the tied items
-    for at, subject in metric.at_each_k().items():
+    first = [[(0.5, 2), (0.5, 0), (0.5, 1), (0.1, 4)]]  # those that are tied stand first, or last
+    last = [[(1.0, 0), (0.5, 1), (0.5, 3), (0.5, 0)]]
+    for at, subject in metric.at_each(*_CUTOFFS).items():
         averaged = subject.with_knobs(ties="averaged")
         try:
-            averaged.loss(*padded(tied))
+            averaged.loss(*padded(first))
         except ConfigError as error:
             raise DoesNotApply(f"it refuses them: {error}") from error
-        found = averaged.measure(*padded(tied)).value
-        means = []
-        for row, tie in zip(tied, places, strict=True):
-            labels = [label for _, label in row]
-            orders = []
-            for order in permutations(tie):
-                moved = labels.copy()
-                for place, source in zip(tie, order, strict=True):
-                    moved[place] = labels[source]
-                orders.append(moved)
-            means.append(subject.ranked(orders).mean())
         when = f"from the mean over the orders of tied items to ties=averaged{at}"
-        expect_close(found, torch.stack(means), "value", when, tolerance=1e-12)
+        for rows, orders in (
+            (first, [[*order, 4] for order in permutations([2, 0, 1])]),
+            (last, [[0, *order] for order in permutations([1, 3, 0])]),
+        ):
+            mean = subject.ranked(orders).mean(0, keepdim=True)
+            expect_close(
+                averaged.measure(*padded(rows)).value, mean, "value", when, tolerance=1e-12
+            )
 
 
 def the_cutoff_is_honoured(metric: MetricSubject) -> None:
     """Each k gives another value, and the order of the items beyond rank k does not matter."""
     rows = [[0, 1, 0, 2, 0, 3], [0, 0, 2, 1, 0, 1], [0, 0, 0, 0, 0, 4]]
-    values = {k: metric.at(k).ranked(rows) for k in (None, 1, 2)}
-    for k, other in ((1, None), (2, None), (1, 2)):
-        if torch.allclose(values[k], values[other], rtol=1e-9, atol=1e-12):
-            raise Broken(f"k={k} gave the same values as k={other}: k is ignored")
+    expect_different({k: metric.at(k).ranked(rows) for k in (None, 1, 2)})
     for k in (1, 2, 3):
         row = [2, 0, 1, 0, 3]
-        below = [row[:k] + list(rest) for rest in permutations(row[k:])]
-        found = metric.at(k).ranked(below)
+        found = metric.at(k).ranked([row[:k] + list(rest) for rest in permutations(row[k:])])
         when = f"at k={k} when only items ranked beyond k changed places"
         expect_close(found, found[:1].expand_as(found), "value", when, tolerance=1e-12)
 
@@ -167,18 +172,16 @@ def an_empty_list_counts_what_the_convention_says(metric: MetricSubject) -> None
     scores = torch.tensor([[0.9, 0.5, 0.1]] * 3, dtype=torch.float64)
     labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
     mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
+    first, *empties = metric.measure(scores, labels, mask).value
     if "empty" not in metric.knobs:
-        value = metric.measure(scores, labels, mask).value
-        expect_finite(value, "the value", "of an empty list")
-        counts = f"{value[1].item():g}, one of no items {value[2].item():g}"
+        expect_finite(torch.stack(empties), "the value", "of an empty list")
+        counts = f"{empties[0]:g}, one of no items {empties[1]:g}"
         raise DoesNotApply(f"it takes no empty: an empty list counts {counts}")
-    first = metric.measure(scores, labels, mask).value[:1]
     for empty in (0.0, 0.5, 1.0, "skip"):
         found = metric.with_knobs(empty=empty).measure(scores, labels, mask).value
-        expect_close(found[:1], first, "value", f"under empty={empty}, and is not empty")
-        for row, what in ((1, "an empty list"), (2, "a list of no items")):
-            counted = found[row].item()
-            if not (math.isnan(counted) if empty == "skip" else counted == empty):
+        expect_close(found[:1], first[None], "value", f"under empty={empty}, and is not empty")
+        for counted, what in zip(found[1:], ("an empty list", "a list of no items"), strict=True):
+            if not (counted.isnan() if empty == "skip" else counted == empty):
                 remedy = "NaN" if empty == "skip" else f"{empty:g}"
                 raise Broken(f"{what} counts {counted:.6g} under empty={empty}: give {remedy}")
 
@@ -187,45 +190,31 @@ def labels_below_relevant_do_not_count(metric: MetricSubject) -> None:
     """Under ``relevant=2`` the labels 0 and 1 are the same, and differ from 2."""
     metric.needs("relevant")
     scores, labels, mask = ragged()
-    for at, subject in metric.at_each_k().items():
+    for at, subject in metric.at_each(*_CUTOFFS).items():
         at_2 = subject.with_knobs(relevant=2)
         found = at_2.measure(scores, labels, mask).value
         lower = at_2.measure(scores, labels.where(labels >= 2, 0), mask).value
         expect_close(lower, found, "value", f"when labels of 1 became 0 under relevant=2{at}")
-    rows = [[1, 2, 0], [1, 0, 3]]
-    if all(
-        torch.equal(subject.ranked(rows), subject.with_knobs(relevant=2).ranked(rows))
-        for subject in metric.at_each_k().values()
-    ):
-        raise Broken("relevant=2 gave the same values as relevant=1: it is ignored")
+    subject = metric.with_knobs(k=2) if "k" in metric.knobs else metric
+    subject.expect_read(*in_score_order([[1, 2, 0], [1, 0, 3]]), relevant=2)
 
 
 def a_table_of_gains_is_looked_up(metric: MetricSubject) -> None:
     """The gains 0, 1, 3, 7, ... as a table are ``exp2``, and ``linear`` is another gain."""
     metric.needs("gain")
-    data = ragged()
-    exp2 = metric.measure(*data).value
+    exp2 = metric.measure(*ragged()).value
     table = [2**grade - 1 for grade in range(metric.grades)]
-    found = metric.with_knobs(gain=table).measure(*data).value
+    found = metric.with_knobs(gain=table).measure(*ragged()).value
     expect_close(found, exp2, "value", f"from gain=exp2 to gain={table}", tolerance=1e-12)
-    if metric.grades > 2 and torch.equal(
-        metric.with_knobs(gain="linear").measure(*data).value, exp2
-    ):
-        raise Broken("gain=linear gave the same values as gain=exp2: it is ignored")
+    if metric.grades > 2:
+        metric.expect_read(*ragged(), gain="linear")
 
 
 def the_number_of_grades_is_read(metric: MetricSubject) -> None:
     """Another ``levels`` gives other values, within the bounds."""
     metric.needs("levels")
-    data = ragged()
-    found = metric.measure(*data).value
-    more = metric.with_knobs(levels=metric.grades + 1).measure(*data).value
+    more = metric.expect_read(*ragged(), levels=metric.grades + 1)
     expect_finite(more, "the value", f"with levels={metric.grades + 1}")
-    if torch.equal(found, more):
-        raise Broken(
-            f"levels={metric.grades + 1} gave the same values as levels={metric.grades}: it is "
-            "ignored"
-        )
 
 
 def a_score_of_nan_makes_its_list_nan_and_no_other(metric: MetricSubject) -> None:
@@ -235,8 +224,7 @@ def a_score_of_nan_makes_its_list_nan_and_no_other(metric: MetricSubject) -> Non
     scores[1, 4] = math.nan
     found = metric.measure(scores, labels, mask).value
     when = "when an item of list 1 was scored NaN"
-    for i in (0, 2):
-        expect_close(found[i : i + 1], value[i : i + 1], "value", when, first=i)
+    expect_close(found.index_fill(0, torch.tensor(1), value[1].item()), value, "value", when)
     if not found[1].isnan():
         raise Broken(f"list 1 has {found[1].item():.6g} {when}: give NaN")
 
@@ -251,7 +239,7 @@ def float64_is_not_rounded(metric: MetricSubject) -> None:
     """Scores in float64 that differ by 1e-12 are not tied, and float32 gives about the same."""
     scores, labels, mask = ragged()
     order = scores.argsort(-1).argsort(-1).to(torch.float64)
-    for at, subject in metric.at_each_k().items():
+    for at, subject in metric.at_each(*_CUTOFFS).items():
         apart, near, single = (
             subject.measure(given, labels, mask).value
             for given in (order, 1 + 1e-12 * order, order.float())
@@ -262,3 +250,22 @@ def float64_is_not_rounded(metric: MetricSubject) -> None:
         expect_close(near, apart, "value", when, tolerance=1e-12)
         when = f"when float64 scores became float32{at}"
         expect_close(single.double(), apart, "value", when, tolerance=1e-5)
+
+
+METRIC_PROPERTIES = (
+    shared.there_is_one_value_per_list,
+    *properties_of(globals()),
+    shared.padding_is_never_read,
+    shared.more_padding_and_its_place_change_nothing,
+    shared.lists_do_not_see_each_other,
+    shared.a_list_alone_is_worth_what_it_is_in_a_batch,
+    shared.the_order_of_the_items_means_nothing,
+    shared.tied_scores_stand_in_file_order_or_share_ranks,
+    shared.a_cutoff_beyond_the_list_is_none,
+    shared.DEGENERATE[torch.float64],
+    shared.DEGENERATE[torch.float32],
+    shared.lists_of_any_size_are_defined,
+    shared.inputs_are_left_as_they_are,
+    shared.the_same_call_gives_the_same_value,
+    shared.the_layout_in_memory_means_nothing,
+)

@@ -1,0 +1,408 @@
+"""The batteries: ours hold, each planted fault is caught by the property named; their commands."""
+
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from folders import refused
+from planted_faults import FAULTS
+from torch import Tensor, nn
+
+from ltr.checks.command import check_loss, check_metric, check_model
+from ltr.checks.loss_properties import GOES_TO, LOSS_PROPERTIES
+from ltr.checks.metric_properties import METRIC_PROPERTIES, MetricSubject
+from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
+from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, judge
+from ltr.console.compose import typed
+from ltr.errors import ConfigError
+from ltr.metrics import Metric, err, ndcg
+from ltr.metrics.ordering import at_ranks, ranks_like
+from ltr.metrics.per_list import settle
+from ltr.metrics.spec import METRICS
+from ltr.models import MLP, ContextAwareTransformer, Linear
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "check_loss.py"
+LOSS, METRIC, MODEL = (
+    {prop.__name__: prop for prop in properties}
+    for properties in (LOSS_PROPERTIES, METRIC_PROPERTIES, MODEL_PROPERTIES)
+)
+
+
+def test_contributing_says_how_many_properties_there_are() -> None:
+    text = (SCRIPT.parents[1] / "CONTRIBUTING.md").read_text()
+    for name, properties in (("loss", LOSS), ("metric", METRIC), ("model", MODEL)):
+        (line,) = [
+            line for line in text.splitlines() if f" ltr check_{name} " in line and "# " in line
+        ]
+        assert line.split("# ")[1].startswith(f"{len(properties)} properties"), line
+
+
+def expect_caught(verdict: Verdict, seen: str) -> None:
+    assert verdict.outcome == FAILS, verdict
+    assert seen in verdict.seen
+    assert "\n" not in verdict.seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_a_loss_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = FAULTS[name]
+    prop, metric = LOSS[fault.caught_by], GOES_TO.get(fault.right.__name__)
+    verdict = judge(prop, Subject(fault.right, metric=metric))
+    assert verdict.outcome == HOLDS, verdict.seen
+    for target, value in fault.puts.items():
+        monkeypatch.setattr(target, value)
+    expect_caught(judge(prop, Subject(fault.wrong, metric=metric)), fault.seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_of_ours_has_every_property(name: str) -> None:
+    subject = MetricSubject(Metric(name, 5), most=None if name == "dcg" else 1)
+    verdicts = [judge(prop, subject) for prop in METRIC_PROPERTIES]
+    assert not [verdict for verdict in verdicts if verdict.outcome == FAILS]
+    assert sum(verdict.outcome == HOLDS for verdict in verdicts) >= 21
+
+
+def precision(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    *,
+    k: int | None = None,
+    empty: float | str = 1.0,
+    relevant: float = 1,
+) -> Tensor:
+    """A right one: the share of relevant items among the first k; the faults are made from it."""
+    hit = ((labels >= relevant) & mask).to(torch.promote_types(scores.dtype, torch.float32))
+    found = at_ranks(hit, scores, mask)[:, :k].sum(-1) / (k or mask.sum(-1).clamp(min=1))
+    return settle(found, scores, mask, without=~hit.any(-1), empty=empty)
+
+
+def real(x: Tensor, mask: Tensor, fill: float = 0) -> Tensor:
+    return x.masked_fill(~mask, fill)
+
+
+# each wrong metric, the property that catches it, and a part of what that says
+WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
+    ("there_is_one_value_per_list", "returned shape []", lambda s, y, m: ndcg(s, y, m).mean()),
+    ("values_are_between_the_bounds", "most=null", lambda s, y, m: 100 * ndcg(s, y, m)),
+    ("no_order_is_better_than_that_of_the_labels", "in the best order",
+     lambda s, y, m, *, k=None: precision(-s, y, m, k=k)),
+    ("no_order_is_better_than_that_of_the_labels", "the scores are not used",
+     lambda s, y, m: 0 * ndcg(s, y, m) + 0.5),
+    ("the_order_of_the_items_means_nothing", "given in another order",
+     lambda s, y, m: precision(-ranks_like(s).expand_as(s).double(), y, m, k=2)),
+    ("a_monotone_transform_of_the_scores_changes_nothing", "3 s + 7",
+     lambda s, y, m: (real(s, m, -torch.inf).softmax(-1) * (real(y, m) >= 1)).sum(-1)),
+    ("padding_is_never_read", "padding is read",
+     lambda s, y, m: precision(s, y, torch.ones_like(m))),
+    ("lists_do_not_see_each_other", "of the lists beside it",
+     lambda s, y, m: precision(s, y, m) / precision(s, y, m).amax()),
+    ("tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
+     lambda s, y, m, *, k=2: precision(s.flip(-1), y.flip(-1), m.flip(-1), k=k)),
+    ("averaged_ties_are_the_mean_over_all_orders", "to ties=averaged",
+     lambda s, y, m, *, k=None, ties="file": ndcg(s, y, m, k=k)),
+    ("the_cutoff_is_honoured", "k is ignored", lambda s, y, m, *, k=None: precision(s, y, m, k=3)),
+    ("a_cutoff_beyond_the_list_is_none", "crashed", lambda s, y, m, *, k=None: real(y, m).gather(
+        -1, s.topk(k or s.shape[-1]).indices).mean(-1) / 4),
+    ("an_empty_list_counts_what_the_convention_says", "counts 0 under empty=0.5",
+     lambda s, y, m, *, empty=1.0: ndcg(s, y, m, empty=0)),
+    ("an_empty_list_counts_what_the_convention_says", "is not empty",
+     lambda s, y, m, *, empty=1.0: settle(
+         ndcg(s, y, m), s, m, without=real(y, m).amax(-1) < 3, empty=empty)),
+    ("labels_below_relevant_do_not_count", "relevant=2",
+     lambda s, y, m, *, k=None, relevant=1: precision(s, y, m, k=k)),
+    ("the_number_of_grades_is_read", "ignored",
+     lambda s, y, m, *, levels=5: err(s, y, m, levels=9)),
+    ("a_table_of_gains_is_looked_up", "ignored", lambda s, y, m, *, gain="exp2": ndcg(s, y, m)),
+    ("a_score_of_nan_makes_its_list_nan_and_no_other", "give NaN",
+     lambda s, y, m, *, k=2: precision(s.nan_to_num(), y, m, k=k)),
+    ("float64_is_not_rounded", "digits are lost",
+     lambda s, y, m, *, k=2: precision(s.float(), y, m, k=k).double()),
+    ("nothing_is_drawn", "it draws",
+     lambda s, y, m: precision(s + 1e-6 * torch.rand_like(s), y, m, k=2)),
+    ("inputs_are_left_as_they_are", "the labels were changed",
+     lambda s, y, m: ndcg(s, y.clamp_(max=1), m)),
+    ("degenerate_lists_are_defined_in_float64", "nan for an empty list",
+     lambda s, y, m: at_ranks(((y >= 1) & m).double(), s, m)[:, :3].sum(-1)
+     / ((y >= 1) & m).sum(-1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prop", "seen", "wrong"), WRONG_METRICS)
+def test_a_fault_of_a_metric_is_caught(prop: str, seen: str, wrong: Callable[..., Tensor]) -> None:
+    right = MetricSubject(Metric("right", own=precision))
+    assert judge(METRIC[prop], right).outcome != FAILS
+    expect_caught(judge(METRIC[prop], MetricSubject(Metric("own", own=wrong))), seen)
+
+
+class Right(nn.Module):
+    """A right model, pointwise; the faults are made from it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner, self.last = nn.Linear(width, 4), nn.Linear(4, 1)
+        self.offset = torch.randn(())  # no buffer: it is not saved
+
+    def scored(self, features: Tensor, mask: Tensor) -> Tensor:
+        hidden = self.inner(features.masked_fill(~mask[..., None], 0)).tanh()
+        return self.last(hidden).squeeze(-1).masked_fill(~mask, 0)
+
+    def forward(self, features: Tensor, mask: Tensor, ranks: Tensor) -> Tensor:
+        return self.scored(features, mask)
+
+
+class Unused(Right):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.spare = nn.Linear(width, 4)
+
+
+class OwnSeed(Right):
+    built = 0
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        OwnSeed.built += 1
+        nn.init.constant_(self.last.bias, OwnSeed.built)
+
+
+class Leak(torch.autograd.Function):
+    """A clearing of padding whose backward gives padding a gradient."""
+
+    forward = staticmethod(lambda ctx, x, mask: x.masked_fill(~mask[..., None], 0))
+    backward = staticmethod(lambda ctx, grad: (grad + 1, None))
+
+
+def without_its_mean(scores: Tensor, mask: Tensor, share: float = 1) -> Tensor:
+    return real(scores - share * scores[mask].mean(), mask)
+
+
+# each wrong forward (or class), the property that catches it, and a part of what that says
+WRONG_MODELS: list[tuple[str, str, Any]] = [
+    ("there_is_one_score_per_item", "not one score per item, [4, 9]",
+     lambda my, x, m, r: my.inner(x)),
+    ("there_is_one_score_per_item", "masked_fill", lambda my, x, m, r: my.scored(x, m) - 1e9 * ~m),
+    ("padding_is_never_read", "padding is read",
+     lambda my, x, m, r: my.scored(x - x.mean(1, keepdim=True), m)),
+    ("padding_is_never_read", "padding is read",
+     lambda my, x, m, r: my.scored(x, m) + (0 if torch.is_grad_enabled() else 0 * x.sum())),
+    ("more_padding_and_its_place_change_nothing", "9 behind", lambda my, x, m, r: my.scored(
+        x - real(x, m[..., None]).mean(1, keepdim=True), m)),
+    ("a_list_alone_is_scored_as_in_a_batch", "when list 0 of a batch stood alone",
+     lambda my, x, m, r: without_its_mean(my.scored(x, m), m)),
+    ("lists_do_not_see_each_other", "in training mode",  # as batch norm is
+     lambda my, x, m, r: without_its_mean(my.scored(x, m), m, my.training)),
+    ("the_order_of_the_items_means_nothing", "in another order", lambda my, x, m, r: real(
+        my.scored(x, m) + torch.arange(m.shape[1]) / m.shape[1], m)),
+    ("the_gradient_is_finite_and_reaches_every_parameter", "nan with NaN on padding",
+     lambda my, x, m, r: real(my.last(my.inner(x).tanh()).squeeze(-1), m)),
+    ("the_gradient_is_finite_and_reaches_every_parameter", "features on padding",
+     lambda my, x, m, r: my.scored(Leak.apply(x, m), m)),
+    ("the_gradient_is_finite_and_reaches_every_parameter", "reaches spare.weight", Unused),
+    ("lists_of_any_size_are_scored", "of a list of 1 items", lambda my, x, m, r: (
+        my.scored(x, m) / my.scored(x, m).std(-1, correction=0, keepdim=True))),
+    ("evaluation_is_deterministic", "at a second call",
+     lambda my, x, m, r: nn.functional.dropout(my.scored(x, m), 0.5)),
+    ("the_state_dict_holds_the_model", "register a buffer",
+     lambda my, x, m, r: real(my.scored(x, m) + my.offset, m)),
+    ("a_seed_gives_the_model", "under the same seed", OwnSeed),
+    ("inputs_are_left_as_they_are", "the features were changed",
+     lambda my, x, m, r: my.scored(x.mul_(2), m)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prop", "seen", "wrong"), WRONG_MODELS)
+def test_a_fault_of_a_model_is_caught(prop: str, seen: str, wrong: Any) -> None:
+    assert judge(MODEL[prop], ModelSubject(Right)).outcome == HOLDS
+    kind = wrong if isinstance(wrong, type) else type("Wrong", (Right,), {"forward": wrong})
+    expect_caught(judge(MODEL[prop], ModelSubject(kind)), seen)
+
+
+def test_lists_may_see_each_other_in_training_where_the_model_says_so() -> None:
+    class Said(Right):
+        batch_statistics = True
+
+        def forward(self, features: Tensor, mask: Tensor, ranks: Tensor) -> Tensor:
+            return without_its_mean(self.scored(features, mask), mask, self.training)
+
+    class Never(Said):
+        def train(self, mode: bool = True) -> "Never":
+            return super().train()  # in evaluation too
+
+    prop = MODEL["lists_do_not_see_each_other"]
+    assert judge(prop, ModelSubject(Said)).outcome == HOLDS
+    assert judge(prop, ModelSubject(Never)).outcome == FAILS
+
+
+def test_a_training_that_resumes_otherwise_is_caught() -> None:
+    def trained(epochs: Sequence[int]) -> dict[str, Tensor]:
+        return {"weight": torch.tensor([0.1] * sum(epochs)) * (1 + 1e-7 * len(epochs))}
+
+    prop = MODEL["a_resumed_training_gives_the_same_weights"]
+    assert judge(prop, ModelSubject(Right, trained=trained)).outcome == FAILS
+    same = ModelSubject(Right, trained=lambda epochs: {"weight": torch.ones(sum(epochs))})
+    assert judge(prop, same).outcome == HOLDS
+
+
+def test_it_says_what_a_model_is() -> None:
+    def transformer(width: int, position: str | None = None) -> nn.Module:
+        small: dict[str, Any] = {"fc_sizes": (8,), "feed_forward": 8, "blocks": 1}
+        return ContextAwareTransformer(width, position=position, **small)
+
+    aware = MODEL["an_item_is_scored_by_its_own_features_alone"]
+    assert judge(aware, ModelSubject(Linear)).seen == "the model is pointwise"
+    verdict = judge(aware, ModelSubject(transformer))
+    assert (verdict.outcome, "list-aware" in verdict.seen) == (DOES_NOT_APPLY, True)
+    for make, said in ((MLP, True), (transformer, False)):
+        assert judge(aware, ModelSubject(make, list_aware=said)).outcome == FAILS
+        assert judge(aware, ModelSubject(make, list_aware=not said)).outcome != FAILS
+    ranks = MODEL["the_given_ranks_mean_nothing"]
+    positions = ModelSubject(lambda width: transformer(width, "fixed"))
+    assert judge(ranks, ModelSubject(transformer)).outcome == HOLDS
+    assert "positions" in judge(ranks, positions).seen
+    assert judge(MODEL["the_order_of_the_items_means_nothing"], positions).outcome == HOLDS
+
+
+MINE = """
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+from ltr.losses import neural_ndcg_loss
+from ltr.metrics import ndcg
+from ltr.models import Linear
+
+def squared(scores, labels, mask, *, power=2.0):
+    error = (scores - labels).masked_fill(~mask, 0)
+    return error.abs().pow(power).sum(-1) / mask.sum(-1).clamp(min=1)
+
+def coupled(scores, labels, mask):
+    scale = scores.masked_fill(~mask, 0).abs().amax().clamp(min=1e-6)
+    return squared(scores / scale, labels, mask)
+
+def crashing(scores, labels, mask):
+    raise KeyError("no\\nsuch thing")
+
+def binary(scores, labels, mask):
+    assert ((labels[mask] >= 0) & (labels[mask] <= 1)).all(), "labels are 0 or 1"
+    labels = labels.to(scores.dtype).masked_fill(~mask, 0)
+    each = binary_cross_entropy_with_logits(scores.masked_fill(~mask, 0), labels, reduction="none")
+    return each.masked_fill(~mask, 0).sum(-1).to(torch.promote_types(scores.dtype, torch.float32))
+
+def soft(scores, labels, mask, *, k=None, temperature=1.0):
+    return neural_ndcg_loss(scores, labels, mask, k=k, temperature=temperature)
+
+def needy(scores, labels, mask, depth): ...
+def two(prediction, target): ...
+number = 3
+
+def twice(scores, labels, mask, *, times=2.0):
+    return times * ndcg(scores, labels, mask)
+
+class Counting(Linear):
+    calls = 0
+    def __init__(self, width, *, step=0.0):
+        super().__init__(width)
+        self.step = step
+    def forward(self, features, mask, ranks=None):
+        Counting.calls += self.training
+        return super().forward(features, mask, ranks) * (1 + self.step * self.calls)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of a stranger's, in which commands run."""
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "configs" / "metric").mkdir(parents=True)
+    (tmp_path / "configs/metric/double.yaml").write_text("_target_: mine.twice\ntimes: 2.0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("mine", None)
+
+
+CHECKS = {"loss": check_loss, "metric": check_metric, "model": check_model}
+
+
+def verdicts(what: str, arguments: str) -> tuple[str, bool]:
+    return CHECKS[what](typed(f"check_{what}", arguments.split()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "arguments", "sound", "said"),
+    [
+        ("loss", "neuralndcg k=3 tol=1e-3", True, "28 properties: 26 hold, 0 fail, 2 do not apply"),
+        ("loss", "mine.squared power=1.5", True, "it has no knob k"),
+        ("loss", "mine.crashing", False, "3 lists of 8 places: KeyError: 'no\\nsuch thing'"),
+        ("loss", "mine.binary grades=2", True, " 0 fail"),
+        ("loss", "mine.binary", False, "labels are 0 or 1"),
+        ("loss", "metric=map mine.soft k=5", False, "from minus map at k=None"),
+        ("metric", "double", False, "most=null"),
+        ("metric", "mine.twice most=null grades=2", True, " 0 fail"),
+        ("metric", "double times=1", True, "26 properties"),
+        ("model", "mine.Counting step=0.1", False, "when the training was resumed"),
+        ("model", "lightgbm num_leaves=4", True, "no parameters"),
+    ],
+)
+def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, said: str) -> None:
+    if arguments.startswith("lightgbm"):
+        pytest.importorskip("lightgbm")
+    text, holds = verdicts(what, arguments)
+    assert holds == sound, text
+    assert said in " ".join(text.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "arguments", "said"),
+    [
+        ("loss", "neuralndgc", "neuralndgc: no such loss; there are approxndcg,"),
+        ("loss", "nowhere.loss", "No module named 'nowhere'): write module.function"),
+        ("loss", "mine.sqared", "has no attribute 'sqared'"),
+        ("loss", "mine.number", "mine.number is no function"),
+        ("loss", "mine.two", "mine.two: too many positional arguments"),
+        ("loss", "mine.needy", "mine.needy: missing a required argument: 'depth'"),
+        ("loss", "broken.f", "broken.f cannot be imported (SyntaxError"),
+        ("loss", "mine.squared pover=1", "unexpected keyword argument 'pover'"),
+        ("loss", "neuralndcg k=0", "k=0 is not a cutoff: write an integer k >= 1, or null"),
+        ("loss", "neuralndcg k", "k: write KEY=VALUE"),
+        ("loss", "neuralndcg k=[", "k=[: [ is not a value in YAML"),
+        ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
+        ("loss", "neuralndcg grades=1", "grades=1: give a whole number >= 2"),
+        ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
+        ("metric", "ndcg@5 k=3", "k: the battery tries"),
+        ("metric", "double@5", "double@5: the function takes no k: write double"),
+        ("metric", "double time=3", "unexpected keyword argument 'time'"),
+        ("metric", "ndcg most=much", "most=much: give a number"),
+        ("model", "lineer", "model=lineer: no such choice"),
+        ("model", "mlp hiden=3", "model.hiden: no such key; model has"),
+        ("model", "mlp dropout=2", "dropout=2 is out of range"),
+        ("model", "mine.Counting stop=3", "model.stop: Counting has no such parameter; it has"),
+        ("model", "mlp list_aware=maybe", "list_aware=maybe: write true or false"),
+        ("model", "mlp width=0", "width=0: give a whole number >= 1"),
+    ],
+)
+def test_a_mistake_is_one_line(here: None, what: str, arguments: str, said: str) -> None:
+    assert said in refused(lambda: verdicts(what, arguments), ConfigError)
+
+
+def test_a_loss_that_fails_ends_with_status_1(
+    here: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["check_loss.py", "mine.coupled"])
+    # it would be this process that a stop ends
+    monkeypatch.setattr("ltr.__main__.end_when_stopped", lambda: None)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    out, err = capsys.readouterr()
+    assert (end.value.code, err) == (1, "")
+    (line,) = [line for line in out.splitlines() if "lists do not see each other" in line]
+    assert line.startswith("FAILS ")
+    assert "value of list 1 changed from" in line
