@@ -120,7 +120,7 @@ def prepared(cfg: DictConfig) -> "Report":
     from omegaconf import OmegaConf
 
     from ltr.console.values import required
-    from ltr.data.prepare import count, prepare, set_of
+    from ltr.data.prepare import prepare, prepare_other
     from ltr.experiment.parts import make_dataset
 
     required(cfg, "dataset")
@@ -128,10 +128,10 @@ def prepared(cfg: DictConfig) -> "Report":
     target = str(given["dataset"].get("_target_"))
     if target != "ltr.data.table_files.TableFiles" and target.startswith("ltr."):
         places = {key: given[key] for key in ("data_dir", "cache_dir", "archive", "folds")}
-        return prepare(set_of(given["dataset"], given["data_dir"]), **places)
+        return prepare(given["dataset"], **places)
     if cfg.archive is not None or cfg.folds != "all":
         raise ConfigError("this data set has neither archive nor folds: leave both out")
-    return count(make_dataset(cfg.dataset))
+    return prepare_other(make_dataset(cfg.dataset))
 
 
 @command("table", stopped=_GOES_ON)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ltr.data import files
-from ltr.data.archives import published
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset
+from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
 DATA = os.environ.get("LTR_DATA_DIR")
@@ -217,7 +217,7 @@ def test_missing_files_of_a_users_folder(tmp_path) -> None:
 
 
 def test_missing_files_of_a_public_set(tmp_path) -> None:
-    remedy = published("web30k").how_to_get(tmp_path / "data")
+    remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
     data = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1)
     assert said(DataError, data.check) == (
         f"{tmp_path}/data/MSLR-WEB30K/Fold1: no such folder; {remedy}"

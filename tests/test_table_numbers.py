@@ -11,7 +11,7 @@ import pytest
 from folders import finish
 from omegaconf import OmegaConf
 
-from ltr.data.archives import SETS
+from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError
 from ltr.experiment.job import take_up
 from ltr.metrics import Convention
@@ -189,7 +189,7 @@ def test_in_percent_the_metrics_their_intervals_and_differences_are_times_100() 
 
 
 def test_published_numbers_of_other_data_are_named() -> None:
-    known = {one.splits: one for one in SETS["web30k"].known if one.fold == 1}
+    known = {one.splits: one for one in public_sets()["web30k"].known if one.fold == 1}
     sizes = {
         split: (known[(split,)].lists or 0, known[(split,)].rows or 0)
         for split in ("train", "vali", "test")

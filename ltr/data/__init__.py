@@ -2,7 +2,7 @@
 
 ``letor`` reads text, ``rows`` tables (``roles`` and ``columns`` say what their columns are,
 ``cells`` what values become); ``files``, ``table_files`` and ``synthetic`` are the data sets,
-``cache`` keeps their arrays, ``transforms`` fits features, ``batches`` pads; ``archives`` knows
-where the public sets are, ``prepare`` unpacks and counts them. pyarrow is imported where a table is
+``cache`` keeps their arrays, ``transforms`` fits features, ``batches`` pads; ``public_sets`` says
+where to get them, ``prepare`` unpacks and counts them. pyarrow is imported where a table is
 read alone.
 """

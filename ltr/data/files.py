@@ -4,7 +4,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ltr.data.cache import cached_lists, file_digest
 from ltr.data.cut import Part, cut, place
 from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks, together
 from ltr.data.lists import SPLITS, Lists
+from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
@@ -199,11 +199,8 @@ class LetorFiles:
         return f"{found}; {self._remedy()}"
 
     def _remedy(self) -> str:
-        from ltr.data.archives import published  # only needed where the data is not
-
-        if self.name != "letor":
-            with suppress(ConfigError):  # not a public set: a user's own config
-                return published(self.name).how_to_get(self.data_dir)
+        if public := public_sets().get(self.name):
+            return public.how_to_get(self.data_dir)
         if self._place.is_dir():
             return "name the files train.txt, vali.txt and test.txt"
         for there, setting in (

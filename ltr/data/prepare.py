@@ -1,24 +1,31 @@
-"""Prepare a published data set: check and unpack its archive, fill the cache, count."""
+"""Prepare a data set: check and unpack its archive, fill the cache, count, compare."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from tabulate import tabulate
 
-from ltr.data.archives import SETS, PublishedSet, published
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
-from ltr.data.lists import SPLITS, Dataset
-from ltr.data.summary import Place, Summary, differences, summarise, table
+from ltr.data.lists import SPLITS, Dataset, Lists
+from ltr.data.public_sets import Known, PublicSet, public_sets
+from ltr.data.transforms import column_range
 from ltr.data.unpack import check_archive, unpack
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
-_HOW = ("width", "labels", "max_grade", "regroup", "vali_share", "seed")  # a set is read
+_FEW = 8  # up to so many different labels, each is counted
+_COUNTS = ("rows", "lists", "empty lists")
+_SHAPE = ("shortest", "mean", "longest list", "constant columns", "missing values")
+Place = tuple[int | None, str]  # fold and split
+Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,8 @@ class Report:
     """The tables to print, and everything that is not as published."""
 
     table: str
-    differences: list[str]
-    remedy: str
+    differences: Sequence[str] = ()
+    remedy: str = ""
 
     def check(self) -> None:
         """Raise ``DataError`` that names every difference, if there is one."""
@@ -36,7 +43,7 @@ class Report:
 
 
 def prepare(
-    dataset: PublishedSet,
+    given: Mapping[str, Any],
     *,
     data_dir: str | Path,
     cache_dir: str | Path,
@@ -46,7 +53,8 @@ def prepare(
     """Check and unpack an archive, fill the cache, count.
 
     Args:
-        dataset: the set, with its published counts.
+        given: the settings of ``LetorFiles``, as a config has them; the counts of a public set are
+            compared with the published ones, the folds of other lists are found.
         data_dir, cache_dir: the folders of all data sets and of the parsed arrays.
         archive: the archive, or a folder with its files; None: the files are in place.
         folds: the folds to read and count, 1-based; "all": all. All are unpacked.
@@ -57,52 +65,53 @@ def prepare(
     Raises:
         DataError: the archive is not the official one, or damaged; the target folder holds other
             files; a file is missing or malformed; the disk is full.
-        ConfigError: there is no such fold.
+        ConfigError: no folder is named, or there is no such fold.
     """
-    chosen = _chosen_folds(dataset, folds)
-    data_dir = str(data_dir)
+    if given.get("folder") in (None, ""):
+        raise ConfigError(f"give dataset.folder=NAME, the folder of your lists in {data_dir}")
+    base = Path(str(data_dir)).expanduser()
+    places = {"data_dir": base, "cache_dir": str(cache_dir)}
+    folder = base / str(given["folder"])
+    public = public_sets().get(given["name"])
+    names = ", ".join(f"{split}.txt" for split in SPLITS)
+    remedy = f"put {names} into {folder}, or into Fold1, ... in it"
+    remedy = public.how_to_get(data_dir) if public else remedy
+    summaries: dict[Place, Summary] = {}
+    strange = []
     try:
-        folder = Path(data_dir).expanduser() / dataset.folder
+        there = int(given.get("folds") or 0)
+        if not public:
+            there = next(fold for fold in count() if not (folder / f"Fold{fold + 1}").exists())
+        every: list[int | None] = [*range(1, there + 1)] or [None]
+        chosen = _chosen(folds, every)
         if archive is not None:
-            _unpack_once(dataset, Path(str(archive)).expanduser(), folder)
+            splits = [one for one in SPLITS if one != "vali" or given.get("vali_share") is None]
+            wanted = [_inside(fold, split) for fold in every for split in splits]
+            _unpack_once(public, Path(str(archive)).expanduser(), folder, wanted)
         if not folder.is_dir():
-            raise DataError(f"there is no folder {folder}; {dataset.how_to_get(data_dir)}")
-        shared = ("name", "folder", "folds", *_HOW)
-        knobs: dict[str, Any] = {key: getattr(dataset, key) for key in shared}
-        knobs |= {"data_dir": folder.parent, "cache_dir": Path(str(cache_dir)).expanduser()}
-        summaries: dict[Place, Summary] = {}
-        wrong: list[str] = []
+            raise DataError(f"there is no folder {folder}; {remedy}")
+        how = {key: value for key, value in given.items() if not key.startswith("_")}
         for fold in chosen:
-            files = LetorFiles(**knobs, fold=fold)
+            files = LetorFiles(**how | places | {"fold": fold, "folds": there})
             files.check()
             for split in SPLITS:
-                lists = files.split(split)
-                summaries[fold, split] = summarise(lists)
-                path, expected = files.path(split), dataset.files.get(_inside(fold, split))
-                if expected not in (None, file_digest(path, knobs["cache_dir"])):
-                    wrong.append(f"{path} is not the official file")
+                summaries[fold, split] = summarise(files.split(split))
+                path, expected = files.path(split), (public.files if public else {})
+                official = expected.get(_inside(fold, split))
+                if official not in (None, file_digest(path, files.cache_dir)):
+                    strange.append(f"{path} is not the official file")
     except OSError as error:  # a name that is too long, a folder that may not be read
         raise DataError(
             f"{error.filename or data_dir}: {error.strerror or error}; "
             "set data_dir, dataset.folder and archive to what can be read"
         ) from None
-    wrong = differences(summaries, dataset.known) + wrong
-    return Report(table(summaries, dataset.known), wrong, dataset.how_to_get(data_dir))
+    known = public.known if public else ()
+    wrong = differences(summaries, known) + strange
+    return Report(table(summaries, known), wrong, remedy)
 
 
-def set_of(given: Mapping[str, Any], data_dir: str | Path) -> PublishedSet:
-    """The public set, or the lists of one's own, of the config ``given``.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    own = given["name"] not in SETS and given.get("folder") is not None
-    dataset = own_lists(given["folder"], data_dir=data_dir) if own else published(given["name"])
-    return replace(dataset, **{key: given[key] for key in ("folder", *_HOW) if key in given})
-
-
-def count(dataset: Dataset) -> Report:
-    """What tables, or a data set of one's own class, hold; nothing to unpack or compare with."""
+def prepare_other(dataset: Dataset) -> Report:
+    """Count tables, or a data set of one's own class; nothing to unpack or compare with."""
     dataset.check()
     lists = {split: dataset.split(split) for split in SPLITS}
     text = table({(dataset.fold, split): summarise(part) for split, part in lists.items()}, ())
@@ -116,36 +125,16 @@ def count(dataset: Dataset) -> Report:
         of_them = f", categories {', '.join(coded)}" if coded else ""
         width = len(columns.names)
         text += f"\n\n{width:,} features: numbers {width - len(coded):,}{of_them}"
-    return Report(text, [], "")
+    return Report(text)
 
 
-def own_lists(folder: str | int | None, *, data_dir: str | Path) -> PublishedSet:
-    """A folder of one's own lists as a set without published counts; its folds are found.
-
-    Raises:
-        ConfigError: no folder is named.
-    """
-    if folder in (None, ""):
-        raise ConfigError(f"give dataset.folder=NAME, the folder of your lists in {data_dir}")
-    base = Path(str(data_dir)).expanduser() / str(folder)
-    folds = 0
-    with suppress(OSError):  # ``prepare`` names the error
-        while (base / f"Fold{folds + 1}").exists():
-            folds += 1
-    return PublishedSet(name="letor", folder=str(folder), folds=folds)
-
-
-def _chosen_folds(dataset: PublishedSet, folds: Sequence[int] | int | str) -> Sequence[int | None]:
-    there = list(range(1, dataset.folds + 1))
+def _chosen(folds: Sequence[int] | int | str, every: Sequence[int | None]) -> Sequence[int | None]:
     if folds == "all":
-        return there or [None]
-    if not there:
-        raise ConfigError(f"folds={folds}: {dataset.name} has no folds; leave folds=all")
+        return list(every)
     chosen = [folds] if isinstance(folds, int | str) else list(folds)
-    if not chosen or any(fold not in there for fold in chosen):
-        raise ConfigError(
-            f"folds={folds}: give all, or some of 1 to {there[-1]} as in 'folds=[1,2]'"
-        )
+    if None in every or not chosen or any(fold not in every for fold in chosen):
+        some = "" if None in every else f", or some of 1 to {every[-1]} as in 'folds=[1,2]'"
+        raise ConfigError(f"folds={folds}: give all{some}")
     return sorted({int(fold) for fold in chosen})
 
 
@@ -153,14 +142,14 @@ def _inside(fold: int | None, split: str) -> str:
     return f"{split}.txt" if fold is None else f"Fold{fold}/{split}.txt"
 
 
-def _unpack_once(dataset: PublishedSet, archive: Path, folder: Path) -> None:
+def _unpack_once(
+    public: PublicSet | None, archive: Path, folder: Path, wanted: Sequence[str]
+) -> None:
     """Make ``folder`` from the archive, unless it is complete."""
-    folds = range(1, dataset.folds + 1) or [None]
-    wanted = [_inside(fold, split) for fold in folds for split in dataset.splits]
     if _complete(folder, wanted):
         return
     if not archive.is_dir():
-        check_archive(archive, size=dataset.size, sha256=dataset.sha256, page=dataset.page)
+        check_archive(archive, public)
     with _locked(folder):
         if not _complete(folder, wanted):  # another process may have made it meanwhile
             unpack(archive, folder, wanted)
@@ -170,8 +159,7 @@ def _complete(folder: Path, wanted: Sequence[str]) -> bool:
     """True if all files are there, False if nothing is, else ``DataError``."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
-    missing = [path for path in wanted if not (folder / path).is_file()]
-    if missing:
+    if missing := [path for path in wanted if not (folder / path).is_file()]:
         raise DataError(
             f"{folder} is there, but without {', '.join(missing)}; move it away, or give another "
             "data_dir=DIR"
@@ -183,18 +171,103 @@ def _complete(folder: Path, wanted: Sequence[str]) -> bool:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keep other processes from working on ``folder``."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(f".{folder.name}.lock"))
         lock.acquire(timeout=0)
     except Timeout:
         raise DataError(f"another run is preparing {folder}; wait until it is done") from None
-    except OSError as error:
-        raise DataError(
-            f"{folder.parent} cannot be written, {error.strerror or error}; "
-            "give another data_dir=DIR"
-        ) from error
     try:
         yield
     finally:
         lock.release()
+
+
+def summarise(lists: Lists) -> Summary:
+    """Numbers of one split; features are read once, in blocks."""
+    low, high = column_range(lists.features)
+    return {
+        "rows": lists.items,
+        "lists": len(lists),
+        "empty lists": int(lists.empty.sum()),
+        "labels": Counter(lists.labels.tolist()),
+        "shortest": int(lists.lengths.min()),
+        "mean": float(lists.lengths.mean()),
+        "longest list": int(lists.lengths.max()),
+        "constant columns": int((low >= high).sum()),  # greater where every value is missing
+        "missing values": lists.missing,
+    }
+
+
+def _counts(summaries: Mapping[Place, Summary], record: Known) -> Counter[str] | None:
+    """The counts of the splits of a record together; None where a summary is missing."""
+    places = [(record.fold, split) for split in record.splits]
+    if not all(place in summaries for place in places):
+        return None
+    counts = Counter[str]()
+    for one in (summaries[place] for place in places):
+        counts.update({name: one[name] for name in _COUNTS})
+        counts.update({f"items of grade {label:g}": n for label, n in one["labels"].items()})
+    return counts
+
+
+def _known(record: Known) -> dict[str, int]:
+    grades = {f"items of grade {grade}": n for grade, n in enumerate(record.labels or ())}
+    plain = zip(_COUNTS, (record.rows, record.lists, record.empty), strict=True)
+    return {name: value for name, value in plain if value is not None} | grades
+
+
+def differences(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> list[str]:
+    """Every count that is not as published, in words; splits without a summary do not count."""
+    found = []
+    for record in known:
+        if (counts := _counts(summaries, record)) is None:
+            continue
+        must = _known(record)
+        others = [name for name in counts if "grade" in name] if record.labels else []
+        where = ("" if record.fold is None else f"Fold{record.fold} ") + "+".join(record.splits)
+        found += [
+            f"{where} has {counts[name]:,} {name}, not {must.get(name, 0):,}"
+            for name in dict.fromkeys([*must, *others])
+            if counts[name] != must.get(name, 0)
+        ]
+    return found
+
+
+def table(summaries: Mapping[Place, Summary], known: Sequence[Known]) -> str:
+    """Two tables: counts beside the published ones, and the rest of the summaries."""
+    order = list(summaries)
+    records: dict[Any, Known] = {(fold, (split,)): Known((split,), fold) for fold, split in order}
+    records |= {(record.fold, record.splits): record for record in known}
+    rows: list[tuple[Any, ...]] = []
+    for record in records.values():
+        if (counts := _counts(summaries, record)) is not None:
+            must, row = _known(record), list[Any]()
+            for name in _COUNTS:
+                row += [counts[name], must.get(name)][: 2 if known else 1]
+            after = order.index((record.fold, record.splits[-1])), len(record.splits)
+            rows.append((after, record.fold, "+".join(record.splits), *row))
+    heads = [head for name in _COUNTS for head in (name, "known")[: 2 if known else 1]]
+    first = _tabulate([row[1:] for row in sorted(rows, key=lambda row: row[0])], heads)
+    labels = sorted({label for one in summaries.values() for label in one["labels"]})
+    heads, rows = [f"label {label:g}" for label in labels], []
+    if len(labels) > _FEW:
+        heads = ["labels", "least", "most"]
+    for (fold, split), one in summaries.items():
+        counts = one["labels"]
+        row = [counts[label] for label in labels]
+        if len(labels) > _FEW:
+            row = [len(counts), f"{min(counts):g}", f"{max(counts):g}"]
+        rows.append((fold, split, *row, *(one[name] for name in _SHAPE)))
+    return f"{first}\n\n{_tabulate(rows, [*heads, *_SHAPE])}"
+
+
+def _tabulate(rows: Sequence[Sequence[Any]], heads: Sequence[str]) -> str:
+    def text(cell: Any) -> str:
+        if isinstance(cell, float):
+            return f"{cell:,.1f}"
+        return f"{cell:,}" if isinstance(cell, int) else cell or ""
+
+    texts = [[text(cell) for cell in row] for row in rows]
+    align = ["left", "left", *["right"] * len(heads)]
+    return tabulate(texts, ["fold", "split", *heads], disable_numparse=True, colalign=align)

@@ -6,6 +6,7 @@ run leaves no half of a target behind.
 """
 
 import hashlib
+import logging
 import lzma
 import shutil
 import subprocess
@@ -14,13 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tqdm import tqdm
-
+from ltr.data.public_sets import PublicSet
 from ltr.errors import DataError
 
-_CHUNK = 1 << 20
+log = logging.getLogger(__name__)
 _DAMAGED = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError,
     NotImplementedError,
@@ -35,37 +34,28 @@ _RAR_TOOLS = (  # programs that can read .rar
 )
 
 
-def check_archive(archive: Path, *, size: int | None, sha256: str, page: str) -> None:
-    """Check the length and the SHA-256 of a file, with a progress bar.
-
-    Args:
-        archive: the file.
-        size: the bytes that it must have; None: any.
-        sha256: of its content; "": any.
-        page: the address of its download, for the message.
+def check_archive(archive: Path, public: PublicSet | None = None) -> None:
+    """Check that a file is there, and that its length and SHA-256 are the published ones.
 
     Raises:
         DataError: the file is missing, or another one.
     """
-    again = f"download it again from {page}" if page else "download it again"
     if not archive.is_file():
         raise DataError(f"{archive}: no such file; give archive=PATH of what you downloaded")
-    found = archive.stat().st_size
-    if size is not None and found != size:
-        what = "incomplete" if found < size else "another file"
-        raise DataError(f"{archive} has {found:,} bytes, not {size:,}: it is {what}; {again}")
-    if not sha256:
+    if public is None:
         return
-    digest, text = hashlib.sha256(), f"checking {archive.name}"
-    bar = tqdm(desc=text, total=found, unit="B", unit_scale=True, disable=None, leave=False)
-    with archive.open("rb") as file, bar:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            bar.update(len(chunk))
-    if digest.hexdigest() != sha256:
+    again, size = f"download it again from {public.page}", archive.stat().st_size
+    if public.size not in (None, size):
         raise DataError(
-            f"{archive} has the SHA-256 {digest.hexdigest()}, not {sha256}: "
-            f"it is damaged or another file; {again}, or give the unpacked files as archive=FOLDER"
+            f"{archive} has {size:,} bytes, not {public.size:,}: cut off, or another file; {again}"
+        )
+    log.info("checking %s", archive)
+    with archive.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest() if public.sha256 else ""
+    if sha256 != public.sha256:
+        raise DataError(
+            f"{archive} has the SHA-256 {sha256}, not {public.sha256}: it is damaged or another "
+            f"file; {again}, or give the unpacked files as archive=FOLDER"
         )
 
 
@@ -86,20 +76,16 @@ def unpack(archive: Path, target: Path, wanted: Sequence[str]) -> None:
     try:
         shutil.rmtree(unpacking, ignore_errors=True)  # of a killed run
         everything.mkdir(parents=True)
-        if not archive.is_dir():
-            _extract(archive, everything, wanted)
         root = archive if archive.is_dir() else everything
-        for path, source in _found(archive, root, wanted).items():
+        if root is everything:
+            log.info("unpacking %s", archive)
+            _extract(archive, everything, wanted)
+        for path, source in _find(archive, root, wanted).items():
             (files / path).parent.mkdir(parents=True, exist_ok=True)
-            if root is everything:
-                source.replace(files / path)
-            else:
-                shutil.copyfile(source, files / path)
+            (shutil.move if root is everything else shutil.copyfile)(source, files / path)
         files.rename(target)
-    except _DAMAGED as error:
-        raise DataError(f"{archive}: damaged, {error}; download it again") from error
-    except OSError as error:
-        if error.errno is None:  # bz2's error for damage
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, _DAMAGED) or error.errno is None:  # bz2's error has no number
             raise DataError(f"{archive}: damaged, {error}; download it again") from error
         raise DataError(
             f"unpacking {archive} into {target}: {error.strerror or error}; "
@@ -112,51 +98,47 @@ def unpack(archive: Path, target: Path, wanted: Sequence[str]) -> None:
 def _extract(archive: Path, into: Path, wanted: Sequence[str]) -> None:
     """Extract the wanted members; Python's filters keep each of them below ``into``."""
     with archive.open("rb") as start:
-        if start.read(len(_RAR)) == _RAR:
-            return _extract_rar(archive, into)
-    bars: dict[str, Any] = {"desc": f"unpacking {archive.name}", "unit": " files", "disable": None}
-    if zipfile.is_zipfile(archive):
+        is_rar = start.read(len(_RAR)) == _RAR
+    if is_rar:
+        _extract_rar(archive, into)
+    elif zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
-            members = [one for one in zipped.infolist() if _which(one.filename, wanted)]
-            for member in tqdm(members, **bars):
-                zipped.extract(member, into)
+            zipped.extractall(into, [one for one in zipped.namelist() if _which(one, wanted)])
     elif tarfile.is_tarfile(archive):
         with tarfile.open(archive) as tar:
-            for one in tqdm(tar, **bars):  # in the file's order: it cannot go back cheaply
+            for one in tar:  # in the file's order: it cannot go back cheaply
                 if _which(one.name, wanted):
                     tar.extract(one, into, filter="data")
-            while tar.fileobj is not None and tar.fileobj.read(_CHUNK):
+            while tar.fileobj is not None and tar.fileobj.read(1 << 20):
                 pass  # the checksum of a compressed archive stands at its end
     else:
         raise DataError(
             f"{archive}: neither a folder nor a .zip, .tar, .tar.gz or .rar file; download it again"
         )
-    return None
 
 
 def _extract_rar(archive: Path, into: Path) -> None:
     """Extract all by a program, since Python has no reader for .rar."""
-    tools = {tool.split()[0]: tool for tool in _RAR_TOOLS}
+    by_hand = "unpack it yourself and give archive=FOLDER"
     complaints = []
-    for name in filter(shutil.which, tools):
+    for tool in _RAR_TOOLS:
+        places = {"into": into.resolve(), "file": archive.resolve()}
+        program, *arguments = (part.format(**places) for part in tool.split())
+        if shutil.which(program) is None:
+            continue
         shutil.rmtree(into)
         into.mkdir()
-        places = {"into": into.resolve(), "file": archive.resolve()}
-        command = [part.format(**places) for part in tools[name].split()]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = subprocess.run(
+            [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
         if done.returncode == 0:
             return
         said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
-        complaints.append(f"{name}: {said[-200:]}")
-    if not complaints:
-        raise DataError(
-            f"{archive} is a .rar file, which Python cannot read; install one of "
-            f"{', '.join(tools)}, or unpack it yourself and give archive=FOLDER"
-        )
-    raise DataError(
-        f"{archive}: {'; '.join(complaints)}; download it again, or unpack it yourself and give "
-        "archive=FOLDER"
-    )
+        complaints.append(f"{program}: {said[-200:]}")
+    if complaints:
+        raise DataError(f"{archive}: {'; '.join(complaints)}; download it again, or {by_hand}")
+    tools = ", ".join(tool.split()[0] for tool in _RAR_TOOLS)
+    raise DataError(f"{archive}: Python cannot read .rar; install one of {tools}, or {by_hand}")
 
 
 def _which(name: str, wanted: Sequence[str]) -> str | None:
@@ -164,21 +146,18 @@ def _which(name: str, wanted: Sequence[str]) -> str | None:
     return next((path for path in wanted if f"/{name}".endswith(f"/{path}")), None)
 
 
-def _found(archive: Path, root: Path, wanted: Sequence[str]) -> dict[str, Path]:
+def _find(archive: Path, root: Path, wanted: Sequence[str]) -> dict[str, Path]:
     """Where each wanted file lies below ``root``."""
     where: dict[str, Path] = {}
     for file in sorted(root.rglob("*.txt")):
-        inside = file.relative_to(root)
-        path = _which(inside.as_posix(), wanted)
+        path = _which(file.relative_to(root).as_posix(), wanted)
         if path is None or file.is_symlink() or not file.is_file():
             continue
         if path in where:
-            first = where[path].relative_to(root)
-            raise DataError(f"{archive} holds {path} twice, {first} and {inside}; keep one")
+            raise DataError(f"{archive} holds {path} twice, in several folders; keep one of them")
         where[path] = file
     if missing := [path for path in wanted if path not in where]:
         raise DataError(f"{archive} does not hold {', '.join(missing)}; give the official archive")
     if len({file.as_posix().removesuffix(path) for path, file in where.items()}) > 1:
-        places = ", ".join(sorted(str(file.relative_to(root)) for file in where.values()))
-        raise DataError(f"{archive}: the files lie in different folders, {places}; keep one set")
+        raise DataError(f"{archive}: the files lie in different folders; keep one set")
     return where

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from ltr.data.archives import SETS
 from ltr.data.lists import SPLITS
+from ltr.data.public_sets import public_sets
 from ltr.experiment.parts import make_dataset
 from ltr.tables.runs import Run
 
@@ -45,7 +45,11 @@ def unlike_published(name: str, sizes: Mapping[int | None, Size]) -> str | None:
         The first difference; None where there is none, or nothing is known.
     """
     for fold, size in sizes.items():
-        known = [one for one in (SETS[name].known if name in SETS else ()) if one.fold == fold]
+        known = [
+            one
+            for one in (public_sets()[name].known if name in public_sets() else ())
+            if one.fold == fold
+        ]
         for place, what in enumerate(("lists", "items")):
             counts = [
                 (split, size[split][place], (one.lists, one.rows)[place])

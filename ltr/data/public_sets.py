@@ -1,0 +1,66 @@
+"""The official data sets, as ``public_sets.yaml`` has them: archives, files and counts."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from ltr.errors import as_started
+
+
+@dataclass(frozen=True)
+class Known:
+    """Published counts of one or more splits of a fold, taken together; None: not known.
+
+    ``fold`` is 1-based, None for a set without folds; ``empty`` counts the lists without a relevant
+    item, ``labels`` the items of each grade, grade 0 first.
+    """
+
+    splits: tuple[str, ...]
+    fold: int | None = None
+    rows: int | None = None
+    lists: int | None = None
+    empty: int | None = None
+    labels: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PublicSet:
+    """An official data set.
+
+    Attributes:
+        name: as in dataset=NAME.
+        page, archive: where it is published, and the file to download there.
+        size, sha256: of the archive; None, "": not known.
+        files: path in the set's folder -> SHA-256 of the official file.
+        known: the published counts.
+    """
+
+    name: str
+    page: str
+    archive: str
+    size: int | None = None
+    sha256: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    known: tuple[Known, ...] = ()
+
+    def how_to_get(self, data_dir: str | Path) -> str:
+        """One line: the archive and the command to run."""
+        return (
+            f"download {self.archive} from {self.page} and run: {as_started('prepare_data')} "
+            f"dataset={self.name} archive=PATH/{self.archive} data_dir={shlex.quote(str(data_dir))}"
+        )
+
+
+@cache
+def public_sets() -> dict[str, PublicSet]:
+    """All of them by name."""
+    facts: Any = yaml.safe_load(Path(__file__).with_name("public_sets.yaml").read_text())
+    for name, fact in facts.items():
+        known = [Known(**one | {"splits": tuple(one["splits"])}) for one in fact["known"]]
+        facts[name] = PublicSet(name=name, **fact | {"known": tuple(known)})
+    return facts
