@@ -23,7 +23,7 @@ from ltr.experiment.kept import kept_config
 from ltr.experiment.parts import make_settings
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
-from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
+from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.record import Progress, Record
 
@@ -215,5 +215,7 @@ def test_advice_is_for_what_it_names() -> None:
     assert "best epoch is 11 of 100" in text
     assert "optimizer.weight_decay" in text
     assert not list(after(network, done, Crossfit(0.5330, 0.02)))
-    assert not list(after(network, Progress(epoch=20, best_epoch=11, best_value=1), Crossfit(0, 0)))
+    assert not list(
+        after(network, Progress(epoch=20, best_epoch=11, best_value=1.0), Crossfit(0.0, 0.0))
+    )
     assert not list(after(network, done, None))

@@ -16,11 +16,11 @@ from orders import search_of
 from ltr.errors import DataError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.metrics.crossfit import Crossfit
 from ltr.search.best_file import best_text, write_best
 from ltr.search.results import sentence, worth
 from ltr.search.study import finished
 from ltr.search.trial import Report
-from ltr.statistics.crossfit import Crossfit
 
 small = small_search
 

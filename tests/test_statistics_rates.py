@@ -11,18 +11,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ltr.statistics import (
+from ltr.statistics.compare import (
     BETTER,
     DIFFER,
     EQUIVALENT,
     UNDECIDED,
     WORSE,
-    SystemValues,
     compare_seeds,
     compare_systems,
     interval_of,
 )
 from ltr.statistics.significance import effect_size, sign_flip_p
+from ltr.statistics.values import SystemValues
 
 ALPHA = 0.05
 QUERIES = 60

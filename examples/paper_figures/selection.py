@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from tabulate import tabulate
 
 from ltr.analysis.style import BLUE, GREY, ORANGE, page, style
-from ltr.statistics.crossfit import Halves, crossfit_of_halves
+from ltr.metrics.crossfit import Halves, crossfit_of_halves
 
 LISTS = [50, 157, 500, 2000]  # of vali, in each fold
 SETTINGS, FOLDS, EPOCHS, DRAWS, SEED = 20, 5, 60, 20, 0

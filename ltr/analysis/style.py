@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from ltr.statistics import WORDS
+from ltr.statistics.compare import WORDS
 from ltr.whole import write_whole
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
@@ -25,7 +25,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
 # Seven colours and nine markers meet 63 times before a pair of them comes again.
 _OF_SYSTEMS = (*COLOURS, "#E69F00", "#8B5A2B")
 _MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "p")
-# Of the verdicts, in the order of ``ltr.statistics.WORDS``.
+# Of the verdicts, in the order of ``ltr.statistics.compare.WORDS``.
 _VERDICTS = {"blue": BLUE, "orange": ORANGE, "purple": PURPLE, "green": GREEN, "grey": GREY}
 
 _STYLE: Any = {

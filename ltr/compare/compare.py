@@ -15,7 +15,8 @@ from ltr.errors import ConfigError
 from ltr.experiment.finished import find_runs
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder
-from ltr.statistics import SystemValues, align, compare_seeds, compare_systems, interval_of
+from ltr.statistics.compare import compare_seeds, compare_systems, interval_of
+from ltr.statistics.values import SystemValues, align
 from ltr.whole import make_folder, write_frame, write_whole
 
 
@@ -129,6 +130,8 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
     draws: Any = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
     if len(values) == 1:
         (only,) = values.values()
+        if len(only.values) < 2:
+            raise ConfigError("one run of one system: give another seed of it, or another system")
         pairs = compare_seeds(only, margin=order.margin, **draws)
     else:
         baseline = None if order.baseline is None else _baseline(order.baseline, list(values))
@@ -143,7 +146,7 @@ def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
         made="\n".join([_made(systems), *outside]),
         convention=runs[0].convention,
         metric=metric,
-        systems={name: interval_of(of, name=name, **draws) for name, of in values.items()},
+        systems={name: interval_of(of, **draws) for name, of in values.items()},
         pairs=pairs,
         published=order.published,
         dropped=aligned.dropped,

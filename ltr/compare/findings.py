@@ -9,14 +9,13 @@ import pandas as pd
 from tabulate import tabulate
 
 from ltr.analysis.latex import latex_comment, latex_table, latex_text
-from ltr.statistics import (
+from ltr.statistics.compare import (
     BETTER,
     DIFFER,
     EQUIVALENT,
     WORSE,
     Comparison,
     SystemInterval,
-    covers,
     rule,
 )
 from ltr.whole import write_frame
@@ -60,7 +59,11 @@ def report(findings: Findings, *, markdown: bool = False) -> str:
     parts.append(_pairs(findings.pairs, sure, fmt=fmt, markdown=markdown))
     lists = [[f"{_sentence(pair)}: {pair.note}" for pair in findings.pairs if pair.note]]
     if (published := findings.published) is not None:
-        said = [f"{name}: {covers(of, published).text}" for name, of in findings.systems.items()]
+        said = [
+            f"{name}: ours {of.mean:.4f} ({of.low:.4f} to {of.high:.4f}) "
+            f"{_WHERE[of.covers(published)]} {published:.4f}"
+            for name, of in findings.systems.items()
+        ]
         said.append(
             "the published number is taken as printed: its values per query are not known, so this "
             "is no test of a difference"
@@ -72,6 +75,7 @@ def report(findings: Findings, *, markdown: bool = False) -> str:
     return "\n\n".join(parts)
 
 
+_WHERE = {"covers": "covers", "above": "is above", "below": "is below"}
 _COVERS = {
     "seeds": "queries and seeds",
     "folds": "queries and trainings, by folds",

@@ -14,7 +14,7 @@ from ltr.console.keys import Kind, without
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
-from ltr.statistics import SystemValues
+from ltr.statistics.values import SystemValues
 
 Training = int | str  # the seed; "1, dataset.seed 2" where that tells trainings on a fold apart
 

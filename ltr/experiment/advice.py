@@ -9,7 +9,7 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import Experiment
 from ltr.experiment.parts import boosts
-from ltr.statistics.crossfit import Crossfit
+from ltr.metrics.crossfit import Crossfit
 from ltr.training.record import Progress
 
 _LISTS = 100  # of train, whose features are looked at

@@ -24,9 +24,9 @@ from ltr.experiment.kept import check_columns, check_size
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
 from ltr.experiment.teacher import taught
+from ltr.metrics.crossfit import Crossfit
 from ltr.models.embeddings import fit_embedding
 from ltr.rounds import RoundModel, RoundTrainer
-from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
 from ltr.training.processes import size

@@ -23,7 +23,7 @@ from ltr.experiment.labels import settle
 from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
-from ltr.statistics.crossfit import Crossfit
+from ltr.metrics.crossfit import Crossfit
 from ltr.tracking import Tracking, tracked
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device, deterministic, on_threads

@@ -24,10 +24,10 @@ from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import training_code
 from ltr.experiment.labels import settle
+from ltr.metrics.crossfit import Crossfit
 from ltr.search.definition import Repeat, Search
 from ltr.search.space import Choice, as_text
 from ltr.search.study import BEST_EPOCH, REACHED, begin_beating, first_number, kills, retry_stopped
-from ltr.statistics.crossfit import Crossfit
 from ltr.training.checkpoint import load_checkpoint
 from ltr.whole import write_whole
 

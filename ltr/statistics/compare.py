@@ -1,19 +1,150 @@
-"""Compare pairs of systems, and the runs of one system with each other."""
+"""Compare pairs of systems, and the runs of one system with each other: intervals and verdicts.
+
+A system is a method as it is trained: its runs differ in the seed alone. Each pair gets one word:
+"better", "worse", "differ" (these models do, with one seed), "equivalent" or "undecided".
+"""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from ltr.errors import ConfigError
-from ltr.statistics.intervals import check_alpha, draw, interval
-from ltr.statistics.significance import effect_size, equivalence_p, paired_t_p, sign_flip_p, t_p
-from ltr.statistics.values import SystemValues, align, difference_spread, seed_variance
-from ltr.statistics.verdict import Comparison
+from ltr.statistics.significance import (
+    Effect,
+    effect_size,
+    equivalence_p,
+    resolvable_difference,
+    sign_flip_p,
+    t_p,
+)
+from ltr.statistics.values import Aligned, Array, Spread, SystemValues, align, spread_of
+
+BETTER, WORSE, DIFFER = "better", "worse", "differ"
+EQUIVALENT, UNDECIDED = "equivalent", "undecided"
+WORDS = (BETTER, WORSE, DIFFER, EQUIVALENT, UNDECIDED)
 
 _PER_PAIR = 20  # sign patterns for each 1 / (alpha / pairs), Holm's smallest threshold
+_BLOCK = 1 << 21  # weights at a time: 16 MiB, and twice that while they are drawn
+
+
+def rule(margin: float, alpha: float) -> str:
+    """The rule of the verdicts in one line, for under a table."""
+    sure, inner = f"{1 - alpha:.0%}", f"{1 - 2 * alpha:.0%}"
+    return (
+        f"equivalent: two one-sided tests (p < {alpha:g}) and the {inner} interval put the "
+        f"difference within ±{margin:g}; else better or worse: p < {alpha:g} after Holm, p the "
+        "larger of the randomisation test over queries and the t test over queries and trainings, "
+        f"and 0 outside the {sure} interval; with one seed of either row not better or worse but "
+        "differ: these models do, of the methods one seed cannot tell; else undecided"
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A pair of systems; ``first`` is ``word`` beside ``second``.
+
+    Attributes:
+        first, second: names of the systems.
+        difference: mean of first minus mean of second.
+        interval: of the difference, 1 - alpha.
+        inner: the same, 1 - 2 alpha, for equivalence.
+        p_randomisation: of the sign-flip test over queries.
+        p_t: of the paired t test over queries.
+        p_training: of the t test whose error holds the training's variance as well.
+        p_holm, p_queries: the larger of ``p_randomisation`` and ``p_training``, and
+            ``p_randomisation``, corrected for all pairs compared.
+        p_equivalence: of the two one-sided tests, not corrected.
+        effect: Cohen's d_z over queries.
+        wins, ties, losses: queries on which first is above, at and below second, means over seeds.
+        queries: how many there are.
+        spread: the standard error and what it covers.
+        margin, alpha: as given.
+        one_system: the pair is two trainings of one system, of which neither can be better.
+    """
+
+    first: str
+    second: str
+    difference: float
+    interval: tuple[float, float]
+    inner: tuple[float, float]
+    p_randomisation: float
+    p_t: float
+    p_training: float
+    p_holm: float
+    p_queries: float
+    p_equivalence: float
+    effect: Effect
+    wins: int
+    ties: int
+    losses: int
+    queries: int
+    spread: Spread
+    margin: float
+    alpha: float
+    one_system: bool
+
+    @property
+    def word(self) -> str:
+        """The verdict: better, worse, differ, equivalent or undecided.
+
+        ``equivalent`` goes before ``better``: a difference below the margin was said beforehand not
+        to matter, even where so many queries show that it is not 0 (Lakens, 2017, "Equivalence
+        tests", Social Psychological and Personality Science 8: different, but practically
+        equivalent). With one seed of either the models may differ where the methods do not.
+        """
+        low, high = self.inner
+        if self.p_equivalence < self.alpha and -self.margin < low and high < self.margin:
+            return EQUIVALENT
+        significant = self.p_holm < self.alpha and not self.interval[0] <= 0 <= self.interval[1]
+        if not significant or self.one_system:
+            return UNDECIDED
+        if self.spread.uncovered:
+            return DIFFER
+        return BETTER if self.difference > 0 else WORSE
+
+    @property
+    def note(self) -> str:
+        """What the word leaves out; often nothing."""
+        sure_of_queries = self.p_queries < self.alpha
+        if self.one_system:
+            differ = "; they differ on these queries, as trainings do" if sure_of_queries else ""
+            return f"two trainings of one system{differ}"
+        notes, word = [], self.word
+        if word == EQUIVALENT and self.p_holm < self.alpha:
+            notes.append("not 0, but smaller than the margin")
+        unsure = word == UNDECIDED and self.p_holm >= self.alpha
+        if unsure and self.spread.training > 0 and sure_of_queries:
+            notes.append("sure of these models, not of the methods: more seeds would tell")
+        if self.spread.uncovered and word != UNDECIDED:
+            where = ", the same in every fold" if self.spread.covers == "folds" else ""
+            notes.append(f"these models, not the methods: one seed{where}")
+        return "; ".join(notes)
+
+    def swapped(self) -> "Comparison":
+        """The same pair from the side of ``second``."""
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            difference=-self.difference,
+            interval=(-self.interval[1], -self.interval[0]),
+            inner=(-self.inner[1], -self.inner[0]),
+            effect=Effect(-self.effect.value, -self.effect.high, -self.effect.low),
+            wins=self.losses,
+            losses=self.wins,
+        )
+
+    def resolvable(self, *, power: float = 0.8, pairs: int = 1) -> float:
+        """The true difference that would be found with probability ``power``.
+
+        Alpha is divided by ``pairs``, as in Holm's first step.
+        """
+        spread, alpha = self.spread, self.alpha / pairs
+        return resolvable_difference(spread.error, spread.df, alpha=alpha, power=power)
 
 
 def compare_systems(
@@ -36,7 +167,7 @@ def compare_systems(
     of Statistics 6, keeps the chance of any wrong "better" or "worse" among all pairs below alpha.
 
     Args:
-        systems: by name, on the same queries.
+        systems: by name, at least two, on the same queries.
         margin: the largest difference that does not matter, in units of the metric.
         alpha: of every test; intervals cover 1 - alpha.
         seed: of all draws; the same seed, the same result.
@@ -49,31 +180,23 @@ def compare_systems(
         The pairs in the order of ``systems``, first before second; with a baseline it is second.
 
     Raises:
-        ConfigError: a setting is out of range, or there are not two systems.
+        ConfigError: a setting is out of range.
         DataError: the queries differ, or none is left.
     """
     if not (margin > 0 and math.isfinite(margin)):
         raise ConfigError(f"margin={margin:g}: give a number > 0, such as 0.005 for half a point")
-    check_alpha(alpha)
+    if not 0 < alpha < 0.5:
+        raise ConfigError(f"alpha={alpha:g}: give a number between 0 and 0.5, such as 0.05")
     if samples < 100:
         raise ConfigError(f"samples={samples}: give at least 100, better 10000")
-    if len(systems) < 2:
-        raise ConfigError(
-            f"{len(systems)} system to compare: give runs of at least two, or several seeds of one"
-        )
-    if baseline is not None and baseline not in systems:
-        raise ConfigError(f"baseline={baseline}: no such system; choose of {', '.join(systems)}")
     names = list(systems)
-    if baseline is None:
-        pairs = list(combinations(range(len(names)), 2))
-    else:
+    pairs = list(combinations(range(len(names)), 2))
+    if baseline is not None:
         fixed = names.index(baseline)
         pairs = [(i, fixed) for i in range(len(names)) if i != fixed]
 
     aligned = align(systems)
-    seeds = [seed_variance(aligned, i) for i in range(len(names))]
-    spreads = [difference_spread(aligned, seeds, *pair) for pair in pairs]
-    differences = [float(aligned.means[i] - aligned.means[j]) for i, j in pairs]
+    draws = draw(aligned, samples=samples, seed=seed)
     weighted = aligned.weights * aligned.by_query
     p_randomisation = sign_flip_p(
         weighted,
@@ -81,16 +204,16 @@ def compare_systems(
         samples=max(samples, math.ceil(_PER_PAIR * len(pairs) / alpha)),
         seed=seed,
     )
+    spreads = [spread_of(aligned, i, j) for i, j in pairs]
+    differences = [float(aligned.means[i] - aligned.means[j]) for i, j in pairs]
     p_training = [t_p(d, s.error, s.df) for d, s in zip(differences, spreads, strict=True)]
-    p = np.maximum(p_randomisation, p_training)
-    p_holm, p_queries = (_holm(each) for each in (p, p_randomisation))
-    draws = draw(aligned, samples=samples, seed=seed)
+    p_holm, p_queries = _holm(np.maximum(p_randomisation, p_training)), _holm(p_randomisation)
 
     found = []
     for n, ((i, j), difference, spread) in enumerate(zip(pairs, differences, spreads, strict=True)):
         off = draws[:, i] - draws[:, j]
-        of_queries = aligned.differences(i, j)
-        signs = np.sign(of_queries)
+        of_queries = weighted[i] - weighted[j]
+        signs = np.sign(aligned.by_query[i] - aligned.by_query[j])
         found.append(
             Comparison(
                 first=names[i],
@@ -99,9 +222,8 @@ def compare_systems(
                 interval=interval(difference, off, spread, alpha=alpha),
                 inner=interval(difference, off, spread, alpha=2 * alpha),
                 p_randomisation=float(p_randomisation[n]),
-                p_t=paired_t_p(weighted[i], weighted[j]),
+                p_t=t_p(difference, math.sqrt(spread.queries), spread.df_queries),
                 p_training=p_training[n],
-                p=float(p[n]),
                 p_holm=float(p_holm[n]),
                 p_queries=float(p_queries[n]),
                 p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
@@ -119,37 +241,129 @@ def compare_systems(
     return found
 
 
-def compare_seeds(
-    system: SystemValues,
-    *,
-    margin: float = 0.005,
-    alpha: float = 0.05,
-    seed: int = 0,
-    samples: int = 10_000,
-) -> list[Comparison]:
+def compare_seeds(system: SystemValues, **settings: float) -> list[Comparison]:
     """Compare the runs of one system with each other: "equivalent" or "undecided".
 
     Two seeds differ by chance, so that neither can be better, however sure it is that these two
     models differ on these queries.
 
-    Raises:
-        ConfigError: a setting is out of range, or there is one seed only.
+    Args:
+        system: with at least two seeds.
+        settings: margin, alpha, seed and samples of ``compare_systems``.
     """
-    if len(system.values) < 2:
-        raise ConfigError("one run of one system: give another seed of it, or another system")
     runs = {
         f"seed {name}": SystemValues(row[None], system.queries)
         for name, row in zip(system.seeds, system.values, strict=True)
     }
-    return compare_systems(
-        runs, margin=margin, alpha=alpha, seed=seed, samples=samples, one_system=True
-    )
+    return compare_systems(runs, one_system=True, **settings)  # type: ignore[arg-type]
 
 
-def _holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
+def _holm(p: Array) -> Array:
     """Holm's correction: statsmodels' ``multipletests``, which collects garbage at every call."""
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(steps, 1)
     return corrected
+
+
+def draw(aligned: Aligned, *, samples: int, seed: int = 0) -> Array:
+    """The error of each system's mean in samples of the queries, ``[samples, systems]``.
+
+    Queries are drawn with replacement, jointly for all systems, so that differences stay paired,
+    and from the means over seeds: drawing seeds as well would count the chance agreement of a seed
+    with a query three times (Owen, 2007, "The pigeonhole bootstrap", Annals of Applied Statistics
+    1), and two or three seeds are no distribution; ``interval`` adds their variance. A weight w of
+    n drawn becomes 1 + sqrt(n / (n - 1)) (w - 1), as a sample varies less than its population (Rao
+    and Wu, 1988). A system's draws do not depend on the other systems.
+    """
+    n = aligned.queries
+    drawn = np.zeros((samples, len(aligned.names)))
+    if n == 1:
+        return drawn
+    centred = (aligned.weights * (aligned.by_query - aligned.means[:, None])).T / n
+    rng = np.random.default_rng([seed, 2])
+    block = max(1, _BLOCK // n)
+    for start in range(0, samples, block):
+        count = min(block, samples - start)
+        chosen = rng.integers(0, n, (count, n)) + n * np.arange(count)[:, None]
+        counts = np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n)
+        drawn[start : start + count] = (1 + math.sqrt(n / (n - 1)) * (counts - 1)) @ centred
+    return drawn
+
+
+def interval(estimate: float, off: Array, spread: Spread, *, alpha: float) -> tuple[float, float]:
+    """The 1 - ``alpha`` interval: over queries by percentiles, with the training added.
+
+    The percentiles' distances from the estimate are stretched by t_df / z over the queries' n - 1
+    df (Hesterberg, 2015, "What teachers should know about the bootstrap", The American Statistician
+    69). The distance of the training is t_df times its standard error with the seeds' df, and on
+    each side the two add up as the root of their squares (Howe, 1974, "Approximate confidence
+    limits on the mean of X + Y where X and Y are two tabled independent random variables", Journal
+    of the American Statistical Association 69). One t for the sum, with Satterthwaite's df, covers
+    too little with two or three seeds: where they agree by chance, the error is too small and its
+    df too large at once.
+
+    Args:
+        estimate: a mean, or a difference of two.
+        off: ``[samples]``: the column of a system in ``draw``, or the difference of two.
+        spread: of the estimate.
+        alpha: the interval covers 1 - alpha.
+    """
+    if math.isinf(spread.error):
+        return -math.inf, math.inf
+    tail = 1 - alpha / 2
+    stretch = stdtrit(spread.df_queries, tail) / ndtri(tail)
+    training = math.sqrt(spread.training)
+    if training:
+        training *= float(stdtrit(spread.df_training, tail))
+    below, above = (math.hypot(stretch * q, training) for q in np.quantile(off, [alpha / 2, tail]))
+    return estimate - below, estimate + above
+
+
+@dataclass(frozen=True)
+class SystemInterval:
+    """The mean of a system and its 1 - alpha interval.
+
+    Attributes:
+        mean: mean over folds of the mean over queries, mean over seeds.
+        low, high: the interval, over queries and, where there are several, seeds.
+        deviation: standard deviation over seeds of the mean of a seed's runs; NaN with one.
+        seeds, queries: how many.
+        spread: the standard error and what it covers.
+    """
+
+    mean: float
+    low: float
+    high: float
+    deviation: float
+    seeds: int
+    queries: int
+    spread: Spread
+
+    def covers(self, number: float) -> str:
+        """Where the interval is: it ``covers`` a published ``number``, is ``above`` or ``below``.
+
+        The number is taken as printed, without its own uncertainty: this says whether ours is in
+        line with it, not whether the systems differ.
+        """
+        if self.low <= number <= self.high:
+            return "covers"
+        return "above" if self.mean > number else "below"
+
+
+def interval_of(
+    system: SystemValues, *, alpha: float = 0.05, seed: int = 0, samples: int = 10_000
+) -> SystemInterval:
+    """Mean and interval of one system, for other queries and other seeds.
+
+    Raises:
+        DataError: no query has a value.
+    """
+    aligned = align({"system": system})
+    spread, mean = spread_of(aligned, 0), float(aligned.means[0])
+    off = draw(aligned, samples=samples, seed=seed)[:, 0]
+    low, high = interval(mean, off, spread, alpha=alpha)
+    of_seeds = aligned.over_folds(aligned.values[0]).mean(1)
+    deviation = float(of_seeds.std(ddof=1)) if len(of_seeds) > 1 else math.nan
+    return SystemInterval(mean, low, high, deviation, len(of_seeds), aligned.queries, spread)

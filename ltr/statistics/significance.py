@@ -1,42 +1,17 @@
 """Tests of one difference, its size, and the smallest difference that a test set resolves."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtr
+from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
-_CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
+from ltr.statistics.values import Array, deviation
 
-
-def deviation(values: NDArray[np.float64]) -> float:
-    """Standard deviation over the last axis (n - 1); 0 where they vary by rounding only."""
-    if values.shape[-1] < 2:
-        return math.nan
-    found = float(values.std(ddof=1))
-    return 0.0 if found <= _CONSTANT * float(np.abs(values).max()) else found
-
-
-def paired_t_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Two-sided p of the paired t test over queries (``scipy.stats.ttest_rel``).
-
-    t = mean(d) / (sd(d) / sqrt(n)) with d = first - second and n - 1 degrees of freedom. Where d
-    does not vary, p is 1 if it is 0 and 0 if it is not; with a single query p is 1. ``first`` and
-    ``second`` are ``[queries]``, means over seeds.
-
-    >>> paired_t_p(np.array([0.5, 0.7]), np.array([0.5, 0.7]))
-    1.0
-    """
-    differences = first - second
-    if len(differences) < 2:
-        return 1.0
-    if deviation(differences) == 0:
-        return float(not differences.any())
-    n = len(differences)
-    mean = differences.mean()
-    variance = ((differences - mean) ** 2).mean() * (n / (n - 1))
-    return float(2 * stdtr(n - 1, -abs(mean / math.sqrt(variance / n))))
+EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
+_BLOCK = 1 << 22  # signs at a time: 32 MiB
+_TIE = 1e-9  # sums closer than this part of the largest possible sum are the same but for rounding
 
 
 def t_p(difference: float, error: float, df: float) -> float:
@@ -44,52 +19,19 @@ def t_p(difference: float, error: float, df: float) -> float:
 
     An error of 0 gives 1 for no difference and 0 for any other.
     """
-    if error == 0:
-        return float(difference == 0)
-    if math.isinf(error):
-        return 1.0
+    if error == 0 or math.isinf(error):
+        return float(difference == 0 or error > 0)
     return float(2 * stdtr(df, -abs(difference) / error))
 
 
-EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
-_BLOCK = 1 << 22  # signs at a time: 32 MiB
-_TIE = 1e-9  # sums closer than this part of the largest possible sum are the same but for rounding
-
-
-def sign_flip_exact(differences: NDArray[np.float64]) -> float:
-    """The p value of ``differences``, ``[queries]``, over all sign patterns.
-
-    Queries with difference 0 change nothing and are left out; with none left p is 1.
-
-    >>> sign_flip_exact(np.array([1.0, 2.0, 3.0, 0.0]))  # 2 of 2^3 patterns sum to 6 or -6
-    0.25
-    """
-    moving = differences[differences != 0]
-    if len(moving) < 2:
-        return 1.0  # SciPy wants two; both signs of one are as far from 0
-    from scipy.stats import permutation_test  # a second's import, which few comparisons need
-
-    result = permutation_test(
-        (moving,),
-        np.sum,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=np.inf,
-        alternative="two-sided",
-    )
-    return float(result.pvalue)
-
-
-def sign_flip_p(
-    by_query: NDArray[np.float64], pairs: NDArray[np.int64], *, samples: int, seed: int = 0
-) -> NDArray[np.float64]:
+def sign_flip_p(by_query: Array, pairs: NDArray[np.int64], *, samples: int, seed: int = 0) -> Array:
     """Two-sided p values, ``[pairs]``, of the hypothesis that a pair's systems are exchangeable.
 
     With d the differences of a pair and s signs drawn at random:
 
         p = (1 + #{b: |sum_q s_bq d_q| >= |sum_q d_q|}) / (samples + 1)
 
-    It is exact where at most ``EXACT_UP_TO`` differences are not 0. The hypothesis is about these
+    Where at most ``EXACT_UP_TO`` differences are not 0, it is exact. The hypothesis is about these
     models over queries, not about other trainings (see ``Spread``).
 
     Sources: Fisher (1935); Smucker, Allan and Carterette (2007), "A comparison of statistical
@@ -104,11 +46,8 @@ def sign_flip_p(
         seed: of the generator; the same seed gives the same p values.
     """
     differences = by_query[pairs[:, 0]] - by_query[pairs[:, 1]]
-    nonzero = (differences != 0).sum(1)
-    p = np.ones(len(pairs))
-    for i in np.flatnonzero((nonzero > 0) & (nonzero <= EXACT_UP_TO)):
-        p[i] = sign_flip_exact(differences[i])
-    drawn = np.flatnonzero(nonzero > EXACT_UP_TO)
+    p = np.array([_exact_p(one[one != 0]) for one in differences])
+    drawn = np.flatnonzero(np.isnan(p))
     if not len(drawn):
         return p
     first, second = pairs[drawn].T
@@ -129,6 +68,17 @@ def sign_flip_p(
     return p
 
 
+def _exact_p(moving: Array) -> float:
+    """p over all sign patterns of the differences that are not 0; NaN where they are too many."""
+    if len(moving) > EXACT_UP_TO:
+        return math.nan
+    if len(moving) < 2:
+        return 1.0  # both signs of one are as far from 0
+    bits = np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1
+    limit = abs(moving.sum()) - _TIE * np.abs(moving).sum()
+    return float((np.abs((2.0 * bits - 1) @ moving) >= limit).mean())
+
+
 def equivalence_p(difference: float, error: float, df: float, margin: float) -> float:
     """p of the hypothesis |difference| >= ``margin``; small: the systems are equivalent.
 
@@ -139,23 +89,16 @@ def equivalence_p(difference: float, error: float, df: float, margin: float) -> 
     so that p < alpha just where the 1 - 2 alpha interval lies within the margin. Schuirmann (1987),
     "A comparison of the two one-sided tests procedure and the power approach", Journal of
     Pharmacokinetics and Biopharmaceutics 15. With one seed it is statsmodels' ``ttost_paired``.
-    ``error`` is the standard error, 0 where nothing varies and inf where nothing is known, ``df``
-    its degrees of freedom; ``margin`` > 0 is in units of the metric.
 
-    >>> equivalence_p(0.001, 0.001, 99, margin=0.005) < 0.001
-    True
     >>> round(equivalence_p(0.005, 0.001, 99, margin=0.005), 3)  # at the margin's edge
     0.5
     """
-    if error == 0:
-        return float(abs(difference) >= margin)
-    if math.isinf(error):
-        return 1.0
+    if error == 0 or math.isinf(error):
+        return float(abs(difference) >= margin or error > 0)
     return float(stdtr(df, (abs(difference) - margin) / error))
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """Cohen's d_z and its interval; 0.2 is called small, 0.5 medium, 0.8 large (Cohen, 1988)."""
 
     value: float
@@ -163,7 +106,7 @@ class Effect:
     high: float
 
 
-def effect_size(differences: NDArray[np.float64], *, alpha: float = 0.05) -> Effect:
+def effect_size(differences: Array, *, alpha: float = 0.05) -> Effect:
     """d_z = mean(d) / sd(d) over queries, which does not grow with their number as t does.
 
     The interval is d_z -+ z sqrt(v / n) with the delta method's
@@ -178,13 +121,10 @@ def effect_size(differences: NDArray[np.float64], *, alpha: float = 0.05) -> Eff
     >>> round(effect_size(np.array([0.1, 0.3, 0.2, 0.2])).value, 3)  # 0.2 / 0.0816
     2.449
     """
-    spread = deviation(differences)
-    if math.isnan(spread):
-        return Effect(math.nan, math.nan, math.nan)
-    mean = float(differences.mean())
-    if spread == 0:
+    spread, mean = deviation(differences), float(differences.mean())
+    if spread == 0 or math.isnan(spread):
         value = math.copysign(math.inf, mean) if mean else 0.0
-        return Effect(value, value, value)
+        return Effect(*[value + spread] * 3)
     value = mean / spread
     z = (differences - mean) / differences.std()
     variance = 1 - (z**3).mean() * value + ((z**4).mean() - 1) * value**2 / 4
@@ -193,32 +133,22 @@ def effect_size(differences: NDArray[np.float64], *, alpha: float = 0.05) -> Eff
 
 
 def resolvable_difference(
-    error: float, queries: int, df: float, *, alpha: float = 0.05, power: float = 0.8
+    error: float, df: float, *, alpha: float = 0.05, power: float = 0.8
 ) -> float:
     """The true difference at which the two-sided t test rejects with probability ``power``.
 
-    From the noncentral t distribution (statsmodels' ``TTestPower``), with the observed standard
+    From the noncentral t distribution (as statsmodels' ``TTestPower``), with the observed standard
     ``error`` of ``df`` degrees of freedom taken for the true one; for many queries and one pair
-    about 2.8 errors. An error of 0 gives 0, of inf inf. Cohen (1988), chapter 2; Sakai (2016),
-    "Topic set size design", Information Retrieval Journal 19.
+    about 2.8 errors. The chance of a significant difference in the wrong direction is left out.
+    Cohen (1988), chapter 2; Sakai (2016), "Topic set size design", Information Retrieval Journal.
 
-    >>> round(resolvable_difference(0.17 / 784**0.5, 784, 783), 4)
+    >>> round(resolvable_difference(0.17 / 784**0.5, 783), 4)
     0.017
     """
     if error == 0 or math.isinf(error):
         return error
-    from scipy.optimize import brentq
-    from statsmodels.stats.power import TTestPower  # both import a second's worth
+    from scipy.optimize import brentq  # slow to import
 
-    test = TTestPower()
-
-    def excess(difference: float) -> float:
-        effect = difference / (error * math.sqrt(queries))
-        # of a significant difference in the right direction: the other tail is left out
-        found = test.power(effect, queries, alpha / 2, df=df, alternative="larger")
-        return float(found) - power
-
-    high = 3 * error
-    while excess(high) < 0:
-        high *= 2
-    return float(brentq(excess, 0, high))
+    critical = float(stdtrit(df, 1 - alpha / 2))
+    shift = brentq(lambda t: nctdtr(df, t, critical) - 1 + power, 0, 4 * critical + 4)
+    return error * float(shift)

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from ltr.errors import DataError
-from ltr.statistics.intervals import draw
+from ltr.statistics.compare import BETTER, draw
 from ltr.statistics.values import SystemValues, align
-from ltr.statistics.verdict import BETTER
 from ltr.tables.spec import Table
 from ltr.tables.verdicts import ALPHA, Verdicts
 

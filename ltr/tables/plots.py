@@ -23,7 +23,7 @@ from ltr.analysis.style import (
     svg,
     verdict_colours,
 )
-from ltr.statistics.verdict import BETTER, DIFFER, UNDECIDED, WORSE
+from ltr.statistics.compare import BETTER, DIFFER, UNDECIDED, WORSE
 from ltr.tables.measure import CUTOFFS, Measured
 from ltr.tables.report import Picture
 from ltr.tables.verdicts import Verdicts

@@ -10,7 +10,7 @@ from ltr.data.lists import SPLITS
 from ltr.experiment.parts import named_metrics
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
-from ltr.statistics.verdict import BETTER, DIFFER, WORSE
+from ltr.statistics.compare import BETTER, DIFFER, WORSE
 from ltr.tables.measure import CROSSFIT, Measured
 from ltr.tables.report import PUBLISHED, Block, Cell, mark_best
 from ltr.tables.runs import Run

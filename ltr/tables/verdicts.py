@@ -7,10 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ltr.errors import DataError
-from ltr.statistics.compare import compare_systems
-from ltr.statistics.intervals import SystemInterval, covers, interval_of
+from ltr.statistics.compare import Comparison, SystemInterval, compare_systems, interval_of, rule
 from ltr.statistics.values import SystemValues
-from ltr.statistics.verdict import Comparison, rule
 from ltr.tables.measure import Measured, Stacked, stacked
 from ltr.tables.spec import Published, Table
 
@@ -82,9 +80,7 @@ def judge(
         for label, rows in values.values.items()
     }
     try:
-        intervals = {
-            label: interval_of(system, name=label, alpha=ALPHA) for label, system in systems.items()
-        }
+        intervals = {label: interval_of(one, alpha=ALPHA) for label, one in systems.items()}
     except DataError:  # the convention skips every list
         return Verdicts(metric, values)
     if len(systems) < 2:
@@ -191,5 +187,5 @@ def _beside(
         return found
     found |= {"beside": label, "published": number, "difference": row["ours"] - number}
     if interval is not None:
-        found["covered"] = covers(interval, number).word
+        found["covered"] = interval.covers(number)
     return found

@@ -22,7 +22,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
-from ltr.statistics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
+from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.training.checkpoint import save_checkpoint
 from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
