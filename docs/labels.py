@@ -6,9 +6,11 @@ python docs/labels.py    # the table of docs/labels.md
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import torch
 from tabulate import tabulate
 
 from ltr.checks.list_losses import import_function, loss_config, loss_names
@@ -16,7 +18,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.labels import check_loss, check_metrics, loss_drowns, metric_drowns
+from ltr.experiment.labels import check_loss, check_metrics
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.spec import METRICS
@@ -33,9 +35,11 @@ KINDS = {
 }
 YES, TOP, NO = "yes", "top", "no"
 MEANING = f"""`{YES}` counts as said, with nothing to set. `KEY=VALUE` stops before training and
-asks for this. `{TOP}` warns: beside the largest label one of half its size counts no more than 0.
+asks for this. `{TOP}`: beside the largest label one of half its size counts no more than 0.
 `{NO}` stops before training with a line that names the label and says what to choose. Objectives
-of the tree libraries do not warn; those that count 2^y are as blind as ndcg."""
+of the tree libraries that count 2^y are as blind as ndcg."""
+SPREAD = 16.0  # labels up to here count beside each other under 2^label and softmax
+NOTHING = 1e-6  # what counts less than this share of the largest label counts nothing
 _KEY = re.compile(r"\bset ([a-z_.]+=[a-z0-9_.:]*[a-z0-9])")  # a remedy
 _TREES: dict[tuple[type[BoostedTrees], str], str] = {
     (LightGBM, "lambdarank"): "the gain 2^y - 1",
@@ -90,10 +94,41 @@ def of_metric(metric: Metric, labels: np.ndarray) -> str:
     largest = float(labels.max())
     convention = Convention(levels=levels_for(largest))
     try:
-        check_metrics("data", _lists(labels), [metric], convention, warn=False)
+        check_metrics("data", _lists(labels), [metric], convention)
     except ConfigError as error:
         return _remedy(error)
     return TOP if metric_drowns(metric, convention, largest) else YES
+
+
+def loss_drowns(loss: partial, largest: float) -> bool:
+    """Whether beside a label ``largest`` half of it counts no more for ``loss`` than 0.
+
+    So it is with 2^label and with the softmax of labels. A threshold, ``relevant``, is meant so.
+    """
+    if largest < SPREAD or "relevant" in loss.keywords:
+        return False
+    scores, slopes = torch.linspace(-1, 1, 3)[None], []
+    for labels in ((0.0, largest / 2), (largest / 2, 0.0)):  # no ties, which some losses draw
+        torch.manual_seed(0)
+        given = scores.clone().requires_grad_()
+        found = loss(given, torch.tensor([[*labels, largest]]), torch.ones(1, 3, dtype=torch.bool))
+        slopes.append(torch.autograd.grad(found.sum(), given)[0])
+    one, other = slopes
+    return bool((one - other).abs().max() < NOTHING * other.abs().max())
+
+
+def metric_drowns(metric: Metric, convention: Convention, largest: float) -> bool:
+    """Whether ``metric`` of the whole list does not see which of 0 and half of it comes first."""
+    powers = "levels" in metric.parts or ("gain" in metric.parts and convention.gain == "exp2")
+    if largest < SPREAD or not powers:
+        return False
+    whole, scores = replace(metric, k=None), torch.tensor([[3.0, 2.0, 1.0]])
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    lower, higher = (
+        float(whole(scores, torch.tensor([[*middle, largest]]).double(), mask, convention))
+        for middle in ((0.0, largest / 2), (largest / 2, 0.0))
+    )
+    return not higher > lower * (1 + NOTHING)
 
 
 def of_rounds(make: Callable[[int], RoundModel], labels: np.ndarray) -> str:

@@ -23,7 +23,6 @@ COMMANDS = {
     "check_loss": "which properties hold for a loss, yours too",
     "check_metric": "the same for a metric",
     "check_model": "the same for a model",
-    "train_sorter": "the network of loss=sodeep, taught to sort",
 }
 
 

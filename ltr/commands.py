@@ -236,12 +236,3 @@ def _said(checked: Callable[[DictConfig], tuple[str, bool]], cfg: DictConfig) ->
     text, sound = checked(cfg)
     print(text)
     return sound
-
-
-@command("train_sorter")
-def train_sorter(cfg: DictConfig) -> None:
-    """Teach the network of ``loss=sodeep`` to sort and print how well it does."""
-    from ltr.experiment.train_sorter import train_sorter as trained
-
-    with stoppable():
-        print(trained(cfg))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from conftest import compose, make_lists
 
-from ltr.data.bagging import check_bagging, drawn, taken
 from ltr.errors import ConfigError
+from ltr.experiment.list_steps import drawn
+from ltr.experiment.parts import check_bagging
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.trainer import Trainer
@@ -16,7 +17,7 @@ from ltr.training.trainer import Trainer
 def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
     lists = make_lists([3, 1, 4])
     lists = replace(lists, weights=np.array([1, 2, 3], np.float32))
-    bag = taken(lists, np.array([2, 0, 2]))
+    bag = lists.subset(np.array([2, 0, 2]))
     entries = list(lists)
     for (qid, features, labels), number in zip(bag, (2, 0, 2), strict=True):
         assert qid == entries[number][0]

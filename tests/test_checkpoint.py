@@ -17,9 +17,9 @@ from made_trees import needed
 from omegaconf import DictConfig
 
 from ltr.errors import CheckpointError, ConfigError, OutputError
-from ltr.experiment.job import resumed
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import load_kept
+from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.training.checkpoint import (
     load_checkpoint,

@@ -16,8 +16,8 @@ from orders import comparison_of
 from ltr.compare.compare import compare, findings_of
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.finished import find_runs
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import find_runs
 
 SCRIPT = CONFIGS.parent / "scripts" / "compare.py"
 BASE = np.random.default_rng(0).uniform(0.2, 0.8, 40)

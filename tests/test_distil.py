@@ -13,16 +13,15 @@ from made_table import train_here, write_data
 from orders import table_of
 from test_trainer import assert_same_run, train
 
-from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment import teacher as module
+from ltr.experiment import list_steps as module
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
+from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
-from ltr.experiment.teacher import taught
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.tables import table as table_module
 from ltr.tables.spec import only, parse_table
@@ -61,7 +60,7 @@ def test_it_mixes_teacher_and_labels_by_alpha(cost, labelled) -> None:
 def test_scores_stay_with_their_items() -> None:
     lists = make_lists([9, 4, 7, 12])
     lists = replace(lists, teacher=lists.features[:, 1].copy())  # any column tells the item
-    bag = taken(lists, np.array([0, 2, 2, 3]))
+    bag = lists.subset(np.array([0, 2, 2, 3]))
     data = ItemTensors(bag, no_transform(bag))
     for fixed in (False, True):
         for batch in train_batches(
@@ -116,7 +115,7 @@ def taught_by(tiny: list[str], tmp_path: Path) -> list[str]:
 def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, monkeypatch) -> None:
     cfg = compose(*taught_by, "transform=none")
     lists = build(cfg).dataset.split("train")
-    found = taught(cfg, lists, torch.device("cpu"))
+    found = with_teacher_scores(cfg, lists, torch.device("cpu"))
     assert {f.name for f in fields(Lists)} == {f.name for f in fields(found)}
     best = load_checkpoint(tmp_path / "teacher" / "best.pt")
     mean, scale = (np.array(best["transform"][key], np.float32) for key in ("mean", "scale"))
@@ -129,18 +128,18 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
 
     scored_again = pytest.raises(pytest.fail.Exception)
     monkeypatch.setattr(module, "predict", lambda *_, **__: pytest.fail("it is scored again"))
-    again = taught(cfg, lists, torch.device("cpu"))
+    again = with_teacher_scores(cfg, lists, torch.device("cpu"))
     assert np.array_equal(again.teacher, found.teacher)
     rest = lists.labels, lists.offsets, lists.qids
     narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
-    assert "5 features" in refused(lambda: taught(cfg, narrow, torch.device("cpu")))
+    assert "5 features" in refused(lambda: with_teacher_scores(cfg, narrow, torch.device("cpu")))
     with monkeypatch.context() as patch, scored_again:
         patch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: "other")
-        taught(cfg, lists, torch.device("cpu"))
+        with_teacher_scores(cfg, lists, torch.device("cpu"))
     (kept,) = tmp_path.rglob("teacher-*.npy")
     kept.write_bytes(kept.read_bytes()[:-40] + b"x" * 40)  # damaged: scored again
     with scored_again:
-        taught(cfg, lists, torch.device("cpu"))
+        with_teacher_scores(cfg, lists, torch.device("cpu"))
 
 
 @pytest.mark.slow
@@ -150,7 +149,7 @@ def test_the_first_process_decides_for_all_whether_the_teacher_scores(
     """Scoring is shared work: were some at it and others not, all would wait for ever."""
     cfg = compose(*taught_by)
     lists = build(cfg).dataset.split("train")
-    alone = taught(cfg, lists, torch.device("cpu"))  # and its file is kept
+    alone = with_teacher_scores(cfg, lists, torch.device("cpu"))  # and its file is kept
     scored: list[int] = []
     score = module.predict
     monkeypatch.setattr(module, "predict", lambda *a, **b: scored.append(1) or score(*a, **b))
@@ -158,7 +157,7 @@ def test_the_first_process_decides_for_all_whether_the_teacher_scores(
     for of_first, times in ((None, 1), (np.arange(lists.items, dtype=np.float32), 0)):
         monkeypatch.setattr(module, "of_first", lambda value, said=of_first: said)
         scored.clear()
-        found = taught(cfg, lists, torch.device("cpu"))
+        found = with_teacher_scores(cfg, lists, torch.device("cpu"))
         assert len(scored) == times
         assert np.array_equal(found.teacher, alone.teacher) == (of_first is None)
 
@@ -197,7 +196,9 @@ def test_a_run_is_known_by_its_teacher_and_resumes_with_it(
     said = refused(lambda: train(tmp_path / "cut", *taught_by, f"resume={tmp_path}/cut"))
     assert "teacher changed" in said
     other = compose(*taught_by)
-    said = refused(lambda: taught(other, make_lists([4, 4], width=7), torch.device("cpu")))
+    said = refused(
+        lambda: with_teacher_scores(other, make_lists([4, 4], width=7), torch.device("cpu"))
+    )
     assert "features" in said
     other.teacher = str(tmp_path / "nowhere")
     assert "nowhere" in refused(lambda: identity(other), CheckpointError)

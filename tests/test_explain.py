@@ -17,7 +17,6 @@ from torch import nn
 
 from ltr.console.arguments import as_hydra
 from ltr.console.compose import typed
-from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
@@ -54,7 +53,7 @@ def subject(model: nn.Module, *, missing: bool = False) -> Subject:
         lists.features[::2, 1] = np.nan
         lists = replace(lists, missing=12)
     transform = fit_transform(lists, missing="indicator" if missing else "mean")
-    data = ItemTensors(taken(lists, np.array([1])), transform)
+    data = ItemTensors(lists.subset(np.array([1])), transform)
     batch = data.batch(np.array([0]))
     with torch.no_grad():
         scores = model(batch.features, batch.mask)[0].numpy()

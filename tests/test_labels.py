@@ -11,10 +11,10 @@ from folders import refused
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
+from ltr.experiment import resume
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.job import resumed
-from ltr.experiment.labels import check_metrics, settle
+from ltr.experiment.labels import check_metrics, resolve_labels
 from ltr.experiment.run import run
 from ltr.losses import bce_loss, neural_err_loss
 from ltr.metrics import Convention, err, mrr, parse_metric
@@ -43,15 +43,15 @@ def folder(path: Path, **splits: list[list[float]]) -> list[str]:
     ]  # fmt: skip
 
 
-def settled(*overrides: str):
+def resolved(*overrides: str):
     cfg = compose(*overrides)
     experiment = build(cfg)
     lists = {split: experiment.dataset.split(split) for split in ("train", "vali", "test")}
-    return settle(cfg, experiment, lists)
+    return resolve_labels(cfg, experiment, lists)
 
 
 def no(*overrides: str) -> str:
-    return refused(lambda: settled(*overrides), ConfigError)
+    return refused(lambda: resolved(*overrides), ConfigError)
 
 
 TEN = [[0, 10, 3], [7, 0]]
@@ -68,7 +68,7 @@ def test_grades_come_from_train_and_are_kept(loss, tmp_path: Path) -> None:
     results = json.loads((out / "results.json").read_text())
     assert results["convention"]["levels"] == 11
     assert results["protocol"]["loss"]["levels"] == 11
-    again, _ = resumed(compose(f"resume={out}"), [f"resume={out}"])
+    again, _ = resume.resumed(compose(f"resume={out}"), [f"resume={out}"])
     assert again.loss.levels == again.convention.levels == 11
     assert identity(again) == identity(cfg)
     assert "11 grades" in evaluate_kept(compose(f"checkpoint={out}", config="evaluate"))
@@ -81,7 +81,7 @@ def test_grades_come_from_train_and_are_kept(loss, tmp_path: Path) -> None:
 def test_real_labels_are_rounded_up(largest, levels, tmp_path: Path) -> None:
     lists = [[0.0, largest], [0, 0]]
     given = folder(tmp_path, train=lists, vali=[[0.0, 0.5]], test=[[0, 0.5]])
-    cfg, experiment = settled(*given, "dataset.labels=real", "loss=rmse")
+    cfg, experiment = resolved(*given, "dataset.labels=real", "loss=rmse")
     assert cfg.suggested.levels == experiment.convention.levels == levels
     assert experiment.loss.keywords["levels"] == levels
 
@@ -89,9 +89,9 @@ def test_real_labels_are_rounded_up(largest, levels, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_who_says_the_number_is_obeyed(tmp_path: Path) -> None:
     given = folder(tmp_path, train=TEN)
-    _, experiment = settled(*given, "loss=rmse", "suggested.levels=20")
+    _, experiment = resolved(*given, "loss=rmse", "suggested.levels=20")
     assert experiment.loss.keywords["levels"] == experiment.convention.levels == 20
-    _, experiment = settled(*given, "loss=rmse", "loss.levels=12.5")
+    _, experiment = resolved(*given, "loss=rmse", "loss.levels=12.5")
     assert experiment.loss.keywords["levels"] == 12.5
     assert experiment.convention.levels == 11
     for name, levels in {
@@ -108,16 +108,14 @@ def test_who_says_the_number_is_obeyed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("split", "loss"), [("vali", "rmse"), ("test", "ordinal"), ("test", "neuralerr")]
 )
-def test_a_label_above_the_grades_stops_with_its_line(split, loss, tmp_path: Path) -> None:
+def test_a_label_above_the_grades_stops(split, loss, tmp_path: Path) -> None:
     given = folder(tmp_path, **{split: [[0, 1], [4, 0]]})
     said = no(*given, f"loss={loss}")
-    place = tmp_path / "mine" / f"{split}.txt"
-    assert said.startswith(f"{split} has label 4 (query id q1, {place}:4), ")
-    assert "set suggested.levels=5" in said
-    settled(*given, f"loss={loss}", "suggested.levels=5")
-    assert "set loss.levels=5" in no(*given, f"loss={loss}", "loss.levels=4")
-    settled(*given, "loss=listnet")  # reads no grades
-    assert "levels=5" in no(*given, "loss=listnet", "metrics=[err@3]")
+    assert said.startswith(f"{split} has label 4 (query id q1), but loss.levels=3")
+    assert "set loss.levels=5 " in said
+    resolved(*given, f"loss={loss}", "suggested.levels=5")
+    resolved(*given, "loss=listnet")  # reads no grades
+    assert "set convention.levels=5 " in no(*given, "loss=listnet", "metrics=[err@3]")
 
 
 def test_boosted_trees_are_checked_as_well(tmp_path: Path) -> None:
@@ -125,7 +123,7 @@ def test_boosted_trees_are_checked_as_well(tmp_path: Path) -> None:
     given = folder(tmp_path, vali=[[0, 1], [4, 0]])
     assert "levels=5" in no(*given, "model=lightgbm", "metrics=[err]")
     assert "levels=5" in no(*given, "model=lightgbm", "loss=rmse")
-    settled(*given, "model=lightgbm")
+    resolved(*given, "model=lightgbm")
 
 
 REAL = [[0.2, 0.8], [0.1, 0.3]]
@@ -142,7 +140,7 @@ def test_a_metric_that_finds_nothing_relevant_stops(metric, tmp_path: Path) -> N
     )
     assert "set convention.relevant=0.8 or lower" in said
     assert "of test" in no(*real, "convention.relevant=0.8")
-    settled(*real, "convention.relevant=0.5")
+    resolved(*real, "convention.relevant=0.5")
     assert "of train" not in no(*real, "select_on=ndcg@5")
 
 
@@ -166,10 +164,7 @@ def test_evaluations_are_checked_in_the_same_way(tmp_path: Path) -> None:
     def evaluated(*more: str) -> str:
         return evaluate_kept(compose(*other, *more, config="evaluate"))
 
-    place = tmp_path / "other" / "mine" / "test.txt"
-    said = refused(lambda: evaluated("metrics=[err]"), ConfigError)
-    assert said.startswith(f"test has label 9 (query id q0, {place}:3), but convention.levels=3")
-    assert "set convention.levels=10" in said
+    assert "set convention.levels=10" in refused(lambda: evaluated("metrics=[err]"), ConfigError)
     assert "10 grades" in evaluated("metrics=[err]", "convention.levels=10")
     evaluated("metrics=[ndcg]")
     said = refused(lambda: evaluated("metrics=[map]", "convention.relevant=9.5"), ConfigError)
@@ -187,7 +182,7 @@ def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> No
 
     assert "5 grades" in evaluated("metrics=[err]")
     said = refused(lambda: evaluated("metrics=[err]", "convention.levels=4"), ConfigError)
-    assert f"{data}:4" in said
+    assert "label 3.5 (query id q1)" in said
     said = refused(lambda: evaluated("metrics=[map]", "convention.relevant=4"), ConfigError)
     assert "set convention.relevant=3.5 or lower" in said
 
@@ -196,43 +191,24 @@ def test_a_gain_too_large_is_blamed_before_training(tmp_path: Path) -> None:
     lists = [[0, 1000], [1, 2]]
     real = [*folder(tmp_path, train=lists), "dataset.labels=real"]
     said = no(*real, "loss=neuralndcg")
-    assert "the gain of label 1000 (query id q0, " in said
-    assert "train.txt:3" in said
+    assert "the gain of label 1000 (query id q0)" in said
     assert "loss=ranknet convention.gain=linear" in said
     assert "2^1000" in no(*real, "loss=neuralerr")
-    settled(*real, "loss=listnet")
+    resolved(*real, "loss=listnet")
     huge = [*folder(tmp_path, vali=[[0, 2000]]), "dataset.labels=real", "loss=listnet"]
     assert "set convention.gain=linear" in no(*huge)
-    settled(*huge, "convention.gain=linear")
+    resolved(*huge, "convention.gain=linear")
 
 
-HUNDRED = [[0, 100, 50], [1, 99]]
 CLICKS = [[0, 5000, 3], [1, 0]]
-
-
-@pytest.mark.slow
-def test_labels_that_others_hide_are_told(tmp_path: Path, caplog) -> None:
-    given = folder(tmp_path, train=HUNDRED, vali=HUNDRED)
-    settled(*given, "loss=neuralndcg", "metrics=[ndcg@5,err,map]")
-    loss, metrics = (one for one in caplog.messages if "beside label 100" in one)
-    if loss.startswith("ndcg"):
-        loss, metrics = metrics, loss
-    assert f"label 100 (query id q0, {tmp_path}/mine/train.txt:3)" in loss
-    assert "loss=ranknet" in loss
-    assert metrics.startswith("ndcg@5 err of vali: ")
-    assert "convention.gain=linear" in metrics
-    caplog.clear()
-    settled(*given, "loss=listmle", "convention.gain=linear")
-    settled(*folder(tmp_path, train=TEN, vali=TEN), "loss=listnet")
-    assert not [one for one in caplog.messages if "beside" in one]
 
 
 @pytest.mark.slow
 def test_clicks_count_by_their_order_or_their_size(tmp_path: Path) -> None:
     given = [*folder(tmp_path, train=CLICKS, vali=CLICKS), "convention.gain=linear"]
     for loss in ("ranknet", "rmse", "mse", "bce"):
-        settled(*given, f"loss={loss}")
-    assert "label 5000 (query id q0, " in no(*given, "loss=neuralndcg")
+        resolved(*given, f"loss={loss}")
+    assert "label 5000 (query id q0)" in no(*given, "loss=neuralndcg")
     said = no(*given, "loss=ordinal")
     assert "levels=5001" in said
     assert "loss=rmse" in said
@@ -256,7 +232,7 @@ def test_a_loss_that_finds_nothing_relevant_stops(loss: str, tmp_path: Path) -> 
     given = [*folder(tmp_path, train=real, vali=real, test=real), "dataset.labels=real"]
     given += [f"loss={loss}", "metrics=[map]", "convention.relevant=0.7"]
     assert "set loss.relevant=0.7 or lower" in no(*given)
-    settled(*given, "loss.relevant=0.7")  # 0.699999988 in float32
+    resolved(*given, "loss.relevant=0.7")  # 0.699999988 in float32
     assert "set loss.relevant=0.7 or lower" in no(*given, "loss.relevant=0.70001")
 
 
@@ -265,13 +241,13 @@ def test_a_label_without_a_gain_of_the_table_stops_with_its_line(tmp_path: Path)
     given = folder(tmp_path, test=[[0, 1, 2], [1, 0.5]])
     real = [*given, "dataset.labels=real", "loss=ranknet"]
     said = no(*real, "convention.gain=[0,1,3]")
-    assert said.startswith(f"test has label 0.5 (query id q1, {tmp_path}/mine/test.txt:6), ")
+    assert said.startswith("test has label 0.5 (query id q1), ")
     assert "convention.gain=linear" in said
     assert "label 2 " in no(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1]")
-    settled(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1,3]")
+    resolved(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1,3]")
 
 
-def test_an_item_of_lists_without_a_file_is_named() -> None:
+def test_an_item_is_named_by_its_query() -> None:
     labels = np.array([0, 1, 6, 2], np.float32)
     lists = Lists(np.zeros((4, 1), np.float32), labels, np.array([0, 2, 4]), np.array(["a", "b"]))
     metrics = [parse_metric("err@5")]

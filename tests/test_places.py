@@ -12,8 +12,8 @@ import torch
 from conftest import compose
 
 from ltr.experiment.identity import identity
-from ltr.experiment.job import resumed
 from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of, versions
+from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, write_results
 from ltr.training.checkpoint import load_checkpoint
@@ -108,7 +108,7 @@ def test_a_sweep_says_so(tiny, tmp_path, monkeypatch, caplog) -> None:
 
     cfg = compose(*tiny, "threads=2", "device=cpu")
     keep(tmp_path / "run", computed_on=["cpu, 1 thread"], vali={"ndcg@5": 0.5})
-    monkeypatch.setattr(job, "take_up", lambda *_: job.Standing.DONE)
+    monkeypatch.setattr(job, "prepare_folder", lambda *_: "done")
     with caplog.at_level(logging.INFO):
         assert job._continued(cfg, tmp_path / "run", {}) == 0.5
     assert "was computed on cpu, 1 thread, now cpu, 2 threads is asked for" in caplog.text

@@ -19,7 +19,7 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.job import _sliced
+from ltr.experiment.resume import with_shards
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.slices import set_gradients
 from ltr.training.stepper import Stepper
@@ -200,14 +200,14 @@ def test_what_processes_cannot_share_is_refused(monkeypatch) -> None:
         check_torchrun("table", several=False)
     with pytest.raises(ConfigError, match="leave out -m"):
         check_torchrun("train", several=True)
-    assert _sliced(compose()).shards == 4
+    assert with_shards(compose(), 4).shards == 4
     for overrides, remedy in (
         (["model=lightgbm"], "without torchrun"),
         (["shards=3"], "--nproc-per-node"),
         (["resume=outputs/RUN"], "without torchrun"),
     ):
         with pytest.raises(ConfigError, match=remedy):
-            _sliced(compose(*overrides))
+            with_shards(compose(*overrides), 4)
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # WORLD_SIZE of something else
     check_torchrun("table", several=True)
 

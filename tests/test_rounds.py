@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
-from ltr.experiment.job import resumed
 from ltr.experiment.kept import load_kept
+from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.explain.importances import importances

@@ -14,9 +14,16 @@ from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
 from ltr.errors import DataError
-from ltr.experiment.job import Standing, take_up
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import FILES, NOTE, RESULTS, RunFolder, write_queries, write_scores
+from ltr.experiment.run_folder import (
+    FILES,
+    NOTE,
+    RESULTS,
+    RunFolder,
+    prepare_folder,
+    write_queries,
+    write_scores,
+)
 from ltr.experiment.sweep import SweepSummary, read_runs, table_of
 from ltr.whole import write_csv
 
@@ -104,12 +111,12 @@ def test_results_of_an_earlier_version_are_refused_with_the_remedy(tmp_path) -> 
 
 @pytest.mark.parametrize("name", [RESULTS, *FILES])
 def test_a_sweep_tests_a_run_again_whose_results_are_damaged(name, tmp_path, caplog) -> None:
-    take_up(tmp_path, "a" * 64)
+    prepare_folder(tmp_path, "a" * 64)
     left(tmp_path)
     (tmp_path / "last.pt").touch()
-    assert take_up(tmp_path, "a" * 64) is Standing.DONE
+    assert prepare_folder(tmp_path, "a" * 64) == "done"
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-2])
-    assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
+    assert prepare_folder(tmp_path, "a" * 64) == "cut off"
     assert f"{name} is damaged" in caplog.text
 
 
@@ -168,7 +175,7 @@ def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
             shutil.copytree(done, run)
             (run / NOTE).write_bytes(damaged if number % 2 else cut)
             assert RunFolder(run).was_resumed or "resumed" not in plain
-            assert take_up(run, wanted) is Standing.NEW
+            assert prepare_folder(run, wanted) == "new"
             (old,) = run.glob("before-*")
             assert RunFolder(old).damage() is None
 

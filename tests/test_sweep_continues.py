@@ -12,8 +12,7 @@ from test_cli import call, lines, start
 
 from ltr.console.folders import job_dir, sweep_dir, unshown_keys
 from ltr.errors import ConfigError
-from ltr.experiment.job import Standing, note_resumed, take_up
-from ltr.experiment.run_folder import NOTE, RunFolder
+from ltr.experiment.run_folder import NOTE, RunFolder, prepare_folder
 from ltr.training.checkpoint import load_checkpoint
 
 
@@ -58,25 +57,25 @@ def test_a_sweep_over_a_place_moves_nothing_away(tiny: list[str], tmp_path: Path
 
 
 def test_a_run_is_done_cut_off_or_new(tmp_path: Path) -> None:
-    assert take_up(tmp_path, "a" * 64) is Standing.NEW
-    assert take_up(tmp_path, "a" * 64) is Standing.NEW  # nothing was kept yet
+    assert prepare_folder(tmp_path, "a" * 64) == "new"
+    assert prepare_folder(tmp_path, "a" * 64) == "new"  # nothing was kept yet
     (tmp_path / "last.pt").write_text("weights")
-    assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
+    assert prepare_folder(tmp_path, "a" * 64) == "cut off"
     finish(tmp_path, {"vali": {"ndcg@5": 0.5}})
-    assert take_up(tmp_path, "a" * 64) is Standing.DONE
+    assert prepare_folder(tmp_path, "a" * 64) == "done"
     assert RunFolder(tmp_path).results["vali"]["ndcg@5"] == 0.5
 
 
 def test_results_of_other_code_or_data_are_moved_aside(tmp_path: Path) -> None:
-    take_up(tmp_path, "a" * 64)
+    prepare_folder(tmp_path, "a" * 64)
     for name in ("results.json", "last.pt", "train.log", "history.csv"):
         (tmp_path / name).write_text(name)
-    assert take_up(tmp_path, "b" * 64) is Standing.NEW
+    assert prepare_folder(tmp_path, "b" * 64) == "new"
     assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", "before-aaaaaaaaaa"}
     old = tmp_path / "before-aaaaaaaaaa"
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
     finish(tmp_path, {})
-    assert take_up(tmp_path, "b" * 64) is Standing.DONE
+    assert prepare_folder(tmp_path, "b" * 64) == "done"
 
 
 @pytest.mark.slow
@@ -103,23 +102,6 @@ def test_a_killed_sweep_goes_on_and_is_done_once(tiny: list[str], tmp_path: Path
     assert sum(text.count("is done already") for _, text in texts) == 3
     assert (second / "train.log").read_text().count("kept in") == 1
     assert len(pd.read_csv(folder / "summary.csv")) == 2
-
-
-def test_a_run_that_was_resumed_as_another_is_taken_for_none(tmp_path: Path) -> None:
-    take_up(tmp_path, "a" * 64)
-    (tmp_path / "last.pt").write_text("weights")
-    assert not note_resumed(tmp_path, "a" * 64)
-    assert not RunFolder(tmp_path).was_resumed
-    assert take_up(tmp_path, "a" * 64) is Standing.CUT_OFF
-
-    assert note_resumed(tmp_path, "b" * 64)
-    assert RunFolder(tmp_path).was_resumed
-    before = (tmp_path / NOTE).read_text()[:10]
-    (tmp_path / "results.json").write_text("{}")
-    assert take_up(tmp_path, "b" * 64) is Standing.NEW
-    assert not RunFolder(tmp_path).was_resumed
-    old = tmp_path / f"before-{before}"
-    assert {path.name for path in old.iterdir()} == {"results.json", "last.pt"}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError
-from ltr.experiment.job import take_up
+from ltr.experiment.run_folder import prepare_folder
 from ltr.metrics import Convention
 from ltr.tables import runs as runs_module
 from ltr.tables.measure import Measured, stacked, whole_rows
@@ -275,7 +275,7 @@ def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None
     for run in runs:
         if run.label == "all" or run.fold == 1 or (run.label, run.seed) == ("part", 1):
             run.folder.mkdir()
-            take_up(run.folder, run.known)
+            prepare_folder(run.folder, run.known)
             finish(run.folder, {})
     assert unfinished(runs) == {"some": "2 of 4 runs", "part": "3 of 4 runs"}
     assert dict(facts(TABLE, runs, [], None, {}, "bad"))["incomplete"] == "part has 1 of 2 seeds"

@@ -10,8 +10,8 @@ from conftest import compose
 from ltr.console.ending import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.job import resumed
 from ltr.experiment.parts import make_tracker
+from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.tracking import KEPT, Tracking, tracked
 from ltr.training.interruption import Interrupted

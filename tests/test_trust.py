@@ -18,9 +18,9 @@ from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.job import resumed
 from ltr.experiment.kept import TARGETS, load_kept, trusted
 from ltr.experiment.parts import PARTS
+from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.sweep import without_places
 from ltr.scoring.evaluate import evaluate_kept

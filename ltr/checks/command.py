@@ -26,7 +26,7 @@ from ltr.console.compose import run_config
 from ltr.console.values import flag, number, required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
-from ltr.experiment.job import resumed
+from ltr.experiment.resume import resumed
 from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_model, named_metrics, tiny_lists
 from ltr.experiment.run import run

@@ -12,9 +12,8 @@ from ltr.compare.findings import Findings, frame, latex, report, write_plot
 from ltr.compare.systems import System, folds_of, group, named_queries, values_of
 from ltr.console.values import number, text, texts, whole
 from ltr.errors import ConfigError
-from ltr.experiment.finished import find_runs
 from ltr.experiment.provenance import mixed, short_commit
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, find_runs
 from ltr.statistics.compare import compare_seeds, compare_systems, interval_of
 from ltr.statistics.values import SystemValues, align
 from ltr.whole import make_folder, write_frame, write_whole

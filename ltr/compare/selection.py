@@ -11,8 +11,7 @@ from tabulate import tabulate
 from ltr.compare.systems import System, group
 from ltr.console.values import text, texts
 from ltr.errors import ConfigError
-from ltr.experiment.finished import find_runs
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, find_runs
 
 _FEWEST = 3  # settings, below which a correlation says nothing
 

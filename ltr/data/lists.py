@@ -134,6 +134,25 @@ class Lists:
         """True where a list has no relevant item, ``[lists]``."""
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) <= 0
 
+    def subset(self, which: Ints) -> "Lists":
+        """The lists of the numbers ``which``, in that order, in memory; one may come again."""
+        lengths = self.lengths[which]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        items = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        features = self.features[items]
+        return Lists(
+            features=features,
+            labels=self.labels[items],
+            offsets=offsets,
+            qids=self.qids[which],
+            digest=self.digest,
+            missing=int(np.isnan(features).sum()) if self.missing else 0,
+            columns=self.columns,
+            weights=None if self.weights is None else self.weights[which],
+            rows=items if self.rows is None else self.rows[items],
+            teacher=None if self.teacher is None else self.teacher[items],
+        )
+
 
 SPLITS = ("train", "vali", "test")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.bagging import taken
 from ltr.data.cut import cut, place
 from ltr.data.lists import Lists
 from ltr.errors import DataError
@@ -48,7 +47,7 @@ def cut_off(lists: Lists, cut: Cut) -> Mapping[str, Lists]:
 
 def _chosen(lists: Lists, which: NDArray[np.bool_]) -> Lists:
     """The lists where ``which``, ``[lists]``, is True."""
-    return digested(replace(taken(lists, np.flatnonzero(which)), rows=None))
+    return digested(replace(lists.subset(np.flatnonzero(which)), rows=None))
 
 
 def digested(lists: Lists) -> Lists:

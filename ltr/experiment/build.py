@@ -8,7 +8,6 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from ltr.data.bagging import Bagging, check_bagging
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
@@ -16,6 +15,7 @@ from ltr.experiment.engines import check_engine
 from ltr.experiment.parts import (
     bind,
     by_rounds,
+    check_bagging,
     make_convention,
     make_dataset,
     make_loss,
@@ -52,7 +52,6 @@ class Experiment:
     metrics: tuple[Metric, ...]
     convention: Convention
     device: torch.device
-    bagging: Bagging = None
 
 
 def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
@@ -86,14 +85,14 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
         "loss": attempt(make_loss, cfg.get("loss")),
         "optimizer": attempt(make_optimizer, cfg.optimizer),
         "schedule": attempt(make_schedule, cfg.schedule),
-        "bagging": attempt(check_bagging, cfg.get("bagging")),  # an older run has none
     }
+    attempt(check_bagging, cfg.bagging)
     if parts["metrics"] and parts["convention"]:
         for metric in parts["metrics"]:  # one may not be defined under this convention
             attempt(metric, *tiny_lists(), parts["convention"])
     if "loss" in parts and (parts["loss"] or cfg.get("loss") is None):
-        attempt(_check_teacher, cfg.get("teacher"), parts["loss"])  # an older run has none
-    if cfg.get("init_from") is not None and parts["model"] and by_rounds(parts["model"]):
+        attempt(_check_teacher, cfg.teacher, parts["loss"])
+    if cfg.init_from is not None and parts["model"] and by_rounds(parts["model"]):
         wrong.append(
             f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since "
             "a run counts, selects and keeps rounds from the first on: leave it out, or train a "

@@ -10,7 +10,6 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from ltr.data.bagging import drawn, taken
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
@@ -21,9 +20,9 @@ from ltr.experiment.engines import check_engine
 from ltr.experiment.identity import sorter_digest, teacher_digest
 from ltr.experiment.keeping import config_to_keep
 from ltr.experiment.kept import check_columns, check_size
+from ltr.experiment.list_steps import with_steps
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
-from ltr.experiment.teacher import taught
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.embeddings import fit_embedding
 from ltr.rounds import RoundModel, RoundTrainer
@@ -87,11 +86,11 @@ def fit(
         with fitting(folder / "last.pt"):
             transform, columns = transform_of(last), columns_of(last)
         check_size(experiment.model, transform, folder / "last.pt")
-        if last.get("teacher") != teacher_digest(cfg.get("teacher")):
+        if last.get("teacher") != teacher_digest(cfg.teacher):
             raise DataError("the teacher changed since the run began: restore it, or start anew")
     for part in lists.values():
         check_columns(part, columns)
-    train = taught(cfg, lists["train"], device)
+    train = with_steps(cfg, lists["train"], device)
     steady = settings.deterministic
     here = place_of(device.type, torch.get_num_threads(), deterministic=steady)
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
@@ -99,7 +98,7 @@ def fit(
     torch.manual_seed(settings.seed)
     model = model_for(experiment.model, transform).to(device)
     missing = sum(part.missing for part in lists.values())
-    check_engine(cfg.get("for_engine"), model, transform, missing)
+    check_engine(cfg.for_engine, model, transform, missing)
     if begun is not None:
         take_weights(model, begun.model, cfg.init_from)
     kept = {
@@ -111,7 +110,7 @@ def fit(
         "computed_on": places,
         "data": {split: part.digest for split, part in lists.items()},
         "sorter": sorter_digest(cfg.get("loss")),
-        "teacher": teacher_digest(cfg.get("teacher")),
+        "teacher": teacher_digest(cfg.teacher),
     }
     if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
         longest = min(int(lists["train"].lengths.max()), settings.list_size)
@@ -125,7 +124,7 @@ def fit(
         after_epoch=after_epoch,
     )
     data = {
-        "train": ItemTensors(_bag(train, experiment), transform, device),
+        "train": ItemTensors(train, transform, device),
         "vali": ItemTensors(lists["vali"], transform, device),
     }
     if last is None and begun is None:
@@ -144,18 +143,6 @@ def fit(
         log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
     done = trainer.fit(data)
     return Fitted(model, transform, data, done, record.crossfit, tuple(places))
-
-
-def _bag(train: Lists, experiment: Experiment) -> Lists:
-    """The lists of ``train`` to train on: all of them, unless ``bagging`` draws some."""
-    if experiment.bagging is None:
-        return train
-    which = drawn(len(train), experiment.bagging, experiment.settings.seed)
-    log.info(
-        "bagging=%s: %s lists drawn, %s of the %s of train",
-        experiment.bagging, *map("{:,}".format, (len(which), len({*which.tolist()}), len(train))),
-    )  # fmt: skip
-    return taken(train, which)
 
 
 def parameters_of(model: nn.Module) -> int:

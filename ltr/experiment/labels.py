@@ -1,10 +1,10 @@
-"""Settle and check what follows from the labels, once the lists are open."""
+"""What follows from the labels, once the lists are open: the number of grades, and checks."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,18 +13,14 @@ from omegaconf import DictConfig
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment
-from ltr.experiment.named_items import Source, as_written, best_list, largest_item, named_item
 from ltr.experiment.parts import bind, make_convention
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.relevance import threshold
-from ltr.typing import Loss
 
 log = logging.getLogger(__name__)
 
 _LARGE = 32.0  # from here on a gain of 2^label can be too large for float32, squared
-_SPREAD = 16.0  # labels up to here count beside each other under 2^label and softmax
-_NOTHING = 1e-6  # what counts less than this share of the largest label counts nothing
 
 
 def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
@@ -39,10 +35,10 @@ def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
     return cfg
 
 
-def settle(
+def resolve_labels(
     cfg: DictConfig, experiment: Experiment, lists: Mapping[str, Lists]
 ) -> tuple[DictConfig, Experiment]:
-    """Config and parts with everything that follows from the labels, which are checked.
+    """Config and parts with the number of grades of train, and the labels checked.
 
     Args:
         cfg: the config of ``experiment``.
@@ -52,41 +48,20 @@ def settle(
     Raises:
         ConfigError: the loss or a metric cannot take a label, or a metric finds no relevant item.
     """
-    settled = with_levels(cfg, lambda: lists["train"])
-    if settled is not cfg:
-        log.info(
-            "%d grades (levels), as the largest label of train is %g",
-            settled.suggested.levels, float(lists["train"].labels.max()),
-        )  # fmt: skip
-        experiment = replace(
-            experiment,
-            loss=bind(settled.loss, "loss") if _reads_levels(experiment.loss) else experiment.loss,
-            convention=make_convention(settled),
-        )
-    loss = experiment.loss
-
-    def key(own: str, value: object) -> str:
-        """The key to set: ``suggested.levels`` unless ``own`` was set by itself."""
-        return "suggested.levels" if value == settled.suggested.levels else own
-
-    if _reads_levels(loss):
-        levels = loss.keywords["levels"]
-        _check_levels(lists, key("loss.levels", levels), levels, experiment.dataset)
-    measured = {*experiment.settings.monitor, "vali", "test"}
+    resolved = with_levels(cfg, lambda: lists["train"])
+    if resolved is not cfg:
+        log.info("%d grades (levels) by the largest label of train", resolved.suggested.levels)
+        loss = None if experiment.loss is None else bind(resolved.loss, "loss")
+        experiment = replace(experiment, loss=loss, convention=make_convention(resolved))
+    levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
-        check_metrics(
-            split, part, experiment.metrics, experiment.convention, experiment.dataset,
-            measured=split in measured,
-            levels_key=key("convention.levels", experiment.convention.levels),
-        )  # fmt: skip
-    if loss is not None:
-        check_loss(loss, lists["train"], experiment.dataset, experiment.settings.list_size)
-        _tell_of_loss(loss, lists["train"], experiment.dataset)
-    return settled, experiment
-
-
-def _reads_levels(loss: Loss | None) -> TypeGuard[partial[torch.Tensor]]:
-    return isinstance(loss, partial) and "levels" in loss.keywords
+        if levels is not None:
+            _check_levels(split, part, "loss.levels", levels)
+        measured = split in {*experiment.settings.monitor, "vali", "test"}
+        check_metrics(split, part, experiment.metrics, experiment.convention, measured=measured)
+    if experiment.loss is not None:
+        check_loss(experiment.loss, lists["train"], experiment.settings.list_size)
+    return resolved, experiment
 
 
 def check_metrics(
@@ -94,11 +69,8 @@ def check_metrics(
     lists: Lists,
     metrics: Sequence[Metric],
     convention: Convention,
-    source: Source = None,
     *,
     measured: bool = True,
-    levels_key: str = "convention.levels",
-    warn: bool = True,
 ) -> None:
     """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
 
@@ -107,22 +79,26 @@ def check_metrics(
         lists: at least one.
         metrics: each is tried.
         convention: of the metrics.
-        source: the data set or the file of the lists, to name a line.
         measured: False where only the number of grades must fit.
-        levels_key: the key that sets that number.
-        warn: of metrics that see the largest labels alone, by a line of the log.
 
     Raises:
         ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
             metric, or a gain is too large to count with.
     """
     if any("levels" in metric.parts for metric in metrics):
-        _check_levels({split: lists}, levels_key, convention.levels, source)
-    if any("gain" in metric.parts for metric in metrics) and not isinstance(convention.gain, str):
-        _check_gains(split, lists, convention.gain, source)
+        _check_levels(split, lists, "convention.levels", convention.levels)
+    gains = None if isinstance(convention.gain, str) else len(convention.gain)
+    if gains is not None and any("gain" in metric.parts for metric in metrics):
+        wrong = (lists.labels >= gains) | (lists.labels != np.floor(lists.labels))
+        if wrong.any():
+            raise ConfigError(
+                f"{split} has {_item(lists, int(wrong.argmax()))}, but convention.gain has the "
+                f"gains of the grades 0 to {gains - 1}: write one for each label of the data, or "
+                "set convention.gain=linear"
+            )
     if not measured:
         return
-    largest, labels = best_list(lists)
+    largest, labels = _best_list(lists)
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
         try:  # the best order of the best list: where that is empty, every list is
@@ -136,154 +112,109 @@ def check_metrics(
             linear = "gain" in metric.parts
             remedy = "set convention.gain=linear" if linear else f"leave {metric} out of metrics"
             raise ConfigError(
-                f"{metric} of {split} is not finite: {_gain_of(largest, split, lists, source)}: "
-                f"{remedy}, or look at that line (dataset.max_grade=N refuses labels above N)"
+                f"{metric} of {split} is not finite: {_gain(lists)}: {remedy}, or look at that "
+                "item (dataset.max_grade=N refuses labels above N)"
             )
         if np.isnan(value):
             counts = "be left out" if convention.empty == "skip" else f"count {convention.empty:g}"
-            threshold, remedy = "", "give labels above 0, or other metrics"
+            least, remedy = "", "give labels above 0, or other metrics"
             if "relevant" in metric.parts and largest > 0:
-                threshold = f" and convention.relevant={convention.relevant:.9g}"
+                least = f" and convention.relevant={convention.relevant:.9g}"
                 remedy = (
-                    f"set convention.relevant={as_written(largest)} or lower, or leave {metric} "
+                    f"set convention.relevant={_as_written(largest)} or lower, or leave {metric} "
                     "out of metrics"
                 )
             raise ConfigError(
                 f"{metric} of {split}: no list has a relevant item, the largest label is "
-                f"{largest:g}{threshold}: every list would {counts}; {remedy}"
+                f"{largest:g}{least}: every list would {counts}; {remedy}"
             )
-    if warn and (drowned := [str(m) for m in metrics if metric_drowns(m, convention, largest)]):
-        log.warning(
-            "%s of %s: beside %s one of %g counts no more than one of 0, as 2^label counts; set "
-            "convention.gain=linear (err does not take it), or choose other metrics",
-            " ".join(drowned), split, largest_item(split, lists, source), largest / 2,
-        )  # fmt: skip
-
-
-def _check_levels(splits: Mapping[str, Lists], key: str, levels: float, source: Source) -> None:
-    """Raise ``ConfigError`` where a label is above ``levels`` - 1; ``key`` sets it."""
-    largest = max(float(lists.labels.max()) for lists in splits.values())
-    for split, lists in splits.items():
-        place = int(lists.labels.argmax())
-        label = float(lists.labels[place])
-        if label > levels - 1:
-            raise ConfigError(
-                f"{split} has {named_item(place, split, lists, source)}, but {key}={levels:g} "
-                f"means labels up to {levels - 1:g}: set {key}={levels_for(largest)}, or look "
-                "at that line"
-            )
-
-
-def _check_gains(split: str, lists: Lists, table: Sequence[float | int], source: Source) -> None:
-    """Raise ``ConfigError`` where a label is no grade of the ``table`` of gains."""
-    wrong = (lists.labels >= len(table)) | (lists.labels != np.floor(lists.labels))
-    if wrong.any():
-        raise ConfigError(
-            f"{split} has {named_item(int(wrong.argmax()), split, lists, source)}, but "
-            f"convention.gain has the gains of the grades 0 to {len(table) - 1}: write one for "
-            "each label of the data, or set convention.gain=linear"
-        )
 
 
 def check_loss(
-    loss: Callable[..., torch.Tensor],
-    train: Lists,
-    source: Source = None,
-    list_size: int | None = None,
+    loss: Callable[..., torch.Tensor], train: Lists, list_size: int | None = None
 ) -> None:
     """See that ``loss`` can learn from the labels of ``train``, by the list with the largest.
 
     Args:
         loss: with its knobs bound.
         train: at least one list.
-        source: as for ``check_metrics``.
         list_size: the longest list of a batch; None: whole lists.
 
     Raises:
         ConfigError: no item is relevant for it, or it is not finite.
     """
-    largest, labels = best_list(train)
+    largest, labels = _best_list(train)
     relevant = _knob(loss, "relevant")
     if relevant is not None and largest < threshold(relevant):
-        least = f"set loss.relevant={as_written(largest)} or lower"
-        remedy = least if largest > 0 else "give labels above 0"
+        least = f"set loss.relevant={_as_written(largest)} or lower"
         raise ConfigError(
             f"the loss finds no relevant item in train, the largest label is {largest:g} and "
-            f"loss.relevant={relevant:.9g}: {remedy}, or choose a loss that compares labels, such "
-            "as loss=ranknet"
+            f"loss.relevant={relevant:.9g}: {least if largest > 0 else 'give labels above 0'}, or "
+            "choose a loss that compares labels, such as loss=ranknet"
         )
     if largest >= _LARGE and not _finite(loss, labels.float()[:, :list_size]):
         raise ConfigError(
-            f"the loss is not finite on train: {_gain_of(largest, 'train', train, source)}: look "
-            "at that line (dataset.max_grade=N refuses labels above N), or choose a loss that does "
-            "not raise 2 to the label, such as loss=ranknet convention.gain=linear"
+            f"the loss is not finite on train: {_gain(train)}: look at that item "
+            "(dataset.max_grade=N refuses labels above N), or choose a loss that does not raise 2 "
+            "to the label, such as loss=ranknet convention.gain=linear"
         )
 
 
-def _knob(loss: Callable[..., torch.Tensor], name: str) -> float | None:
+def _knob(loss: Any, name: str) -> float | None:
     """The value of a knob of ``loss``; None where it has none of that name."""
     return loss.keywords.get(name) if isinstance(loss, partial) else None
 
 
-def _tell_of_loss(loss: Loss, train: Lists, source: Source) -> None:
-    """Warn where ``loss`` sees the largest labels alone."""
-    largest = float(train.labels.max())
-    if loss_drowns(loss, largest):
-        log.warning(
-            "the loss: beside %s of train one of %g counts no more than one of 0; a loss of the "
-            "order of labels, such as loss=ranknet, or of their size, such as loss=rmse, sees both",
-            largest_item("train", train, source), largest / 2,
-        )  # fmt: skip
-
-
-def loss_drowns(loss: Callable[..., torch.Tensor], largest: float) -> bool:
-    """Whether beside a label ``largest`` half of it counts no more for ``loss`` than 0.
-
-    So it is with 2^label and with the softmax of labels. A threshold, ``relevant``, is meant so.
-    """
-    if largest < _SPREAD or _knob(loss, "relevant") is not None:
-        return False
-    slopes = []
-    for labels in ((0.0, largest / 2), (largest / 2, 0.0)):  # no ties, which some losses draw
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
-            slopes.append(_slope(loss, torch.tensor([[*labels, largest]])))
-    one, other = slopes
-    return bool((one - other).abs().max() < _NOTHING * other.abs().max())
-
-
-def metric_drowns(metric: Metric, convention: Convention, largest: float) -> bool:
-    """Whether ``metric`` of the whole list does not see which of 0 and half of it comes first."""
-    powers = "levels" in metric.parts or ("gain" in metric.parts and convention.gain == "exp2")
-    if largest < _SPREAD or not powers:
-        return False
-    whole, scores = replace(metric, k=None), torch.tensor([[3.0, 2.0, 1.0]])
-    lower, higher = (
-        float(whole(scores, labels, torch.ones_like(labels, dtype=torch.bool), convention))
-        for middle in ((0.0, largest / 2), (largest / 2, 0.0))
-        for labels in [torch.tensor([[*middle, largest]], dtype=torch.float64)]
-    )
-    return not higher > lower * (1 + _NOTHING)
+def _check_levels(split: str, lists: Lists, key: str, levels: float) -> None:
+    """Raise ``ConfigError`` where a label is above ``levels`` - 1; ``key`` has them."""
+    place = int(lists.labels.argmax())
+    largest = float(lists.labels[place])
+    if largest > levels - 1:
+        raise ConfigError(
+            f"{split} has {_item(lists, place)}, but {key}={levels:g} means labels up to "
+            f"{levels - 1:g}: set {key}={levels_for(largest)} (of a run suggested.levels sets it, "
+            "for loss and metrics), or look at that item"
+        )
 
 
 def _finite(loss: Callable[..., torch.Tensor], labels: torch.Tensor) -> bool:
+    """Whether value and gradient of ``loss`` are finite for ``labels``, ``[1, items]``."""
+    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
     try:
-        return bool(_slope(loss, labels).isfinite().all())
+        value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+        slope = torch.autograd.grad(value, scores)[0] if value.requires_grad else value
     except ArithmeticError:
         return False
+    return bool(value.isfinite()) and bool(slope.isfinite().all())
 
 
-def _slope(loss: Callable[..., torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
-    """Gradient of ``loss`` for some scores, ``[1, items]``; NaN where its value is not finite."""
-    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
-    value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
-    if not value.isfinite():
-        return torch.full_like(labels, torch.nan)
-    if not value.requires_grad:
-        return torch.zeros_like(labels)
-    return torch.autograd.grad(value, scores)[0]
+def _best_list(lists: Lists) -> tuple[float, torch.Tensor]:
+    """The largest label, and the labels of the list that holds it, descending, ``[1, items]``."""
+    number = _list_of(lists, int(lists.labels.argmax()))
+    labels = np.sort(lists.labels[lists.offsets[number] : lists.offsets[number + 1]])[::-1]
+    return float(labels[0]), torch.from_numpy(labels.astype(np.float64))[None]
 
 
-def _gain_of(largest: float, split: str, lists: Lists, source: Source) -> str:
-    named = largest_item(split, lists, source)
-    return f"2^{largest:g} - 1, the gain of {named}, is too large a number"
+def _list_of(lists: Lists, place: int) -> int:
+    """The number of the list that holds the item ``place``."""
+    return int(np.searchsorted(lists.offsets, place, side="right")) - 1
+
+
+def _item(lists: Lists, place: int) -> str:
+    """An item by its label and its query id."""
+    return f"label {lists.labels[place]:g} (query id {lists.qids[_list_of(lists, place)]})"
+
+
+def _gain(lists: Lists) -> str:
+    place = int(lists.labels.argmax())
+    gain = f"2^{lists.labels[place]:g} - 1, the gain of {_item(lists, place)}"
+    return f"{gain}, is too large a number"
+
+
+def _as_written(label: float) -> str:
+    """A label of float32 with the fewest digits that name it.
+
+    >>> _as_written(float(np.float32(0.1234567))), _as_written(9.0)
+    ('0.1234567', '9')
+    """
+    return f"{float(str(np.float32(label))):.9g}"

@@ -19,7 +19,7 @@ from ltr.experiment.advice import after, before
 from ltr.experiment.beginning import with_its_categories
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit, parameters_of
-from ltr.experiment.labels import settle
+from ltr.experiment.labels import resolve_labels
 from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
@@ -87,7 +87,7 @@ def _run(
     settings, device = experiment.settings, experiment.device
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: experiment.dataset.split(split) for split in splits_of(experiment.dataset)}
-    cfg, experiment = settle(cfg, experiment, lists)
+    cfg, experiment = resolve_labels(cfg, experiment, lists)
     tracking.begin(_params(cfg, choices))
 
     def told(epoch: int, row: Row) -> None:

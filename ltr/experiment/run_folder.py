@@ -6,14 +6,18 @@ Importing this is cheap: pandas is imported where a table is read or written.
 import hashlib
 import io
 import json
+import logging
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from filelock import FileLock, Timeout
 
 from ltr.console.folders import read_overrides
 from ltr.errors import ConfigError, DataError, as_started
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from ltr.data.lists import Lists
     from ltr.training.evaluation import PerQuery
 
+log = logging.getLogger(__name__)
+
 RESULTS, NOTE = "results.json", "identity.txt"
+_NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of means by metric
@@ -287,3 +294,84 @@ def by_identity(folder: Path) -> dict[str, Path]:
         if run.identity is not None and (run.finished or run.identity not in found):
             found[run.identity] = run.folder
     return found
+
+
+@contextmanager
+def lock_run_folder(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Lock the run folder, so that no two processes run it at once."""
+    try:
+        lock = FileLock(folder / ".lock").acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise ConfigError(
+            f"{folder} is in use: another process is training it; wait for it or stop it"
+        ) from None
+    with lock:
+        yield
+
+
+def prepare_folder(folder: Path, identity: str) -> Literal["done", "cut off", "new"]:
+    """How far the run ``identity`` is in ``folder``, which is then ready for the rest of it.
+
+    Results of another identity (code or data have changed since) move to ``before-<their
+    identity>`` in the folder. Hold the folder's lock when you call this.
+    """
+    run, note = RunFolder(folder), folder / NOTE
+    if run.identity == identity:
+        damage = run.damage() if run.finished else None
+        if run.finished and damage is None:
+            return "done"
+        if damage is not None:
+            log.warning("%s", damage)
+        return "cut off" if run.last.is_file() else "new"
+    content = note.read_bytes() if note.is_file() else b""
+    known = re.match(rb"[0-9a-f]{10}", content)
+    old = folder / f"before-{known[0].decode() if known else _sha256(content)[:10]}"
+    for path in sorted(folder.iterdir()):
+        if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
+            old.mkdir(exist_ok=True)
+            path.replace(old / path.name)
+    if old.is_dir():
+        log.info("%s: results of other code or data, now in %s", folder, old.name)
+    write_whole(note, identity + "\n")
+    return "new"
+
+
+def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
+    """The finished runs in ``paths``, and the folders of runs that are not finished.
+
+    A path is a run folder, a folder with runs at any depth, or a pattern such as ``'outputs/*'``.
+
+    Raises:
+        DataError: a path leads to no finished run, or a file is damaged.
+    """
+    found: dict[Path, RunFolder] = {}
+    unfinished: dict[Path, None] = {}
+    for path in paths:
+        folders, base = [Path(path)], Path(path).anchor
+        if not folders[0].exists():
+            folders = sorted(Path(base).glob(path[len(base) :]))
+        files = [file for folder in folders for file in _results_under(folder)]
+        if not files:
+            raise DataError(
+                f"{path}: no results.json there or below; give the folder of a finished run, "
+                "or one that holds such folders"
+            )
+        for file in files:
+            run = RunFolder(file.parent)
+            try:
+                _ = run.seed, run.repeat, run.digest, run.convention, run.results["choices"]
+            except (KeyError, TypeError, AttributeError):
+                raise DataError(f"{file}: not what a run writes; run it again") from None
+            found.setdefault(file.parent.resolve(), run)
+        for folder in folders:
+            configs = sorted(folder.rglob(".hydra/config.yaml")) if folder.is_dir() else []
+            for config in configs:
+                if not RunFolder(config.parents[1]).finished:
+                    unfinished[config.parents[1]] = None
+    return list(found.values()), list(unfinished)
+
+
+def _results_under(folder: Path) -> list[Path]:
+    if folder.name == RESULTS or (folder / RESULTS).is_file():
+        return [folder if folder.name == RESULTS else folder / RESULTS]
+    return sorted(folder.rglob(RESULTS)) if folder.is_dir() else []

@@ -5,7 +5,6 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors
 from ltr.explain.subject import Subject
 from ltr.training.bars import bar as progress_bar
@@ -36,7 +35,7 @@ def permutation_importance(
     rng = np.random.default_rng([seed, *b"permutation"])
     count = len(subject.lists)
     which = np.sort(rng.choice(count, min(lists, count), replace=False))
-    part = taken(subject.lists, which)
+    part = subject.lists.subset(which)
     data = ItemTensors(part, subject.kept.transform, subject.data.device, mapped=False)
     shuffled = torch.from_numpy(
         np.lexsort([rng.random(part.items), np.repeat(np.arange(len(part)), part.lengths)])

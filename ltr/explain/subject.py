@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.values import required, texts, whole
-from ltr.data.bagging import taken
 from ltr.data.batches import ItemTensors
 from ltr.data.cells import query_text
 from ltr.data.lists import SPLITS, Lists
@@ -144,7 +143,7 @@ def subject_of(cfg: DictConfig) -> Subject:
     else:
         read = getattr(dataset, "ids", None)
         ids = read and read(split, (rows if lists.rows is None else lists.rows[rows]).tolist())
-    data = ItemTensors(taken(lists, np.array([chosen])), kept.transform, device)
+    data = ItemTensors(lists.subset(np.array([chosen])), kept.transform, device)
     precision = kept.config["precision"]
     scores = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
     found = scores.cpu().numpy()

@@ -29,7 +29,7 @@ def sodeep_loss(
     Args:
         k: cutoff rank >= 1, None for the whole list.
         cut_slope: > 0, steepness of the truncation, in units of 1 / rank; not used without ``k``.
-        sorter: a file of ``scripts/train_sorter.py``; None is the one that comes with the package.
+        sorter: a file of ``python -m ltr.relaxations.teach_sorter``; None: the package's own.
 
     Raises:
         ConfigError: a knob is out of range, or ``sorter`` cannot be read.

@@ -3,15 +3,12 @@
 import copy
 import functools
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ltr.errors import ConfigError, as_started
+from ltr.errors import ConfigError
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.optimal_transport import standardised
 from ltr.typing import Mask, Scores
@@ -67,7 +64,7 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     ranks. Differentiable in the scores alone: the network learns nothing more.
 
     Args:
-        sorter: a file of ``scripts/train_sorter.py``; None is the one that comes with the package.
+        sorter: a file of ``python -m ltr.relaxations.teach_sorter``; None: the package's.
 
     Raises:
         ConfigError: the file cannot be read, or holds another network.
@@ -125,54 +122,6 @@ def _cast(sorter: Sorter, dtype: torch.dtype, device: torch.device) -> Sorter:
 
 def _wrong(path: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"sorter={path} cannot be read ({why}): make it by {as_started('train_sorter')} "
-        f"output={path}, or write sorter=null"
+        f"sorter={path} cannot be read ({why}): make it by python -m ltr.relaxations.teach_sorter "
+        f"{path}, or write sorter=null"
     )
-
-
-def as_text(sorter: Sorter, told: Mapping[str, Any]) -> str:
-    """The content of a file: weights as plain numbers of six digits, and what is told of them."""
-    weights = {name: _rounded(value.tolist()) for name, value in sorter.state_dict().items()}
-    return json.dumps({**told, "weights": weights}, allow_nan=False) + "\n"
-
-
-def _rounded(values: Any) -> Any:
-    return (
-        [_rounded(each) for each in values] if isinstance(values, list) else float(f"{values:.6g}")
-    )
-
-
-def made_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
-    """Scores to learn sorting from, ``[lists, n]``, ``items`` in all, n from 2 to ``longest``.
-
-    As many lists of each kind on average: uniform, normal, evenly spaced in a part of the range and
-    mixtures, as in the paper, and two more that rankers give: with heavy tails, and saturated by
-    Tanh. Short lists are as frequent as long ones (log n is uniform).
-    """
-
-    def uniform(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=generator)
-
-    low, high = math.log(2), math.log(longest)
-    n = round(math.exp(low + (high - low) * uniform(1).item()))
-    lists = max(8, items // n)
-    normal = torch.randn((lists, n), generator=generator)
-    even = uniform(lists, 1) + uniform(lists, 1) * uniform(lists, n).argsort(-1) / n
-    mixed = torch.where(uniform(lists, n) < uniform(lists, 1), 1 + 0.3 * uniform(lists, n), normal)
-    heavy = normal * torch.randn((lists, n), generator=generator).exp()
-    slope, shift = torch.randn((2, lists, 1), generator=generator)
-    saturated = (2 * slope.exp() * normal + shift).tanh()
-    kinds = torch.stack([uniform(lists, n), normal, even, mixed, heavy, saturated])
-    kind = torch.randint(0, len(kinds), (lists, 1), generator=generator)
-    return kinds.gather(0, kind.expand(lists, n)[None])[0]
-
-
-def share_above(scores: Scores) -> Tensor:
-    """What the network is taught: the share of the others above each item; half of an equal one.
-
-    >>> share_above(torch.tensor([[3.0, 1.0, 1.0]]))
-    tensor([[0.0000, 0.7500, 0.7500]])
-    """
-    differences = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).sign()
-    others = max(1, scores.shape[-1] - 1)
-    return ((differences.sum(-1) / others) + 1) / 2

@@ -83,7 +83,7 @@ def evaluate_kept(cfg: DictConfig) -> str:
         fold = f" fold {source.fold}" if source.fold is not None else ""
         name, split = f"{source.name}{fold}", cfg.split
     for convention in conventions.values():
-        check_metrics(split, lists, metrics, convention, source)
+        check_metrics(split, lists, metrics, convention)
     data = ItemTensors(lists, kept.transform, device)
     scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
     title = f"{cfg.checkpoint} on {name}"
@@ -129,7 +129,7 @@ def evaluate_scores(cfg: DictConfig) -> str:
         OmegaConf.update(cfg, "metrics_as", known, force_add=True)
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
     for convention in conventions.values():
-        check_metrics(str(cfg.data), lists, metrics, convention, Path(cfg.data))
+        check_metrics(str(cfg.data), lists, metrics, convention)
     title, first = f"{cfg.scores} on {cfg.data}", next(iter(conventions))
     return _report(cfg, title, lists, scores, metrics, conventions, lists, alone=first)
 

@@ -40,7 +40,7 @@ def values_of_scores(
     else:
         lists = _test_lists(run, places)
         values = scores_of(scores, lists, f"the test lists of {run.folder}")
-    check_metrics("test", lists, [measure], convention, data)
+    check_metrics("test", lists, [measure], convention)
     return metrics_of_scores(lists, values, [measure], convention)[str(measure)]
 
 

@@ -14,7 +14,7 @@ from tabulate import tabulate
 from ltr.console.progress import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.build import build
-from ltr.experiment.labels import settle
+from ltr.experiment.labels import resolve_labels
 from ltr.search.best_file import best_path, check_free, command_of, data_of, write_best
 from ltr.search.definition import Search, value_for
 from ltr.search.found import digests
@@ -114,7 +114,7 @@ def read_all(search: Search) -> tuple[Search, dict[str, str]]:
         config = repeat.set(search.config)
         experiment = build(config)
         lists = read_lists(experiment)
-        settle(config, experiment, lists)
+        resolve_labels(config, experiment, lists)
         found |= digests(fold, lists)
         counts.append(len(lists["vali"]))
     value = search.select_value or value_for(search.config, min(counts))

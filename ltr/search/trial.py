@@ -23,7 +23,7 @@ from ltr.errors import CheckpointError, DataError, LTRError, OutputError, Traini
 from ltr.experiment.build import Experiment, build
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import training_code
-from ltr.experiment.labels import settle
+from ltr.experiment.labels import resolve_labels
 from ltr.metrics.crossfit import Crossfit
 from ltr.search.definition import Repeat, Search
 from ltr.search.space import Choice, as_text
@@ -237,7 +237,7 @@ def _train(
 ) -> Crossfit | None:
     experiment = build(config)
     lists = read_lists(experiment)
-    config, experiment = settle(config, experiment, lists)
+    config, experiment = resolve_labels(config, experiment, lists)
     code = f"{training_code(config)} torch {torch.__version__} {' '.join(overrides)}\n"
     if _can_go_on(folder, code):
         config.resume = str(folder)

@@ -10,9 +10,8 @@ from ltr.console.progress import say
 from ltr.ensembles.combine import Order, make_ensemble
 from ltr.errors import LTRError
 from ltr.experiment.identity import ensemble_identity, own_metrics
-from ltr.experiment.job import alone
 from ltr.experiment.parts import as_list
-from ltr.experiment.run_folder import RunFolder, by_identity
+from ltr.experiment.run_folder import RunFolder, by_identity, lock_run_folder
 from ltr.tables.runs import Run, folder_name, named
 from ltr.tables.spec import Table
 from ltr.training.device import on_threads
@@ -73,7 +72,7 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
 
 def _made(run: Run) -> Mapping[str, Any]:
     make_folder("output_dir", run.folder)
-    with alone(run.folder, wait=True):
+    with lock_run_folder(run.folder, wait=True):
         if run.done:  # another table's process made it meanwhile
             return RunFolder(run.folder).results
         config = run.config

@@ -63,7 +63,7 @@ def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
     for run in {run.fold: run for run in runs}.values():
         dataset = make_dataset(run.config.dataset)
         for convention in conventions_of(table, int(run.config.suggested.levels)).values():
-            check_metrics("test", dataset.split("test"), metrics, convention, dataset)
+            check_metrics("test", dataset.split("test"), metrics, convention)
 
 
 def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:

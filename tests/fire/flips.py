@@ -75,7 +75,7 @@ def _kinds(stage: Stage) -> Iterator[Kind]:
         }
 
     def results(folder: Path) -> Any:
-        from ltr.experiment.finished import find_runs
+        from ltr.experiment.run_folder import find_runs
 
         ((run,), _) = find_runs([str(folder)])
         queries = {str(name): run.queries[name].to_numpy() for name in run.queries.columns}

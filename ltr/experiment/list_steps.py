@@ -1,11 +1,15 @@
-"""Score train once with the model that a run learns from (``teacher=RUN``)."""
+"""List steps: what is done to the lists that a run is trained on, and to no others.
+
+Transform, names, grades and digests are those of all of train. First come the scores of the model
+that the run learns from (``teacher``), then bagging.
+"""
 
 import hashlib
 import io
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Floats, Lists
+from ltr.data.lists import Floats, Ints, Lists
 from ltr.errors import DataError, OutputError
 from ltr.experiment.identity import training_code
 from ltr.experiment.kept import kept_model
@@ -27,8 +31,40 @@ from ltr.whole import write_whole
 log = logging.getLogger(__name__)
 
 
-def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
-    """``train`` with the scores of ``cfg.teacher``; as it is where there is no teacher.
+def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
+    """``train`` after the list steps of ``cfg``.
+
+    Raises:
+        LTRError: see ``with_teacher_scores``.
+    """
+    if cfg.teacher is not None:
+        train = with_teacher_scores(cfg, train, device)
+    if cfg.bagging is not None:
+        which = drawn(len(train), cfg.bagging, cfg.seed)
+        counts = len(which), len({*which.tolist()}), len(train)
+        text = "bagging=%s: %s lists drawn, %s of the %s of train"
+        log.info(text, cfg.bagging, *map("{:,}".format, counts))
+        train = train.subset(which)
+    return train
+
+
+def drawn(count: int, bagging: float | str, seed: int) -> Ints:
+    """Which of ``count`` lists are in the bag of ``seed``, ascending.
+
+    ``bootstrap`` draws ``count`` lists with replacement (Breiman, 1996, "Bagging predictors"), so
+    that a list may come several times; a fraction draws so many without replacement, at least one.
+
+    >>> len(drawn(10, 0.7, 1)), len({*drawn(10, 0.7, 1).tolist()}), len(drawn(6, "bootstrap", 1))
+    (7, 7, 6)
+    """
+    rng = np.random.default_rng([seed, *b"bagging"])
+    if isinstance(bagging, str):
+        return np.sort(rng.integers(0, count, count))
+    return np.sort(rng.choice(count, max(1, round(bagging * count)), replace=False))
+
+
+def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
+    """``train`` with the scores of the run ``cfg.teacher``.
 
     The scores are in units of their standard deviation within lists, pooled over the lists. A file
     in ``cfg.cache_dir`` keeps them for other runs with the same teacher, lists and code.
@@ -38,15 +74,13 @@ def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
         DataError, ConfigError: see ``check_reads``.
         DataError: the teacher scores all items of each list the same.
     """
-    if cfg.get("teacher") is None:
-        return train
     file, content = selected_checkpoint(Path(cfg.teacher))
     kept = kept_model(file, content, device, cfg.trust)
     check_reads(kept, train, cfg, "teacher")
     known = f"{scoring_digest(content)} {training_code(*_configs(content))} {train.digest}"
     key = hashlib.sha256(known.encode()).hexdigest()
     path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.npy")
-    scores = _kept(path, train.items) if train.digest and first() else None
+    scores = _read(path, train.items) if train.digest and first() else None
     scores = of_first(scores)  # one process may have the file and another not: all score, or none
     if scores is None:
         data = ItemTensors(train, kept.transform, device)
@@ -55,7 +89,7 @@ def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
         log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
         scores = found.cpu().numpy()
         if train.digest and first():
-            _keep(path, scores)
+            _write(path, scores)
     lengths = train.lengths
     centred = scores - np.repeat(np.add.reduceat(scores, train.offsets[:-1]) / lengths, lengths)
     deviation = float(np.sqrt(np.mean(np.square(centred, dtype=np.float64))))
@@ -64,8 +98,7 @@ def taught(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
             f"teacher={cfg.teacher} scores all items of a list of train the same, so that there is "
             "no order to learn: give a trained run"
         )
-    held = {field.name: getattr(train, field.name) for field in fields(Lists)}
-    return Lists(**held | {"teacher": (scores / deviation).astype(np.float32)})
+    return replace(train, teacher=(scores / deviation).astype(np.float32))
 
 
 def _configs(content: Mapping[str, Any]) -> list[DictConfig]:
@@ -78,8 +111,8 @@ def _configs(content: Mapping[str, Any]) -> list[DictConfig]:
     return [OmegaConf.create({**plain, "model": config["model"]})]
 
 
-def _kept(path: Path, items: int) -> Floats | None:
-    """The scores in the file; None where it is missing or not as ``_keep`` left it."""
+def _read(path: Path, items: int) -> Floats | None:
+    """The scores in the file; None where it is missing or not as ``_write`` left it."""
     try:
         content = path.read_bytes()
         body, found = content[:-32], content[-32:]
@@ -91,7 +124,7 @@ def _kept(path: Path, items: int) -> Floats | None:
     return scores if (scores.shape, scores.dtype) == ((items,), np.dtype(np.float32)) else None
 
 
-def _keep(path: Path, scores: Floats) -> None:
+def _write(path: Path, scores: Floats) -> None:
     """Write the scores, then the SHA-256 of the file; where that fails, they are made again."""
     buffer = io.BytesIO()
     np.save(buffer, scores)
