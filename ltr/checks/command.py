@@ -26,9 +26,9 @@ from ltr.console.compose import run_config
 from ltr.console.values import flag, number, required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
-from ltr.experiment.resume import resumed
 from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_model, named_metrics, tiny_lists
+from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS

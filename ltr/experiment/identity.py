@@ -33,7 +33,7 @@ _CODE = (
     "training",
     "experiment/beginning.py", "experiment/build.py", "experiment/ensemble.py",
     "experiment/fit.py", "experiment/labels.py", "experiment/parts.py", "experiment/run.py",
-    "experiment/list_steps.py", "statistics/crossfit.py",
+    "experiment/list_steps.py",
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (
