@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from ltr.experiment.kept import load_kept
 from ltr.export.command import _lists, _scores
-from ltr.export.parity import parity
+from ltr.export.context import parity
 
 Array = np.ndarray
 

@@ -33,7 +33,7 @@ def main(runs: list[str]) -> None:
     """Export each run to every engine and every format of it."""
     rows, refusals = [], dict[str, str]()
     for run in runs:
-        results = results_of(run) or {"choices": {}, "dataset": "?", "protocol": {}}
+        results = results_of(run)
         row, size = [Path(run).name], ""
         for engine in ENGINES:
             cells, refused = list[float](), list[str]()
@@ -49,7 +49,7 @@ def main(runs: list[str]) -> None:
             if refused and not cells:
                 refusals[f"{Path(run).name}, to={engine}"] = refused[0]
         rows.append([*row, size])
-        print(row, results["choices"].get("model"), file=sys.stderr, flush=True)
+        print(row, results.get("choices", {}).get("model"), file=sys.stderr, flush=True)
     print(
         tabulate(rows, ["run", *ENGINES, "bytes"], tablefmt="github", disable_numparse=True), "\n"
     )

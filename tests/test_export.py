@@ -27,27 +27,17 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
 from ltr.experiment.ensemble import Ensemble, Member
-from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
 from ltr.export.command import export_kept
+from ltr.export.context import ExportContext, Exported, parity
 from ltr.export.dense import Dense, dense_of
-from ltr.export.form import ExportContext, Exported
 from ltr.export.graph import TransformGraph, normal_score
 from ltr.export.manifest import manifest
-from ltr.export.onnx import (
-    NAME,
-    check_padding,
-    made_lists,
-    onnx_of_network,
-    onnx_of_trees,
-    session,
-)
-from ltr.export.parity import parity
+from ltr.export.onnx import NAME, onnx, session, try_sizes, vespa
 from ltr.export.plugins import plugin
 from ltr.export.ranklib import ranklib
 from ltr.export.solr import before_slack, solr
-from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, places, stump
-from ltr.export.vespa import with_profile
+from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, stump
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
 
@@ -73,24 +63,34 @@ def transform_of(shape: str, lists: Lists, **how: Any) -> FeatureTransform:
     return fit_transform(lists, log=shape, negate=[4], **how)  # type: ignore[arg-type]
 
 
-def context(lists: Lists, scores: Any) -> ExportContext:
+def context(
+    lists: Lists,
+    form: Any = None,
+    scores: Any = 0.0,
+    model: Any = None,
+    transform: Any = None,
+    **more: Any,
+) -> ExportContext:
     names = tuple(f"f{i}" for i in range(1, lists.width + 1))
-    return ExportContext("m", names, lists, np.asarray(scores), absent_is_zero=True)
+    scores = np.broadcast_to(scores, lists.items)
+    known = (model or nn.Identity(), transform or no_transform(lists))
+    return ExportContext("m", names, lists, scores, *known, form, True, **more)
 
 
 def in_engines(form: Trees | Dense, lists: Lists, ours: Any) -> None:
     """Every text that holds ``form`` scores in its engine as ``ours``."""
-    given = context(lists, ours)
-    made = [("solr", *solr(form, given))]
+    given = context(lists, form, ours)
+    made = [("solr", solr(given))]
     plain = isinstance(form, Trees) or not form.shape.any()
-    made += [("ranklib", *ranklib(form, given.scores))] if plain else []
+    made += [("ranklib", ranklib(given))] if plain else []
     kinds = ("xgboost+json", "ranklib") if isinstance(form, Trees) else ("ranklib",)
     kinds = ("linear", *kinds) if isinstance(form, Dense) and form.is_linear else kinds
-    made += [("elasticsearch", *plugin(form, given, kind)) for kind in kinds if plain]
-    for engine, files, notes in made:
-        raw = engine_scores(engine, files, lists.features)
+    made += [("elasticsearch", plugin(replace(given, format=kind))) for kind in kinds if plain]
+    for engine, exported in made:
+        raw, notes = engine_scores(engine, exported.files, lists.features), exported.notes
         what = f"{engine} {notes}"
         parity(lists, ours, restored(raw, notes["score"]) if "score" in notes else raw, what)
+        parity(lists, ours, exported.run(Path(), lists), what)
         if engine == "elasticsearch":
             assert raw.dtype == np.float32
             assert (raw >= 0).all(), "Lucene takes no score below 0"
@@ -133,9 +133,9 @@ def test_a_threshold_behind_a_transform_is_one_before_it(shape: str) -> None:
                 rows = np.tile(lists.features[:1], (len(ends) + lists.items, 1))
                 rows[: len(ends), column] = ends
                 rows[len(ends) :] = lists.features
-                right = tree.value[places(tree, rows)]
+                right = tree.value[tree.places(rows)]
                 behind = transform(rows)
-                expected = trees.trees[0].value[places(trees.trees[0], behind)]
+                expected = trees.trees[0].value[trees.trees[0].places(behind)]
                 assert (right == expected).all(), (shape, column, limit)
 
 
@@ -183,7 +183,7 @@ def test_layers_score_alike_in_every_engine(model: nn.Module, shape: str) -> Non
     parity(lists, ours, form.scores(lists.features), "the layers")
     in_engines(form, lists, ours)
     # a query of Lucene has no value below 0, so that no logarithm may be one
-    for feature in json.loads(solr(form, context(lists, ours))[0]["features.json"]):
+    for feature in json.loads(solr(context(lists, form)).files["features.json"]):
         assert ("q" in feature["params"]) <= ("ln(sum(1," in feature["params"].get("q", ""))
 
 
@@ -207,9 +207,9 @@ def test_trees_score_alike_in_every_engine_and_absent_features_are_0() -> None:
     zeros = np.where(np.arange(5) != 1, 0, lists.features).astype(np.float32)
     absent = np.where(np.arange(5) != 1, np.nan, lists.features).astype(np.float32)
     for kind in ("xgboost+json", "ranklib"):
-        files, notes = plugin(form, context(lists, ours), kind)
-        assert notes["absent_is_zero"]
-        model = json.loads(files["model.json"])["model"]["model"]
+        exported = plugin(context(lists, form, ours, format=kind))
+        assert exported.notes["absent_is_zero"]
+        model = json.loads(exported.files["model.json"])["model"]["model"]
         assert (of_plugin(model, names, absent) == of_plugin(model, names, zeros)).all()
 
 
@@ -226,30 +226,25 @@ def test_a_threshold_that_is_one_float_off_is_found(
 
 
 def test_a_form_whose_missing_values_plugins_misread_is_not_written() -> None:
-    given = context(lists_with(), np.zeros(lists_with().items))
-    line = refused(lambda: plugin(trees(), given, "xgboost+json+raw"), ConfigError)
+    given = context(lists_with(), trees(), format="xgboost+json+raw")
+    line = refused(lambda: plugin(given), ConfigError)
     assert line.startswith("format=xgboost+json+raw")
     assert "xgboost+json or ranklib" in line
 
 
 def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
-    scores = np.zeros(lists_with().items)
-    for write, name in (
-        (lambda given: with_profile(Exported({}, run, ""), "m", given.features), "price-usd"),
-        (lambda given: plugin(trees(), given, None), "{{price}}"),
-    ):
-        given = replace(context(lists_with(), scores), features=("f1", name, "f3", "f4", "f5"))
+    for write, name in ((vespa, "price-usd"), (plugin, "{{price}}")):
+        given = replace(context(lists_with(), trees()), features=("f1", name, "f3", "f4", "f5"))
         line = refused(lambda write=write, given=given: write(given), ConfigError)
         assert repr(name) in line
         assert "name the columns" in line
 
 
-def test_the_manifest_says_how_a_category_is_coded(tmp_path: Path) -> None:
-    (file := tmp_path / "best.pt").write_bytes(b"")
+def test_the_manifest_says_how_a_category_is_coded() -> None:
     model = WithEmbeddings(Linear, COLUMNS.codes.tolist())
-    kept = KeptModel(model, fit_transform(mixed(6)), COLUMNS, {})
+    given = context(mixed(6), model=model, transform=fit_transform(mixed(6)))
     exported = Exported({}, lambda folder, lists: lists.labels, "", {"score": "x"})
-    told = manifest(kept, file, {}, None, "onnx", COLUMNS.names, exported)
+    told = manifest("onnx", given, exported, COLUMNS, {}, {})
     assert (told["model"], told["categories"]["shop"]) == ("Linear", ["a", "b", "c"])
     assert "1 + CRC-32" in told["notes"]["categories"]
     assert told["notes"]["score"] == "x"
@@ -353,7 +348,8 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
 
 
 @pytest.mark.slow
-def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
+def test_onnx_scores_lists_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ltr.export.onnx._LENGTHS", (1, 2, 240))
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     lists = lists_with(missing=True)
@@ -362,18 +358,20 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path) -> None:
     model = ContextAwareTransformer(
         transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
     ).eval()
-    exported = onnx_of_network(model, transform)
+    exported = onnx(context(lists, model=model, transform=transform))
     folder = written(exported, tmp_path / "network")
-    check_padding(folder, lists.width)
     assert str(Path.cwd()).encode() not in (folder / NAME).read_bytes()
-    for length, count in ((1, 1), (2, 7), (240, 1)):
-        made = made_lists(lists, length, count)
-        inputs = torch.from_numpy(transform(made.features)).view(count, length, -1)
-        ranks = torch.arange(1, length + 1).expand(count, -1)
+
+    def ours(made: Lists) -> Any:
+        inputs = torch.from_numpy(transform(made.features)).view(len(made), made.lengths[0], -1)
+        ranks = torch.arange(1, made.lengths[0] + 1).expand(len(made), -1)
         with torch.no_grad():
-            ours = model(inputs, torch.ones(count, length, dtype=torch.bool), ranks).flatten()
-        raw = exported.run(folder, made)
-        parity(made, ours.numpy(), raw, f"{count} x {length}")
+            mask = torch.ones(inputs.shape[:2], dtype=torch.bool)
+            return model(inputs, mask, ranks).flatten().numpy()
+
+    assert len(try_sizes(folder, lists, ours)["sizes"]) == 6
+    wrong = lambda made: ours(made) + (made.lengths[0] == 240)  # noqa: E731
+    assert "qid made-240" in refused(lambda: try_sizes(folder, lists, wrong), ConfigError)
 
 
 @pytest.mark.slow
@@ -382,7 +380,7 @@ def test_onnx_takes_lists_without_items(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     if kind == "trees":
-        exported = onnx_of_trees(trees(), 5)
+        exported = onnx(context(lists_with(), trees()))
     else:
         small = {"blocks": 1, "heads": 2, "feed_forward": 4}
         model: nn.Module = ContextAwareTransformer(5, fc_sizes=[4], **small).eval()
@@ -391,7 +389,7 @@ def test_onnx_takes_lists_without_items(kind: str, tmp_path: Path) -> None:
         transform = transform_of("skewed", lists_with())
         if kind == "ensemble":
             model = Ensemble([Member(model, transform, "float32")], [1.0])
-        exported = onnx_of_network(model, transform)
+        exported = onnx(context(lists_with(), model=model, transform=transform))
     runs = session(written(exported, tmp_path / "files") / NAME)
     for size in ((2, 0), (0, 3), (0, 0)):
         given = {"features": np.zeros((*size, 5), np.float32), "mask": np.ones(size, bool)}
@@ -403,7 +401,7 @@ def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
     lists, form = lists_with(missing=True), trees()
     ours = form.scores(lists.features)
     for by_item in (False, True):
-        exported = onnx_of_trees(form, lists.width, by_item=by_item)
+        exported = onnx(context(lists, form), by_item=by_item)
         raw = exported.run(written(exported, tmp_path / f"trees{by_item}"), lists)
         parity(lists, ours, raw, "trees")
 
@@ -413,11 +411,10 @@ def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
 @pytest.mark.skipif("LTR_RANKLIB" not in os.environ, reason="LTR_RANKLIB names no RankLib")
 def test_ranklib_itself_reads_what_it_is_given(tmp_path: Path) -> None:
     lists = lists_with()
-    zeros = np.zeros(lists.items)
     form = dense_of(network("tanh"), no_transform(lists))
     linear = dense_of(Linear(5), no_transform(lists))
     for one in (trees(), form, linear):
-        text = ranklib(one, zeros)[0]["model.txt"]
+        text = ranklib(context(lists, one)).files["model.txt"]
         (tmp_path / "model.txt").write_text(text)
         found = scores_of(Path(os.environ["LTR_RANKLIB"]), tmp_path / "model.txt", lists.features)
         np.testing.assert_allclose(found, of_ranklib(text, lists.features), rtol=1e-12)

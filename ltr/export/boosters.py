@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ltr.errors import ConfigError
-from ltr.export.trees import Tree, Trees, at_most, below, leaf, read_tree, stump, tree_of
+from ltr.export.trees import Tree, Trees, at_most, below, leaf, stump
 from ltr.rounds import RankBoost, RoundModel
 from ltr.trees import CatBoost, LightGBM, XGBoost
 
@@ -31,50 +31,56 @@ def trees_of(model: RoundModel) -> Trees:
     )
 
 
-def _no_other(what: str, remedy: str) -> ConfigError:
-    return ConfigError(
-        f"the trees have {what}, which is of their library alone: {remedy}, or use to=native"
-    )
+_CATEGORIES = ("splits on categories", "leave these columns out of the table")
+
+
+def _refuse(wrong: Any, what: str, remedy: str) -> None:
+    if wrong:
+        raise ConfigError(
+            f"the trees have {what}, which is of their library alone: {remedy}, or use to=native"
+        )
 
 
 def _lightgbm(booster: Any) -> Trees:
-    dumped = booster.dump_model()["tree_info"]
-    return Trees(tuple(read_tree(one["tree_structure"], _of_lightgbm) for one in dumped))
+    trees = booster.dump_model()["tree_info"]
+    return Trees(tuple(_of_lightgbm(one["tree_structure"]) for one in trees))
 
 
-def _of_lightgbm(node: Mapping[str, Any]) -> Any:
-    """A node of LightGBM for ``read_tree``: float64 thresholds, ``x <= t``.
+def _of_lightgbm(root: Mapping[str, Any]) -> Tree:
+    """A tree of LightGBM: float64 thresholds, ``x <= t``.
 
     A missing value counts as 0 unless train had missing values in the feature.
     """
-    if "leaf_value" in node:
-        if "leaf_const" in node:
-            raise _no_other("linear leaves", "leave out model.options.linear_tree")
-        return float(node["leaf_value"])
-    if node["decision_type"] != "<=":
-        raise _no_other("splits on categories", "leave these columns out of the table")
-    if node["missing_type"] == "Zero":
-        raise _no_other("zeros that are missing", "leave out model.options.zero_as_missing")
-    threshold = at_most(float(node["threshold"]))
-    known = node["missing_type"] == "NaN"
-    missing_left = bool(node["default_left"] if known else threshold >= 0)
-    left, right = node["left_child"], node["right_child"]
-    return node["split_feature"], threshold, left, right, missing_left
+    nodes: list[Any] = [None]
+    stack = [(0, root)]
+    while stack:
+        place, node = stack.pop()
+        if "leaf_value" in node:
+            _refuse("leaf_const" in node, "linear leaves", "leave out model.options.linear_tree")
+            nodes[place] = (-1, 0.0, 0, 0, False, node["leaf_value"])
+            continue
+        kind, left = node["missing_type"], len(nodes)
+        _refuse(node["decision_type"] != "<=", *_CATEGORIES)
+        _refuse(kind == "Zero", "zeros that are missing", "leave out model.options.zero_as_missing")
+        threshold = at_most(node["threshold"])
+        missing_left = node["default_left"] if kind == "NaN" else threshold >= 0
+        nodes[place] = (node["split_feature"], threshold, left, left + 1, missing_left, 0.0)
+        nodes += [None, None]
+        stack += [(left, node["left_child"]), (left + 1, node["right_child"])]
+    return Tree.of(nodes)
 
 
 def _xgboost(booster: Any) -> Trees:
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
-    boosted = learner["gradient_booster"]
-    if boosted["name"] != "gbtree":
-        raise _no_other(f"booster={boosted['name']}", "leave out model.options.booster")
-    base = learner["learner_model_param"]["base_score"].strip("[]")
-    return Trees(tuple(map(_of_xgboost, boosted["model"]["trees"])), bias=float(base))
+    boosted, base = learner["gradient_booster"], learner["learner_model_param"]["base_score"]
+    name = boosted["name"]
+    _refuse(name != "gbtree", f"booster={name}", "leave out model.options.booster")
+    return Trees(tuple(map(_of_xgboost, boosted["model"]["trees"])), bias=float(base.strip("[]")))
 
 
 def _of_xgboost(tree: Mapping[str, Any]) -> Tree:
     """A tree of XGBoost: float32 thresholds, ``x < t``; a leaf's value is its split condition."""
-    if any(tree["split_type"]):
-        raise _no_other("splits on categories", "leave these columns out of the table")
+    _refuse(any(tree["split_type"]), *_CATEGORIES)
     left, right = (np.array(tree[f"{side}_children"], np.int64) for side in ("left", "right"))
     leaves, conditions = left < 0, np.array(tree["split_conditions"], np.float32)
     return Tree(
@@ -92,8 +98,8 @@ def _catboost(booster: Any) -> Trees:
         path = Path(folder) / "booster.json"
         booster.save_model(str(path), format="json")
         content = json.loads(path.read_bytes())
-    if "oblivious_trees" not in content:
-        raise _no_other("no symmetric shape", "leave out model.options.grow_policy")
+    uneven = "oblivious_trees" not in content
+    _refuse(uneven, "no symmetric shape", "leave out model.options.grow_policy")
     scale, bias = content["scale_and_bias"]
     above = {
         one["feature_index"]: one["nan_value_treatment"] == "AsTrue"
@@ -109,18 +115,13 @@ def _of_catboost(tree: Mapping[str, Any], above: Mapping[int, bool], scale: floa
     The bit i of a leaf's number says where the split i went.
     """
     splits, values = tree["splits"] or [], tree["leaf_values"]
-    if any(split["split_type"] != "FloatFeature" for split in splits):
-        raise _no_other("splits on categories", "leave these columns out of the table")
+    _refuse(any(split["split_type"] != "FloatFeature" for split in splits), *_CATEGORIES)
     nodes: list[Any] = []
-    for depth, split in enumerate(splits):
-        feature, border = split["float_feature_index"], np.float32(split["border"])
-        first = 2**depth - 1
-        nodes += [
-            (feature, border, 2 * n + 1, 2 * n + 2, not above[feature], 0.0)
-            for n in range(first, first + 2**depth)
-        ]
-    depth = len(splits)
-    for path in range(2**depth):  # the leaves from left to right: the first split decides the most
-        number = sum(((path >> (depth - 1 - i)) & 1) << i for i in range(depth))
+    for n in range(2 ** len(splits) - 1):
+        split = splits[(n + 1).bit_length() - 1]
+        feature = split["float_feature_index"]
+        nodes.append((feature, split["border"], 2 * n + 1, 2 * n + 2, not above[feature], 0.0))
+    for path in range(2 ** len(splits)):  # from left to right: the first split decides the most
+        number = int(f"{path:0{len(splits)}b}"[::-1], 2)
         nodes.append((-1, 0.0, 0, 0, False, scale * values[number]))
-    return tree_of(nodes)
+    return Tree.of(nodes)

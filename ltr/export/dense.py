@@ -1,10 +1,11 @@
 """``Dense``: the layers of a pointwise network, or a linear model, over shaped features."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import nn
 
 from ltr.data.lists import Doubles, Floats
@@ -14,6 +15,13 @@ from ltr.models import MLP, Linear
 from ltr.rounds import AdaRank, PRank
 
 _ROWS = 1 << 14  # items that are scored at once
+_ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x: np.where(x < 0, 0.01 * x, x),
+    "tanh": np.tanh,
+    "sigmoid": expit,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +75,7 @@ def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
 
     ``W ((f - mean) * scale) + b = (W * scale) f + (b - (W * scale) mean)``.
     """
-    first, *others = _merged(_layers(model))
+    first, *others = _layers(model)
     weights = first.weights * transform.scale
     plain = ~np.isin(transform.shape, (LOG, SIGNED_LOG))
     folded = replace(
@@ -75,39 +83,27 @@ def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
         weights=weights * np.where(plain, transform.sign, 1.0),
         bias=first.bias - weights @ transform.mean,
     )
-    return Dense(
-        layers=(folded, *others),
-        shape=transform.shape,
-        sign=np.where(plain, 1.0, transform.sign),
-        log_eps=transform.log_eps,
-    )
+    sign = np.where(plain, 1.0, transform.sign)
+    return Dense((folded, *others), transform.shape, sign, transform.log_eps)
 
 
 def _layers(model: nn.Module) -> list[Layer]:
+    """The layers, each linear one merged into the next."""
     if isinstance(model, AdaRank | PRank):
         return [Layer(model.linear_weights()[None], np.zeros(1), "none")]
     assert isinstance(model, MLP | Linear)
-    modules = [*model.layers] if isinstance(model, MLP) else []
     found: list[Layer] = []
+    modules = [*model.layers] if isinstance(model, MLP) else []
     for module in [*modules, model.head.linear, model.head.activation]:
         name = activation_of(module)
         if isinstance(module, nn.Linear):
             weights, bias = (part.detach().cpu().double().numpy() for part in module.parameters())
+            if found and found[-1].activation == "none":
+                before = found.pop()
+                weights, bias = weights @ before.weights, bias + weights @ before.bias
             found.append(Layer(weights, bias, "none"))
         elif name is not None:  # dropout has none
             found[-1] = replace(found[-1], activation=name)
-    return found
-
-
-def _merged(layers: Sequence[Layer]) -> list[Layer]:
-    """The same function with every linear layer merged into the next."""
-    found: list[Layer] = []
-    for layer in layers:
-        if found and found[-1].activation == "none":
-            before = found.pop()
-            bias = layer.bias + layer.weights @ before.bias
-            layer = Layer(layer.weights @ before.weights, bias, layer.activation)
-        found.append(layer)
     return found
 
 
@@ -119,28 +115,11 @@ def logistic_layers(dense: Dense) -> list[Layer]:
     """
     found: list[Layer] = []
     was_tanh = False
-    for layer in dense.layers:
+    for place, layer in enumerate(dense.layers, 1):
         weights, bias = layer.weights, layer.bias
         if was_tanh:
             weights, bias = 2 * weights, bias - weights.sum(1)
-        was_tanh = layer.activation == "tanh"
-        factor = 2.0 if was_tanh else 1.0
-        found.append(Layer(factor * weights, factor * bias, "sigmoid"))
-    last = found[-1]
-    factor = 0.5 if was_tanh else 1.0
-    found[-1] = Layer(factor * last.weights, factor * last.bias, "none")
+        last, was_tanh = place == len(dense.layers), layer.activation == "tanh"
+        factor = 2.0 if was_tanh and not last else 1.0
+        found.append(Layer(factor * weights, factor * bias, "none" if last else "sigmoid"))
     return found
-
-
-def _sigmoid(x: Doubles) -> Doubles:
-    small = np.exp(-np.abs(x))  # never overflows
-    return np.where(x < 0, small, 1) / (1 + small)
-
-
-_ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
-    "none": lambda x: x,
-    "relu": lambda x: np.maximum(x, 0),
-    "leaky_relu": lambda x: np.where(x < 0, 0.01 * x, x),
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-}

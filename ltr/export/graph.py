@@ -36,32 +36,28 @@ class TransformGraph(nn.Module):
 
     def __init__(self, transform: FeatureTransform) -> None:
         super().__init__()
+        shape = transform.shape
         for name in ("sign", "mean", "scale", "codes"):
             self.register_buffer(name, torch.from_numpy(getattr(transform, name)).double())
-        shape = torch.from_numpy(transform.shape.astype(np.int64))
-        self.register_buffer("logged", shape == LOG)
-        self.register_buffer("signed", shape == SIGNED_LOG)
+        for name, kind in (("logged", LOG), ("signed", SIGNED_LOG), ("graded", QUANTILE)):
+            self.register_buffer(name, torch.from_numpy(shape == kind))
         self.register_buffer("indicated", torch.from_numpy(transform.indicated))
         self.log_eps, self.keep_missing = transform.log_eps, transform.keep_missing
-        self.has_log, self.has_signed = bool(self.logged.any()), bool(self.signed.any())
-        self.has_indicators = len(transform.indicated) > 0
-        self.quantiles: Quantiles | None = None
-        if (shape == QUANTILE).any():
-            self.register_buffer("graded", shape == QUANTILE)
-            # a column without quantiles reads those of another, and its result is not used
-            row = np.maximum(np.cumsum(transform.shape == QUANTILE) - 1, 0)
-            self.quantiles = Quantiles(torch.from_numpy(transform.grids[row]))
+        # a column without quantiles reads those of another, and its result is not used
+        row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
+        grids = torch.from_numpy(transform.grids[row]) if self.graded.any() else None
+        self.quantiles = None if grids is None else Quantiles(grids)
+        self.has = [bool(flags.any()) for flags in (self.logged, self.signed)]
 
     def forward(self, features: Tensor) -> Tensor:
         """Always finite, unless ``keep_missing``."""
         missing = features.isnan()
         raw = torch.where(missing, torch.zeros_like(features), features).double() * self.sign
         shaped = raw
-        if self.has_log:
-            shaped = torch.where(
-                self.logged, (raw.clamp(min=0.0) + _exact(self.log_eps)).log(), shaped
-            )
-        if self.has_signed:
+        if self.has[0]:
+            logarithm = (raw.clamp(min=0.0) + _exact(self.log_eps)).log()
+            shaped = torch.where(self.logged, logarithm, shaped)
+        if self.has[1]:
             logarithm = (raw.abs() + 1.0).log()
             shaped = torch.where(self.signed, raw.sign() * logarithm, shaped)
         if self.quantiles is not None:
@@ -71,7 +67,7 @@ class TransformGraph(nn.Module):
         result = torch.minimum(torch.maximum(result, -limit), limit)
         filled = torch.full_like(result, math.nan) if self.keep_missing else self.codes
         result = torch.where(missing, filled, result).float()
-        if self.has_indicators:
+        if len(self.indicated):
             result = torch.cat([result, missing[..., self.indicated].float()], -1)
         return result
 

@@ -1,7 +1,7 @@
 """What a folder says of itself: ``manifest.json`` and ``MODEL_CARD.md``."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -9,10 +9,10 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ltr.experiment.kept import KeptModel
+from ltr.data.lists import Columns
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
-from ltr.export.form import Exported
+from ltr.export.context import ExportContext, Exported
 from ltr.models.embeddings import WithEmbeddings
 from ltr.whole import without_nan
 
@@ -27,73 +27,58 @@ _CODES = (
 )
 
 
-def results_of(checkpoint: str) -> dict[str, Any] | None:
-    """``results.json`` of a finished run; None where there is none.
+def results_of(checkpoint: str) -> dict[str, Any]:
+    """``results.json`` of a finished run; empty where there is none.
 
     Raises:
         DataError: it is damaged.
     """
     path = Path(checkpoint)
     run = RunFolder(path.parent if path.suffix == ".pt" else path)
-    return run.results if run.finished else None
+    return run.results if run.finished else {}
 
 
 def manifest(
-    kept: KeptModel,
-    checkpoint: Path,
-    data: Mapping[str, str],
-    results: Mapping[str, Any] | None,
-    engine: str,
-    features: Sequence[str],
-    exported: Exported,
-) -> dict[str, Any]:
-    """Everything that says which model this is and how its features are read.
+    engine: str, context: ExportContext, exported: Exported, columns: Columns | None,
+    results: Mapping[str, Any], digests: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Which model this is, and how its features are read.
 
     Args:
-        kept: the model.
-        checkpoint: its file.
-        data: digest of the lists of each split, as the checkpoint has them.
+        engine, context, exported: what was exported for what.
+        columns: names and categories of the features.
         results: of the run.
-        engine: what it was exported for.
-        features: their names, in order.
-        exported: its files and notes.
+        digests: of the checkpoint and its data.
     """
-    columns, results = kept.columns, results or {}
-    inner = kept.model.model if isinstance(kept.model, WithEmbeddings) else kept.model
+    model = context.model
+    inner = model.model if isinstance(model, WithEmbeddings) else model
     categories = {} if columns is None else columns.state()["categories"]
+    installed = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
     return {
         "to": engine,
         "model": type(inner).__name__,
         "choices": results.get("choices", {}),
-        "features": list(features),
+        "features": list(context.features),
         "features_named": columns is not None,
         "categories": categories,
-        "transform": kept.transform.state(),
+        "transform": context.transform.state(),
         **without_nan({key: results[key] for key in _OF_RUN if key in results}),
-        "sha256": {
-            "checkpoint": _sha256(checkpoint.read_bytes()),
-            "data": dict(data),
-            "files": {name: _sha256(content) for name, content in exported.files.items()},
-        },
-        "versions": {**versions(), **_installed()},
+        "sha256": {**digests, "files": {name: sha256(one) for name, one in exported.files.items()}},
+        "versions": {**versions(), **installed},
         "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
     }
 
 
-def _sha256(content: bytes | str) -> str:
+def sha256(content: bytes | str) -> str:
+    """In hexadecimal digits."""
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
-def _installed() -> dict[str, str]:
-    found = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
 def model_card(
-    manifest: Mapping[str, Any], parity: Mapping[str, Any], results: Mapping[str, Any] | None
+    manifest: Mapping[str, Any], parity: Mapping[str, Any], results: Mapping[str, Any]
 ) -> str:
     """The card of a model in Markdown, from its manifest and the results of its run."""
     choices = manifest["choices"]
@@ -106,7 +91,7 @@ def model_card(
 
 - class {manifest["model"]}, {len(manifest["features"])} features, {named}
 - checkpoint sha256 `{manifest["sha256"]["checkpoint"]}`
-{"" if results is None else _of_run(results)}
+{_of_run(results) if results else ""}
 ## Exported form
 
 - run by {parity["ran_by"]} on {parity["lists"]:,} lists of {parity["split"]}, \
@@ -140,15 +125,6 @@ def _of_run(results: Mapping[str, Any]) -> str:
     splits = [split for split in ("vali", "test") if split in results]
     rows = [[name, *(results[split].get(name) for split in splits)] for name in results["vali"]]
     figures = tabulate(rows, ["metric", *splits], floatfmt=".4f", tablefmt="github")
-    training = "\n".join(lines)
-    return f"""
-## Training
-
-{training}
-
-## Figures
-
-{figures}
-
-{results["convention"]["text"]}
-"""
+    return "\n## Training\n\n{}\n\n## Figures\n\n{}\n\n{}\n".format(
+        "\n".join(lines), figures, results["convention"]["text"]
+    )

@@ -8,6 +8,9 @@ padding. ``by_item``: ``features`` ``[item, feature]`` alone, and ``scores`` ``[
 import importlib
 import logging
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,15 +23,16 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, install
 from ltr.experiment.ensemble import Ensemble
-from ltr.export.form import Exported, Scores
+from ltr.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity, refuse_names
 from ltr.export.graph import Ranker
-from ltr.export.trees import Trees, leaf
+from ltr.export.trees import Trees
 from ltr.rounds import RoundModel
 from ltr.training.evaluation import padded_batches
 
-NAME = "model.onnx"
+NAME, PROFILE = "model.onnx", "rank-profile.sd"
 _ITEMS = 1 << 15  # padded items in a batch
-LENGTHS, BATCHES = (1, 2, 240, 1000), (1, 7)  # that every graph is tried at
+_LENGTHS, _BATCHES = (1, 2, 240, 1000), (1, 7)  # that every graph is tried at
+_INSTEAD = "train another model, such as model=mlp or transformer"
 
 
 def need(name: str) -> ModuleType:
@@ -45,32 +49,53 @@ def need(name: str) -> ModuleType:
         ) from None
 
 
-def onnx_of_network(
-    model: nn.Module, transform: FeatureTransform, *, by_item: bool = False
-) -> Exported:
-    """The graph of a network, or of an ensemble of networks.
+def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
+    """The graph of trees, a network, or an ensemble of networks.
 
     Raises:
         ConfigError: a library is missing, or the model has no graph.
     """
-    if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
-        raise ConfigError(
-            "to=onnx: the ensemble has members that are no networks: export them one by one"
-        )
-    ranker = Ranker(model, transform).eval()
-    wrapped: nn.Module = _ByItem(ranker) if by_item else ranker
-    content = _traced(wrapped, transform.width, by_item=by_item)
-    return Exported({NAME: content}, _run_by_item if by_item else _run, _ran_by())
+    if isinstance(context.form, Trees):
+        content = _ensemble(context.form, context.transform.width, by_item=by_item)
+    else:
+        content = traced(context.model, context.transform, by_item=by_item)
+    ran_by = f"ONNX Runtime {need('onnxruntime').__version__}"
+    return Exported({NAME: content}, _run_by_item if by_item else _run, ran_by)
 
 
-def onnx_of_trees(trees: Trees, width: int, *, by_item: bool = False) -> Exported:
-    """The graph of trees: a ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
-    content = _ensemble(trees, width, by_item=by_item)
-    return Exported({NAME: content}, _run_by_item if by_item else _run, _ran_by())
+def vespa(context: ExportContext) -> Exported:
+    """The graph of one document, and the rank profile that feeds it attributes.
 
-
-def _ran_by() -> str:
-    return f"ONNX Runtime {need('onnxruntime').__version__}"
+    Raises:
+        ConfigError: as ``onnx``; or a feature's name is none of an attribute.
+    """
+    names, name = context.features, context.name
+    wrong = (one for one in names if not IDENTIFIER.fullmatch(one))
+    instead = ", or serve to=onnx beside the engine"
+    refuse_names(wrong, "an attribute in an expression (to=vespa)", instead)
+    values = ", ".join(f"attribute({feature})" for feature in names)
+    text = f"""# Into the schema of the documents; {NAME} lies in files/ of the application package.
+# A feature is an attribute of its name here: put the expression of yours in its place.
+rank-profile {name} {{
+    onnx-model {name} {{
+        file: files/{NAME}
+        input features: features
+        output scores: scores
+    }}
+    function features() {{
+        expression: tensor<float>(d0[1],d1[{len(names)}]):[[{values}]]
+    }}
+    first-phase {{
+        expression: nativeRank
+    }}
+    second-phase {{
+        rerank-count: 100
+        expression: sum(onnx({name}).scores)
+    }}
+}}
+"""
+    graph = onnx(context, by_item=True)
+    return replace(graph, files={**graph.files, PROFILE: text})
 
 
 class _ByItem(nn.Module):
@@ -86,118 +111,107 @@ class _ByItem(nn.Module):
         return scores
 
 
-def _traced(model: nn.Module, width: int, *, by_item: bool) -> bytes:
+def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
+    """The graph of a network behind its transform."""
+    if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
+        raise ConfigError(
+            "to=onnx: the ensemble has members that are no networks: export them one by one"
+        )
     need("onnxscript"), need("onnx")
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("list")
-    example: tuple[Tensor, ...] = (torch.zeros(3, width),)
-    shapes: tuple[Any, ...] = ({0: batch},)
+    ranker = Ranker(model, transform).eval()
+    wrapped: nn.Module = _ByItem(ranker) if by_item else ranker
+    sizes = {0: torch.export.Dim("batch")}
+    example: tuple[Tensor, ...] = (torch.zeros(3, transform.width),)
     if not by_item:
-        example = (torch.zeros(2, 3, width), torch.ones(2, 3, dtype=torch.bool))
-        shapes = ({0: batch, 1: length}, {0: batch, 1: length})
-    names = ["features"] if by_item else ["features", "mask"]
+        example = (torch.zeros(2, 3, transform.width), torch.ones(2, 3, dtype=torch.bool))
+        sizes[1] = torch.export.Dim("list")
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # of what the exporter does not find: torchvision
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter's own code
             program: Any = torch.onnx.export(
-                model, example, dynamo=True, dynamic_shapes=shapes, input_names=names,
-                output_names=["scores"], verbose=False,
+                wrapped, example, dynamo=True, dynamic_shapes=tuple(sizes for _ in example),
+                input_names=["features", "mask"][: len(example)], output_names=["scores"],
+                verbose=False,
             )  # fmt: skip
-        content: bytes = _of_no_items(_bare(program.model_proto)).SerializeToString()
+        content: bytes = _cleaned(program.model_proto).SerializeToString()
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"to=onnx: {type(model).__name__} has no graph ({text}): train another model, such as "
-            "model=mlp or transformer"
+            f"to=onnx: {type(model).__name__} has no graph ({text}): {_INSTEAD}"
         ) from error
     finally:
         logging.disable(level)
     return content
 
 
-def _bare(model: Any) -> Any:
-    """``model`` without the exporter's notes, which name files of this machine."""
-    for node in model.graph.node:
-        del node.metadata_props[:]
-        node.ClearField("doc_string")
-    for values in (model.graph.input, model.graph.output, model.graph.value_info):
-        for value in values:
-            del value.metadata_props[:]
-    for initializer in model.graph.initializer:
-        del initializer.metadata_props[:]
-    del model.metadata_props[:], model.graph.metadata_props[:]
-    return model
+def _cleaned(model: Any) -> Any:
+    """``model`` without the exporter's notes, which name files of this machine, and for no items.
 
-
-def _of_no_items(model: Any) -> Any:
-    """``model``, in which a 0 of a shape that a ``Reshape`` is given is 0: a list without items.
-
-    The exporter's attention leaves ONNX's default, by which 0 stands for the input's own size. A
-    shape with a -1 keeps it: both in one shape are not defined, and nothing is left to infer.
+    A 0 of a shape that a ``Reshape`` is given is then 0, a list without items: the exporter's
+    attention leaves ONNX's default, by which it stands for the input's own size. A shape with a -1
+    keeps that: both in one shape are not defined, and nothing is left to infer.
     """
-    to_array = need("onnx").numpy_helper.to_array
-    infers = {one.name for one in model.graph.initializer if -1 in to_array(one)}
-    for node in model.graph.node:  # in the order in which they compute
+    onnx, graph = need("onnx"), model.graph
+    infers = {one.name for one in graph.initializer if -1 in onnx.numpy_helper.to_array(one)}
+    for node in graph.node:  # in the order in which they compute
+        node.ClearField("doc_string")
         if node.op_type == "Concat" and infers.intersection(node.input):
             infers.update(node.output)
         if node.op_type == "Reshape" and node.input[1] not in infers:
             del node.attribute[:]
-            node.attribute.append(need("onnx").helper.make_attribute("allowzero", 1))
+            node.attribute.append(onnx.helper.make_attribute("allowzero", 1))
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    for noted in (model, graph, *graph.node, *values):
+        del noted.metadata_props[:]
     return model
 
 
 def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
-    onnx = need("onnx")
-    helper, kinds = onnx.helper, onnx.TensorProto
-    made = (*trees.trees, leaf(trees.bias)) if trees.bias else trees.trees
-    attributes: dict[str, list[Any]] = {
-        f"nodes_{name}": []
-        for name in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids",
-                     "falsenodeids", "missing_value_tracks_true")
-    }  # fmt: skip
-    targets: dict[str, list[Any]] = {f"target_{n}": [] for n in ("treeids", "nodeids", "weights")}
-    for number, tree in enumerate(made):
-        count, leaves = len(tree.feature), tree.feature < 0
-        nodes = {
-            "treeids": [number] * count,
-            "nodeids": list(range(count)),
-            "featureids": np.where(leaves, 0, tree.feature).tolist(),
-            "values": np.where(leaves, 0, tree.threshold).tolist(),
-            "modes": ["LEAF" if is_leaf else "BRANCH_LEQ" for is_leaf in leaves],
-            "truenodeids": tree.left.tolist(),
-            "falsenodeids": tree.right.tolist(),
-            "missing_value_tracks_true": (tree.missing_left & ~leaves).astype(int).tolist(),
-        }
-        for name, values in nodes.items():
-            attributes[f"nodes_{name}"] += values
-        targets["target_treeids"] += [number] * int(leaves.sum())
-        targets["target_nodeids"] += np.flatnonzero(leaves).tolist()
-        targets["target_weights"] += tree.leaves.tolist()
-    targets["target_ids"] = [0] * len(targets["target_weights"])
-    scored = helper.make_node(
-        "TreeEnsembleRegressor", ["rows"], ["sums"], domain="ai.onnx.ml", n_targets=1,
-        aggregate_function="SUM", post_transform="NONE", **attributes, **targets,
-    )  # fmt: skip
-    numbers = [helper.make_tensor("flat", kinds.INT64, [2], [-1, width])]
-    shape = ["item", width] if by_item else ["batch", "list", width]
-    inputs = [helper.make_tensor_value_info("features", kinds.FLOAT, shape)]
-    outputs = [helper.make_tensor_value_info("scores", kinds.FLOAT, ["item", 1])]
-    steps = [helper.make_node("Reshape", ["features", "flat"], ["rows"]), scored]
-    if by_item:
-        steps.append(helper.make_node("Identity", ["sums"], ["scores"]))
-    else:
-        inputs.append(helper.make_tensor_value_info("mask", kinds.BOOL, ["batch", "list"]))
-        outputs = [helper.make_tensor_value_info("scores", kinds.FLOAT, ["batch", "list"])]
-        numbers.append(helper.make_tensor("zero", kinds.FLOAT, [1], [0.0]))
-        steps += [
-            helper.make_node("Shape", ["mask"], ["size"]),
-            helper.make_node("Reshape", ["sums", "size"], ["padded"], allowzero=1),
-            helper.make_node("Where", ["mask", "padded", "zero"], ["scores"]),
-        ]
-    graph = helper.make_graph(steps, "trees", inputs, outputs, numbers)
-    versions = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
-    model = helper.make_model(graph, opset_imports=versions, ir_version=10)
+    """A ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
+    onnx, made = need("onnx"), trees.with_bias()
+    counts = [len(tree.feature) for tree in made]
+    tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
+    feature, threshold, left, right, missing_left, value = (
+        np.concatenate([getattr(one, name) for one in made])
+        for name in ("feature", "threshold", "left", "right", "missing_left", "value")
+    )
+    leaves = feature < 0
+    attributes = {
+        "nodes_treeids": tree,
+        "nodes_nodeids": node,
+        "nodes_featureids": np.where(leaves, 0, feature),
+        "nodes_values": np.where(leaves, 0, threshold),
+        "nodes_modes": np.where(leaves, "LEAF", "BRANCH_LEQ"),
+        "nodes_truenodeids": left,
+        "nodes_falsenodeids": right,
+        "nodes_missing_value_tracks_true": (missing_left & ~leaves).astype(int),
+        "target_treeids": tree[leaves],
+        "target_nodeids": node[leaves],
+        "target_weights": value[leaves],
+        "target_ids": np.zeros(leaves.sum(), int),
+        "n_targets": np.array(1),
+        "aggregate_function": np.array("SUM"),
+        "post_transform": np.array("NONE"),
+    }
+    size, inputs, output, result = "item", "", "float[item, 1]", "scores = Identity(sums)"
+    if not by_item:
+        size, inputs, output = "batch, list", ", bool[batch, list] mask", "float[batch, list]"
+        result = """size = Shape(mask)
+            padded = Reshape<allowzero = 1>(sums, size)
+            scores = Where(mask, padded, zero)"""
+    numbers = f"int64[2] flat = {{-1, {width}}}" + ("" if by_item else ", float[1] zero = {0.0}")
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+        trees (float[{size}, {width}] features{inputs}) => ({output} scores) <{numbers}> {{
+            rows = Reshape(features, flat)
+            sums = ai.onnx.ml.TreeEnsembleRegressor(rows)
+            {result}
+        }}""")
+    for name, values in sorted(attributes.items()):
+        attribute = onnx.helper.make_attribute(name, values.tolist())
+        model.graph.node[1].attribute.append(attribute)
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
     return content
@@ -214,8 +228,7 @@ def session(path: Path) -> Any:
     except Exception as error:  # of many types
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"to=onnx: ONNX Runtime {runtime.__version__} cannot run the graph ({text}): train "
-            "another model, such as model=mlp or transformer"
+            f"to=onnx: ONNX Runtime {runtime.__version__} cannot run the graph ({text}): {_INSTEAD}"
         ) from error
 
 
@@ -228,8 +241,7 @@ def _run(folder: Path, lists: Lists) -> Scores:
         features = np.asarray(lists.features)[rows]
         features[~mask] = np.nan
         (scores,) = runs.run(None, {"features": features, "mask": mask})
-        if scores[~mask].any():
-            raise ConfigError("to=onnx: padding has scores: report the model's config")
+        _check_padding(scores, mask)
         out[rows[mask]] = scores[mask]
     return out
 
@@ -256,10 +268,24 @@ def made_lists(lists: Lists, length: int, count: int) -> Lists:
     )
 
 
-def check_padding(folder: Path, width: int) -> None:
-    """Raise ``ConfigError`` unless a list of padding alone scores 0 beside a real one."""
-    features = np.zeros((2, 3, width), np.float32)
+def try_sizes(folder: Path, lists: Lists, score: Callable[[Lists], Scores]) -> dict[str, Any]:
+    """The parity at sizes that ``lists`` may lack, whose scores ``score`` gives.
+
+    Raises:
+        ConfigError: they do not agree, or a list of padding alone has scores.
+    """
+    features = np.zeros((2, 3, lists.width), np.float32)
     mask = np.array([[True, True, False], [False, False, False]])
     (scores,) = session(folder / NAME).run(None, {"features": features, "mask": mask})
-    if not np.isfinite(scores).all() or scores[~mask].any():
-        raise ConfigError("to=onnx: a list of padding has scores: report the model's config")
+    _check_padding(scores, mask)
+    sizes, kept = [], ("largest_difference", "largest_difference_of_unit")
+    for length, batch in product(_LENGTHS, _BATCHES):
+        made = made_lists(lists, length, batch)
+        one = parity(made, score(made), _run(folder, made), "to=onnx")
+        sizes.append({"length": length, "batch": batch} | {key: one[key] for key in kept})
+    return {"sizes": sizes, "bytes": (folder / NAME).stat().st_size}
+
+
+def _check_padding(scores: Scores, mask: Any) -> None:
+    if scores[~mask].any():  # NaN too
+        raise ConfigError("to=onnx: padding has scores: report the model's config")

@@ -6,52 +6,45 @@ linear models carry a shift, and a network ends in a logistic unit.
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
+from ltr.export.context import ExportContext, Exported, json_text, refuse_names, shifted
 from ltr.export.dense import Dense
-from ltr.export.form import ExportContext, shifted
-from ltr.export.ranklib import RankNetText, ensemble
+from ltr.export.ranklib import ensemble, network
 from ltr.export.trees import Tree, Trees, above
 
 _LINEAR, _XGBOOST, _RANKLIB = "linear", "xgboost+json", "ranklib"
 _MARGIN = 1e-4  # of the shift, for what float32 loses in the sum
 
 
-def plugin(
-    form: Trees | Dense, context: ExportContext, kind: str | None
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The files of the type ``kind``, None: the first that can hold the model, and notes.
+def plugin(context: ExportContext) -> Exported:
+    """The bodies of the requests that create the feature set and the model.
 
     Raises:
-        ConfigError: ``kind`` holds no such model, or a name is none of a field in a template.
+        ConfigError: the format holds no such model, or a name is none of a field in a template.
     """
-    if wrong := [name for name in context.features if "{{" in name]:
-        raise ConfigError(
-            f"{wrong[0]!r} is no name of a field in a mustache template, which replaces what "
-            "stands behind {{: name the columns without it, and train again"
-        )
-    if isinstance(form, Trees):
-        kinds: tuple[str, ...] = (_XGBOOST, _RANKLIB)
-    else:
+    form, names, lists = context.form, context.features, context.lists
+    assert form is not None
+    refuse_names((name for name in names if "{{" in name), "a field in a mustache template")
+    kinds: tuple[str, ...] = (_XGBOOST, _RANKLIB)
+    if isinstance(form, Dense):
         kinds = (_LINEAR, _RANKLIB) if form.is_linear else (_RANKLIB,)
-    kind = kinds[0] if kind is None else kind.removeprefix("model/")
+    kind = (context.format or kinds[0]).removeprefix("model/")
     if kind not in kinds:
         raise ConfigError(f"format={kind}: this model goes into {' or '.join(kinds)}")
-    if kind == _RANKLIB and context.lists.missing:
+    if kind == _RANKLIB and lists.missing:
         raise ConfigError(
             "format=ranklib: RankLib takes a missing value for 0, and values of the lists are "
             "missing: use format=xgboost+json"
         )
     notes: dict[str, Any] = {"type": f"model/{kind}"}
-    least, _ = column_range(context.lists.features)
-    if (least < 0).any():
-        notes["features_below_0"] = [context.features[i] for i in np.flatnonzero(least < 0)]
     model: dict[str, Any] = {"type": f"model/{kind}"}
+    if len(below := np.flatnonzero(column_range(lists.features)[0] < 0)):
+        notes["features_below_0"] = [names[i] for i in below]
     if isinstance(form, Trees):
         # the plugins mark a feature that matches nothing as missing: in a model that was trained
         # without missing values it stands for 0
@@ -59,41 +52,29 @@ def plugin(
         notes["absent_is_zero"] = context.absent_is_zero
         shift = max(0.0, -form.least) * (1 + _MARGIN)
         notes["score"] = shifted(shift)
-        definition = (
-            ensemble(known, shift) if kind == _RANKLIB else _splits(known, context.features, shift)
-        )
+        definition = ensemble(known, shift) if kind == _RANKLIB else _splits(known, names, shift)
     elif kind == _LINEAR:
         model["feature_normalizers"], definition, shift = _linear(form, context)
         notes["score"] = shifted(shift)
     else:
-        network = RankNetText(form, context.scores)
-        notes["score"], definition = network.described, network.text
+        definition, notes["score"] = network(form, context.scores)
     model["definition"] = definition  # text, as the plugin keeps it
-    return _files(context, model), notes
+    featureset = {"name": context.name, "features": [_feature(name) for name in names]}
+    files = {
+        "featureset.json": json_text({"featureset": featureset}),
+        "model.json": json_text({"model": {"name": context.name, "model": model}}),
+    }
+    return context.texts(files, **notes)
 
 
-def _files(context: ExportContext, model: Mapping[str, Any]) -> dict[str, str]:
-    """The bodies of the requests that create the feature set and the model."""
-    features = [
-        {
-            "name": name,
-            "params": [],
-            "template_language": "mustache",
-            "template": {
-                "function_score": {
-                    "query": {"match_all": {}},
-                    "functions": [{"field_value_factor": {"field": name, "missing": 0.0}}],
-                    "boost_mode": "replace",
-                }
-            },
-        }
-        for name in context.features
-    ]
-    featureset = {"featureset": {"name": context.name, "features": features}}
-    whole = {"model": {"name": context.name, "model": model}}
+def _feature(name: str) -> dict[str, Any]:
+    field = {"field_value_factor": {"field": name, "missing": 0.0}}
+    query = {"query": {"match_all": {}}, "functions": [field], "boost_mode": "replace"}
     return {
-        "featureset.json": json.dumps(featureset, indent=1, allow_nan=False) + "\n",
-        "model.json": json.dumps(whole, indent=1, allow_nan=False) + "\n",
+        "name": name,
+        "params": [],
+        "template_language": "mustache",
+        "template": {"function_score": query},
     }
 
 
@@ -122,25 +103,25 @@ def _linear(form: Dense, context: ExportContext) -> tuple[dict[str, Any], str, f
     return normalizers, json.dumps(by_name, allow_nan=False), shift
 
 
-def _splits(form: Trees, names: Sequence[str], shift: float) -> str:
+def _splits(trees: Trees, names: tuple[str, ...], shift: float) -> str:
     """``model/xgboost+json``: nested nodes, left where the value is below the condition."""
 
-    def nested(tree: Tree, place: int, depth: int) -> dict[str, Any]:
-        if tree.feature[place] < 0:
-            return {"nodeid": place, "leaf": _single(tree.value[place])}
-        left, right = int(tree.left[place]), int(tree.right[place])
-        return {
-            "nodeid": place,
-            "depth": depth,
-            "split": names[tree.feature[place]],
-            "split_condition": _single(above(tree.threshold[place])),
-            "yes": left,
-            "no": right,
-            "missing": left if tree.missing_left[place] else right,
-            "children": [nested(tree, left, depth + 1), nested(tree, right, depth + 1)],
-        }
+    def nested(tree: Tree) -> dict[str, Any]:
+        return tree.fold(
+            lambda node: {"nodeid": node, "leaf": _single(tree.value[node])},
+            lambda node, depth, left, right: {
+                "nodeid": node,
+                "depth": depth,
+                "split": names[tree.feature[node]],
+                "split_condition": _single(above(tree.threshold[node])),
+                "yes": left["nodeid"],
+                "no": right["nodeid"],
+                "missing": (left if tree.missing_left[node] else right)["nodeid"],
+                "children": [left, right],
+            },
+        )
 
-    splits = [nested(tree, 0, 0) for tree in form.with_bias(shift)]
+    splits = list(map(nested, trees.with_bias(shift)))
     return json.dumps({"objective": "rank:ndcg", "splits": splits}, allow_nan=False)
 
 

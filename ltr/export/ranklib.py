@@ -5,102 +5,85 @@ The formats are those of RankLib 2.x (``LinearRegRank``, ``Ensemble``, ``RankNet
 in float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import numpy as np
 
-from ltr.data.lists import Doubles
+from ltr.export.context import ExportContext, Exported, Scores
 from ltr.export.dense import Dense, Layer, logistic_layers
-from ltr.export.form import Scores
 from ltr.export.trees import Tree, Trees
 
 _SPAN = 4.0  # of the last unit's input over the known scores: from sigmoid(-4) to sigmoid(0)
+_BEFORE: Mapping[
+    str, tuple[Callable[[Any], Any], str]
+] = {  # the scores before the output activation, and what that is in words
+    "none": (lambda s: s, "model's score"),
+    "sigmoid": (lambda s: np.log(s) - np.log1p(-s), "logit of the model's score"),
+    "tanh": (np.arctanh, "inverse hyperbolic tangent of the model's score"),
+}
 
 
-def ranklib(form: Trees | Dense, scores: Scores) -> tuple[dict[str, str], dict[str, Any]]:
-    """The text of a model whose features are as the lists have them, and notes.
-
-    ``scores`` are known ones of the model.
-    """
-    notes: dict[str, Any] = {}
+def ranklib(context: ExportContext) -> Exported:
+    """The text of trees, or of layers whose features are as the lists have them."""
+    form = context.form
     if isinstance(form, Trees):
-        text = ensemble(form)
-    elif form.is_linear:
-        layer = form.layers[0]
-        text = linear_regression(layer.weights[0], float(layer.bias[0]))
-    else:
-        network = RankNetText(form, scores)
-        text, notes["score"] = network.text, network.described
-    return {"model.txt": text}, notes
-
-
-def linear_regression(weights: Doubles, bias: float) -> str:
-    """A linear model with a bias, as feature 0."""
-    entries = [f"{i}:{weight!r}" for i, weight in enumerate(weights.tolist(), 1)]
-    return f"## Linear Regression\n## Lambda = 1.0E-10\n0:{bias!r} {' '.join(entries)}\n"
+        return context.texts({"model.txt": ensemble(form)})
+    assert form is not None
+    if not form.is_linear:
+        text, score = network(form, context.scores)
+        return context.texts({"model.txt": text}, score=score)
+    numbers = [*form.layers[0].bias.tolist(), *form.layers[0].weights[0].tolist()]  # 0: the bias
+    entries = " ".join(f"{i}:{number!r}" for i, number in enumerate(numbers))
+    return context.texts({"model.txt": f"## Linear Regression\n## Lambda = 1.0E-10\n{entries}\n"})
 
 
 def ensemble(trees: Trees, shift: float = 0.0) -> str:
     """The trees, and the bias and ``shift`` as a tree of one leaf."""
-    made = trees.with_bias(shift)
-    lines = ["## LambdaMART", f"## No. of trees = {len(made)}", "", "<ensemble>"]
+    made, root = trees.with_bias(shift), Element("ensemble")
     for number, tree in enumerate(made, 1):
-        lines.append(f'\t<tree id="{number}" weight="1.0">')
-        lines += _node(tree, 0, "", 2)
-        lines.append("\t</tree>")
-    return "\n".join([*lines, "</ensemble>", ""])
+        SubElement(root, "tree", id=str(number), weight="1.0").append(_splits(tree))
+    indent(root, "\t")
+    head = f"## LambdaMART\n## No. of trees = {len(made)}\n\n"
+    return f"{head}{tostring(root, 'unicode')}\n"
 
 
-def _node(tree: Tree, place: int, position: str, depth: int) -> list[str]:
-    tab, inner = "\t" * depth, "\t" * (depth + 1)
-    if tree.feature[place] < 0:
-        body = [f"{inner}<output> {np.float32(tree.value[place])!s} </output>"]
-    else:
-        body = [
-            f"{inner}<feature> {tree.feature[place] + 1} </feature>",
-            f"{inner}<threshold> {tree.threshold[place]!s} </threshold>",
-            *_node(tree, tree.left[place], ' pos="left"', depth + 1),
-            *_node(tree, tree.right[place], ' pos="right"', depth + 1),
-        ]
-    return [f"{tab}<split{position}>", *body, f"{tab}</split>"]
+def _splits(tree: Tree) -> Element:
+    def leaf(node: int) -> Element:
+        made = Element("split")
+        SubElement(made, "output").text = f" {np.float32(tree.value[node])!s} "
+        return made
+
+    def split(node: int, _: int, left: Element, right: Element) -> Element:
+        made = Element("split")
+        SubElement(made, "feature").text = f" {tree.feature[node] + 1} "
+        SubElement(made, "threshold").text = f" {tree.threshold[node]!s} "
+        for side, below in (("left", left), ("right", right)):
+            below.set("pos", side)
+            made.append(below)
+        return made
+
+    return tree.fold(leaf, split)
 
 
-class RankNetText:
-    """RankNet's text of a network, every unit of which is logistic, the last too.
+def network(dense: Dense, scores: Scores) -> tuple[str, str]:
+    """RankNet's text of a network, every unit of which is logistic, and its score in words.
 
     The last unit's input is ``slope * u + shift`` for ``u``, the model's score before its output
-    activation, such that the known scores lie in sigmoid(-4) to sigmoid(0): they are positive, keep
-    their order, and have float32 digits left on either side.
+    activation, such that the known ``scores`` lie in sigmoid(-4) to sigmoid(0): they are positive,
+    keep their order, and have float32 digits left on either side.
     """
-
-    def __init__(self, dense: Dense, scores: Scores) -> None:
-        """``scores``: known ones of the model."""
-        self._end = dense.layers[-1].activation
-        known = _before(scores.astype(np.float64), self._end)
-        known = known[np.isfinite(known)] if np.isfinite(known).any() else np.zeros(1)
-        low, high = float(known.min()), float(known.max())
-        self.slope = _SPAN / (high - low) if high > low else 1.0
-        self.shift = -self.slope * high
-        *inner, last = logistic_layers(dense)
-        weights, bias = self.slope * last.weights, self.slope * last.bias + self.shift
-        self.text = _network_text([*inner, Layer(weights, bias, "sigmoid")])
-        self.described = (
-            f"sigmoid({self.slope!r} * u + {self.shift!r})"
-            + {
-                "none": ", u the model's score",
-                "sigmoid": ", u the logit of the model's score",
-                "tanh": ", u the inverse hyperbolic tangent of the model's score",
-            }[self._end]
-        )
-
-
-def _before(scores: Doubles, activation: str) -> Doubles:
-    """The scores before their activation."""
+    before, words = _BEFORE[dense.layers[-1].activation]
     with np.errstate(divide="ignore"):
-        if activation == "sigmoid":
-            return np.log(scores) - np.log1p(-scores)
-        return np.arctanh(scores) if activation == "tanh" else scores
+        known = before(scores.astype(np.float64))
+    known = known[np.isfinite(known)] if np.isfinite(known).any() else np.zeros(1)
+    low, high = float(known.min()), float(known.max())
+    slope = _SPAN / (high - low) if high > low else 1.0
+    shift = -slope * high
+    *inner, last = logistic_layers(dense)
+    last = Layer(slope * last.weights, slope * last.bias + shift, "sigmoid")
+    return _network_text([*inner, last]), f"sigmoid({slope!r} * u + {shift!r}), u the {words}"
 
 
 def _network_text(layers: Sequence[Layer]) -> str:

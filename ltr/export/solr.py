@@ -5,15 +5,13 @@ float32; a feature that a document lacks is 0. A feature is the field of its nam
 has a logarithm, a function query of that field.
 """
 
-import json
 from typing import Any
 
 import numpy as np
 
 from ltr.data.transforms import LOG, SIGNED_LOG, column_range
-from ltr.errors import ConfigError
+from ltr.export.context import IDENTIFIER, ExportContext, Exported, json_text, refuse_names, shifted
 from ltr.export.dense import Dense, Layer
-from ltr.export.form import IDENTIFIER, ExportContext, shifted
 from ltr.export.trees import Tree, Trees
 
 _LTR = "org.apache.solr.ltr"
@@ -21,30 +19,32 @@ _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
 _ACTIVATION = {"none": "identity", "leaky_relu": "leakyrelu"}  # the others have the same names
 
 
-def solr(form: Trees | Dense, context: ExportContext) -> tuple[dict[str, str], dict[str, Any]]:
-    """The feature store and the model, and notes.
+def solr(context: ExportContext) -> Exported:
+    """The feature store and the model.
 
     Raises:
         ConfigError: a name is no field of a function query.
     """
-    model: dict[str, Any]
-    notes: dict[str, Any] = {}
+    form, notes, params = context.form, dict[str, Any](), dict[str, Any]()
     if isinstance(form, Trees):
-        features = [_field(context, name) for name in context.features]
-        params, moved = _trees(form, context)
-        model = {"class": f"{_LTR}.model.MultipleAdditiveTreesModel", "params": params}
-        if moved:
-            notes["thresholds_moved"] = moved  # where float32 has no number that Solr adds 1e-6 to
+        features = [_feature(context, name) for name in context.features]
+        made = form.with_bias()
+        params["trees"] = [{"weight": "1.0", "root": _nested(context, tree)} for tree in made]
+        limits = (t for tree in made for t in tree.threshold[tree.feature >= 0])
+        # float32 may have no number that Solr adds 1e-6 to
+        if moved := sum(bool(before_slack(t) + _SLACK != t) for t in limits):
+            notes["thresholds_moved"] = moved
+        kind = "MultipleAdditiveTreesModel"
     else:
+        assert form is not None
         features, layers = _logarithms(form, context)
+        kind = "LinearModel" if form.is_linear else "NeuralNetworkModel"
         if form.is_linear:
-            bias = float(layers[0].bias[0])
-            names = [one["name"] for one in features]
-            weights = dict(zip(names, layers[0].weights[0].tolist(), strict=True))
-            model = {"class": f"{_LTR}.model.LinearModel", "params": {"weights": weights}}
-            notes["score"] = shifted(-bias)
+            weights = zip(features, layers[0].weights[0].tolist(), strict=True)
+            params["weights"] = {one["name"]: weight for one, weight in weights}
+            notes["score"] = shifted(-float(layers[0].bias[0]))
         else:
-            told = [
+            params["layers"] = [
                 {
                     "matrix": layer.weights.tolist(),
                     "bias": layer.bias.tolist(),
@@ -52,23 +52,25 @@ def solr(form: Trees | Dense, context: ExportContext) -> tuple[dict[str, str], d
                 }
                 for layer in layers
             ]
-            model = {"class": f"{_LTR}.model.NeuralNetworkModel", "params": {"layers": told}}
-    named = [{"name": one["name"]} for one in features]
-    model = {"store": context.name, "name": context.name, "features": named, **model}
-    files = {
-        "features.json": json.dumps(features, indent=1, allow_nan=False) + "\n",
-        "model.json": json.dumps(model, indent=1, allow_nan=False) + "\n",
-    }
-    return files, notes
-
-
-def _field(context: ExportContext, name: str) -> dict[str, Any]:
-    return {
+    model = {
         "store": context.name,
-        "name": name,
-        "class": f"{_LTR}.feature.FieldValueFeature",
-        "params": {"field": name},
+        "name": context.name,
+        "features": [{"name": one["name"]} for one in features],
+        "class": f"{_LTR}.model.{kind}",
+        "params": params,
     }
+    files = {"features.json": json_text(features), "model.json": json_text(model)}
+    return context.texts(files, **notes)
+
+
+def _feature(context: ExportContext, name: str, logarithm: str | None = None) -> dict[str, Any]:
+    """The field ``name``, or ln(1 + ``logarithm``)."""
+    kind, params = "FieldValueFeature", {"field": name}
+    if logarithm is not None:
+        kind, params = "SolrFeature", {"q": "{!func}ln(sum(1," + logarithm + "))"}
+    return {
+        "store": context.name, "name": name, "class": f"{_LTR}.feature.{kind}", "params": params
+    }  # fmt: skip
 
 
 def _logarithms(form: Dense, context: ExportContext) -> tuple[list[dict[str, Any]], list[Layer]]:
@@ -85,55 +87,36 @@ def _logarithms(form: Dense, context: ExportContext) -> tuple[list[dict[str, Any
     for i, name in enumerate(context.features):
         columns.append(weights[:, i])
         if form.shape[i] not in (LOG, SIGNED_LOG):
-            features.append(_field(context, name))
+            features.append(_feature(context, name))
             continue
-        if not IDENTIFIER.fullmatch(name):
-            raise ConfigError(
-                f"to=solr: {name!r} is no name of a field in a function query, which its logarithm "
-                "needs: name it by letters, digits and _, or set transform=standardise"
-            )
+        wrong, remedy = not IDENTIFIER.fullmatch(name), ", or set transform=standardise"
+        refuse_names([name] * wrong, "a field in a function query of its logarithm", remedy)
         value, below = f"def({name},0)", f"product(-1.0,def({name},0))"
         if form.sign[i] < 0:
             value, below = below, value
         if form.shape[i] == LOG:
             bias += weights[:, i] * np.log(form.log_eps)
             scaled = f"product(max({value},0),{1 / form.log_eps!r})"
-            features.append(_query(context, name, scaled))
+            features.append(_feature(context, name, scaled))
             continue
-        features.append(_query(context, name, f"max({value},0)"))
+        features.append(_feature(context, name, f"max({value},0)"))
         if (least[i] if form.sign[i] > 0 else -most[i]) < 0:
-            features.append(_query(context, f"{name}_below_0", f"max({below},0)"))
+            features.append(_feature(context, f"{name}_below_0", f"max({below},0)"))
             columns.append(-weights[:, i])
     return features, [Layer(np.stack(columns, 1), bias, first.activation), *others]
 
 
-def _query(context: ExportContext, name: str, value: str) -> dict[str, Any]:
-    """The feature ln(1 + value)."""
-    return _field(context, name) | {
-        "class": f"{_LTR}.feature.SolrFeature",
-        "params": {"q": "{!func}ln(sum(1," + value + "))"},
-    }
-
-
-def _trees(form: Trees, context: ExportContext) -> tuple[dict[str, Any], int]:
-    """The trees, numbers as texts as Solr's own examples have them, and thresholds that moved."""
-    moved = 0
-
-    def node(tree: Tree, place: int) -> dict[str, Any]:
-        nonlocal moved
-        if tree.feature[place] < 0:
-            return {"value": str(np.float32(tree.value[place]))}
-        threshold = before_slack(tree.threshold[place])
-        moved += bool(threshold + _SLACK != tree.threshold[place])
-        return {
-            "feature": context.features[tree.feature[place]],
-            "threshold": str(threshold),
-            "left": node(tree, int(tree.left[place])),
-            "right": node(tree, int(tree.right[place])),
-        }
-
-    roots = [{"weight": "1.0", "root": node(tree, 0)} for tree in form.with_bias()]
-    return {"trees": roots}, moved
+def _nested(context: ExportContext, tree: Tree) -> dict[str, Any]:
+    """The nodes of a tree, numbers as texts as Solr's own examples have them."""
+    return tree.fold(
+        lambda node: {"value": str(np.float32(tree.value[node]))},
+        lambda node, _, left, right: {
+            "feature": context.features[tree.feature[node]],
+            "threshold": str(before_slack(tree.threshold[node])),
+            "left": left,
+            "right": right,
+        },
+    )
 
 
 def before_slack(threshold: np.float32) -> np.float32:
