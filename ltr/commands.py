@@ -137,11 +137,11 @@ def prepared(cfg: DictConfig) -> "Report":
 @command("table", stopped=_GOES_ON)
 def table(cfg: DictConfig) -> bool:
     """Run what is missing of a table and write it; whether all that can be done here is done."""
-    from ltr.tables.order import table_order
+    from ltr.tables.config import table_config
     from ltr.tables.table import make_table
 
     with stoppable():
-        return make_table(table_order(cfg))
+        return make_table(table_config(cfg))
 
 
 @command("compare")

@@ -6,13 +6,12 @@ from ltr.compare.compare import Order as CompareOrder
 from ltr.compare.compare import compare_order
 from ltr.console.compose import typed
 from ltr.search.definition import Search, define_search
-from ltr.tables.order import Order as TableOrder
-from ltr.tables.order import table_order
+from ltr.tables.config import TableConfig, table_config
 
 
-def table_of(arguments: Sequence[str]) -> TableOrder:
+def table_of(arguments: Sequence[str]) -> TableConfig:
     """What ``scripts/table.py ARGUMENTS`` asks for."""
-    return table_order(typed("table", arguments))
+    return table_config(typed("table", arguments))
 
 
 def search_of(arguments: Sequence[str]) -> Search:

@@ -24,7 +24,7 @@ from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.tables import table as table_module
-from ltr.tables.spec import only, parse_table
+from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.interruption import Interrupted
@@ -220,13 +220,12 @@ rows:
 
 def test_a_row_brings_its_teacher_along(tmp_path) -> None:
     (tmp_path / "taught.yaml").write_text(TEXT)
-    table = parse_table(tmp_path / "taught.yaml")
-    assert list(only(table, ["pupil"]).rows) == ["pupil", "big one"]
+    table = read_table(f"{tmp_path}/taught.yaml")
+    assert list(table.only(["pupil"]).rows) == ["pupil", "big one"]
     chained = TEXT.replace("big one: [loss=listnet]", "big one: [loss=distil, teacher=student]")
     (tmp_path / "taught.yaml").write_text(chained)
-    assert "trained by itself" in refused(
-        lambda: parse_table(tmp_path / "taught.yaml"), ConfigError
-    )
+    said = refused(lambda: read_table(f"{tmp_path}/taught.yaml"), ConfigError)
+    assert "pupil: teacher: big one" in said
 
 
 @pytest.mark.slow

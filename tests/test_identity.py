@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from conftest import compose
 from omegaconf import DictConfig, OmegaConf
-from test_table import SYNTHETIC, runs_of
+from test_table import SYNTHETIC
 
 from ltr.console.configs import CONFIGS
 from ltr.console.keys import KEYS
 from ltr.experiment import identity as identities
 from ltr.experiment.identity import identity_without_data
 from ltr.tables.runs import plan
-from ltr.tables.spec import only
+from ltr.tables.spec import Row, read_table
 
 # Rooms that report on runs and compute none of them.
 COMPUTE_NO_RUN = {
@@ -34,7 +34,7 @@ def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
-    spec = only(runs_of("ranknet_report"), ["bce"])
+    spec = read_table("ranknet_report").only(["bce"])
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
 
     def folder(*more: str) -> Path:
@@ -49,7 +49,7 @@ def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
 def test_the_code_of_trees_counts_in_runs_of_trees_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = only(runs_of("neuralndcg_table3"), ["NeuralNDCG@5", "ListNet", "XGBoost"])
+    spec = read_table("neuralndcg_table3").only(["NeuralNDCG@5", "ListNet", "XGBoost"])
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
 
     def folders(of_networks: str, of_trees: str) -> dict[str, Path]:
@@ -163,10 +163,12 @@ def test_spelling_does_not_count(key: str) -> None:
 
 
 def test_rows_that_compute_the_same_share_their_run(tmp_path: Path) -> None:
-    spec = only(runs_of("ranknet_report"), ["BCE"])
-    rows = {"A": ("loss=bce",), "B": ("loss=bce", "l2=0.0"), "C": ("loss=bce", "l2=0.1")}
+    spec = read_table("ranknet_report").only(["BCE"])
+    rows = {"A": ["loss=bce"], "B": ["loss=bce", "l2=0.0"], "C": ["loss=bce", "l2=0.1"]}
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
-    a, b, c = plan(replace(spec, rows=rows), given, [1], tmp_path)
+    a, b, c = plan(
+        replace(spec, rows={label: Row(row) for label, row in rows.items()}), given, [1], tmp_path
+    )
     assert [run.label for run in (a, b, c)] == ["A", "B", "C"]
     assert a.folder == b.folder != c.folder
 

@@ -13,12 +13,11 @@ from conftest import make_lists
 from orders import table_of
 
 from ltr.console.compose import run_config
-from ltr.console.configs import CONFIGS
-from ltr.errors import ConfigError, LTRError
-from ltr.experiment.build import build
+from ltr.console.configs import CONFIGS, files_of
+from ltr.errors import ConfigError, DataError, LTRError
 from ltr.experiment.run_folder import write_scores
 from ltr.tables.runs import plan
-from ltr.tables.spec import FoldsTable, StatisticsTable, Table, parse_table, read_table, tables
+from ltr.tables.spec import FOLD_SPLITS, STATISTICS, read_table
 from ltr.tables.table import make_table
 
 SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
@@ -28,30 +27,25 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return processes.run("scripts/table.py", *arguments, warm=True)
 
 
-def runs_of(name: str) -> Table:
-    spec = read_table(name)
-    assert isinstance(spec, Table)
-    return spec
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", tables())
+@pytest.mark.parametrize("name", files_of("table"))
 def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
-    spec = read_table(name)
-    if isinstance(spec, StatisticsTable):
-        for overrides in spec.rows.values():
-            assert run_config([*spec.settings, *overrides])[0].dataset.name in spec.rows
+    table = read_table(name)
+    if table.kind == STATISTICS:
+        for row in table.rows.values():
+            assert run_config([*table.settings, *row.settings])[0].dataset.name in table.rows
         return
-    if isinstance(spec, FoldsTable):
-        for row in spec.rows.values():
-            firsts = [f"{key}={values[0]}".lower() for key, values in row.choices.items()]
-            build(run_config([*spec.settings, *row.settings, *firsts])[0])
-        assert spec.published.keys() == spec.rows.keys()
-        return
+    for published in table.published.values():
+        for of_label in published.values.values():
+            for part, numbers in of_label.items():  # of a convention, or a split
+                assert part in (*table.conventions, *FOLD_SPLITS)
+                assert set(numbers) <= set(table.metrics)
+                values = np.array([*numbers.values()])
+                assert ((values > 0) & (values < 1)).all()
     given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
     seeds = [1, 2] if name == "ranknet_report" else [1]  # the code of seeds is one for all
-    runs = plan(spec, given, seeds, tmp_path)
-    trained = [row for row in spec.rows if row not in spec.ensembles]
+    runs = [run for run in plan(table, given, seeds, tmp_path) if not run.members]
+    trained = [label for label, row in table.rows.items() if not row.ensemble]
     assert [(r.label, r.seed) for r in runs] == [(row, seed) for row in trained for seed in seeds]
     assert len({r.folder for r in runs}) == len(runs)  # no two rows are the same run
     assert {str(r.config.dataset.name) for r in runs} == {"synthetic"}
@@ -60,31 +54,28 @@ def test_every_row_of_every_table_composes(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["letor4_mq2007", "letor4_mq2008"])
 def test_letor4_tables_hold_every_loss(name: str) -> None:
     losses = {path.stem for path in (CONFIGS / "loss").glob("*.yaml")}
-    rows = runs_of(name).rows.values()
-    found = {key[5:] for row in rows for key in row if key.startswith("loss=")}
+    rows = read_table(name).rows.values()
+    found = {key[5:] for row in rows for key in row.settings if key.startswith("loss=")}
     assert found == losses - {"distil"}  # which has a table of its own
 
 
-def test_published_numbers_stand_under_metrics_of_the_table() -> None:
-    for name in tables():
-        spec = read_table(name)
-        if isinstance(spec, StatisticsTable):
-            continue
-        if isinstance(spec, FoldsTable):
-            parts = [part for row in spec.published.values() for part in row.values()]
-            assert all(set(part) == set(spec.metrics) for part in parts)
-            assert {len(numbers) for part in parts for numbers in part.values()} == {5}
-            continue
-        for published in spec.published.values():
-            for conventions in published.values.values():
-                for convention, numbers in conventions.items():
-                    assert convention in spec.conventions
-                    assert set(numbers) <= set(spec.metrics)
-                    assert all(0 < value < 1 for value in numbers.values())
+def test_table_3_is_the_reference_s_own() -> None:
+    table = read_table("neuralndcg_table3")
+    assert len(table.rows) == 17
+    assert set(table.published) == {"web30k", "istella"}
+    best = {"web30k": "NeuralNDCG@max", "istella": "NeuralNDCG-T@10"}
+    for name, published in table.published.items():
+        assert list(published.values) == list(table.rows)  # each beside its own number
+        at_5 = {row: values["paper"]["ndcg@5"] for row, values in published.values.items()}
+        assert max(at_5, key=lambda row: at_5[row]) == best[name]
+        assert all(v["paper"]["ndcg@5"] < v["paper"]["ndcg@10"] for v in published.values.values())
 
 
 @pytest.mark.slow
 def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Path) -> None:
+    dry = run(*small, "dry_run=true")
+    assert "python train.py dataset=letor model=mlp 'model.hidden_sizes=[4]'" in dry.stdout
+    assert not (tmp_path / "out").exists()
     first = run(*small)
     assert first.returncode == 0, first.stderr
     assert "1 runs, 1 to do" in first.stderr
@@ -126,6 +117,9 @@ def test_a_table_is_made_once_and_says_what_it_is(small: list[str], tmp_path: Pa
         (["table=ranknet_report", "dry_run=maybe"], "dry_run=maybe: write true or false"),
         (["table=ranknet_report", "los=bce"], "los: no such key; the keys are"),
         (["table=ranknet_report", "dataset=mq2007", "data_dir=/nowhere"], "download MQ2007.rar"),
+        (["table=ranknet_report", "budget=0"], "budget=0: give a whole number"),
+        (["table=ranknet_report", "space.l2=[float,0.1,1]"], "give budget=N"),
+        (["table=x", "hydra/launcher=joblib", "workers=2"], "workers=2: hydra/launcher=joblib"),
     ],
 )
 def test_mistakes_end_with_the_remedy(arguments: list[str], message: str) -> None:
@@ -142,17 +136,25 @@ def test_a_mistake_is_one_line_and_2() -> None:
     assert done.stderr.startswith("error: letor4_mq2008: write KEY=VALUE")
 
 
-@pytest.mark.slow
-def test_dry_run_names_the_commands_and_runs_nothing(small: list[str], tmp_path: Path) -> None:
-    done = run(*small, "dry_run=true")
-    assert "python train.py dataset=letor model=mlp 'model.hidden_sizes=[4]'" in done.stdout
+def test_a_dry_run_of_table_3_needs_no_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["table=neuralndcg_table3", "rows=NeuralNDCG@5,ListNet", "dataset=web30k"]
+    given += [f"data_dir={tmp_path}/none", f"output_dir={tmp_path}/out"]
+    assert make_table(table_of([*given, "dry_run=true"]))
+    said = capsys.readouterr()
+    assert said.out.count("ltr train") == 2
+    assert "loss=neuralndcg loss.k=5" in said.out
+    assert "2 runs, 2 to do" in said.err
     assert not (tmp_path / "out").exists()
+    with pytest.raises(DataError, match=r"download MSLR-WEB30K.zip"):
+        make_table(table_of(given))
 
 
 def test_a_table_file_that_lacks_a_key_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("title: x\n")
-    with pytest.raises(ConfigError, match=r"mine.yaml: conventions is missing or unknown; write"):
-        parse_table(tmp_path / "mine.yaml")
+    with pytest.raises(ConfigError, match=r"mine.yaml: rows, metrics and conventions"):
+        read_table(f"{tmp_path}/mine.yaml")
 
 
 def test_kept_scores_lose_no_digit(tmp_path: Path) -> None:
@@ -165,27 +167,8 @@ def test_kept_scores_lose_no_digit(tmp_path: Path) -> None:
     assert read["qid"].tolist() == ["q0"] * 3 + ["q1"] + ["q2"] * 4
 
 
-def test_parsing_keeps_what_is_for_train() -> None:
-    order = table_of(["table=x", "rows=A, B", "seeds=3", "epochs=1", "dry_run=true"])
-    assert (order.rows, order.seeds, order.overrides) == (("A", "B"), 3, ("epochs=1",))
-    assert order.dry_run
-
-
-def test_a_launcher_is_passed_on() -> None:
+def test_parsing_keeps_what_is_for_train_and_for_the_launcher() -> None:
     given = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "+hydra.launcher.a.b=c"]
-    order = table_of(["table=x", *given, "epochs=1"])
-    assert (order.launcher, order.workers, order.overrides) == (tuple(given), 3, ("epochs=1",))
-    with pytest.raises(ConfigError, match="workers=2: hydra/launcher=joblib says how many"):
-        table_of(["table=x", *given, "workers=2"])
-
-
-def test_table_3_is_the_reference_s_own() -> None:
-    spec = runs_of("neuralndcg_table3")
-    assert len(spec.rows) == 17
-    assert set(spec.published) == {"web30k", "istella"}
-    best = {"web30k": "NeuralNDCG@max", "istella": "NeuralNDCG-T@10"}
-    for name, published in spec.published.items():
-        assert list(published.values) == list(spec.rows)  # each beside its own number
-        at_5 = {row: values["paper"]["ndcg@5"] for row, values in published.values.items()}
-        assert max(at_5, key=lambda row: at_5[row]) == best[name]
-        assert all(v["paper"]["ndcg@5"] < v["paper"]["ndcg@10"] for v in published.values.values())
+    order = table_of(["table=x", "rows=A, B", "seeds=3", "epochs=1", "dry_run=true", *given])
+    assert (order.rows, order.seeds, order.overrides) == (("A", "B"), 3, ("epochs=1",))
+    assert (order.dry_run, order.launcher) == (True, tuple(given))

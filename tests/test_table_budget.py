@@ -20,10 +20,10 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.search.found import Found
 from ltr.tables.budget import known_already, spend
+from ltr.tables.config import TableConfig
 from ltr.tables.found import add_kept, read_kept
-from ltr.tables.order import Order
 from ltr.tables.searches import RowSearch, plan_searches
-from ltr.tables.spec import Table, only, parse_table, without
+from ltr.tables.spec import read_table
 from ltr.tables.table import _budget, make_table
 
 TABLE: dict[str, Any] = {
@@ -62,8 +62,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def planned(arguments: list[str]) -> dict[tuple[str, int | None], RowSearch]:
-    table, order = parse_table(Path("configs/tables/two.yaml")), table_of(arguments)
-    assert isinstance(table, Table)
+    table, order = read_table("two"), table_of(arguments)
     return {one.place: one for one in plan_searches(table, order, Path("out").absolute())}
 
 
@@ -123,33 +122,19 @@ def test_commands_for_other_rows_write_one_file(
     assert list(read_kept(path)) == places
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["budget=0"], "budget=0: give a whole number"),
-        (["space.l2=[float,0.1,1]"], "give budget=N"),
-    ],
-)
-def test_mistakes_end_with_the_remedy(arguments: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        table_of(["table=letor4_mq2008", *arguments])
-
-
 def test_without_its_member_an_ensemble_is_left_out(tmp_path: Path) -> None:
     rows = {**TABLE["rows"], "both": {"ensemble": ["wide", "RankSVM"]}}
     (tmp_path / "more.yaml").write_text(yaml.safe_dump({**TABLE, "rows": rows}))
-    table = parse_table(tmp_path / "more.yaml")
-    assert isinstance(table, Table)
-    assert set(without(table, ["wide"]).rows) == {"untrained", "RankSVM"}
-    assert set(without(table, ["untrained"]).rows) == {"RankSVM", "wide", "both"}
+    table = read_table(f"{tmp_path}/more.yaml")
+    assert set(table.without(["wide"]).rows) == {"untrained", "RankSVM"}
+    assert set(table.without(["untrained"]).rows) == {"RankSVM", "wide", "both"}
 
 
 def test_other_rows_and_seeds_share_the_found_settings() -> None:
-    order = Order("two", ("epochs=2",), rows=("A",), seeds=5, budget=3, space=("space=mlp",))
-    assert "space=mlp" in order.command()
-    assert order.found_name("x") == replace(order, rows=(), seeds=1).found_name("x")
-    assert order.found_name("x") != replace(order, budget=4).found_name("x")
-    assert order.found_name("x") != replace(order, space=()).found_name("x")
+    order = TableConfig("two", ("epochs=2",), rows=("A",), seeds=5, budget=3, space=("space=mlp",))
+    assert "space=mlp" in order.command(order.of_table)
+    assert replace(order, rows=(), seeds=1).of_search == ["budget=3", "space=mlp"]
+    assert order.of_search == ["budget=3", "space=mlp"]
 
 
 @pytest.mark.slow
@@ -190,10 +175,8 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     assert read_kept(path) == found
     shutil.rmtree("out")  # another machine, whose code has changed
     add_kept(path, "x", {place: replace(one, code="other") for place, one in found.items()})
-    table = parse_table(Path("configs/tables/two.yaml"))
-    assert isinstance(table, Table)
     capsys.readouterr()
-    budget = _budget(only(table, ["RankSVM"]), order, Path("out").absolute())
+    budget = _budget(read_table("two").only(["RankSVM"]), order, Path("out").absolute())
     assert budget is not None
     assert budget.settings == {place: one.settings for place, one in found.items()}
     assert capsys.readouterr().err.count("the code changed since 2 settings") == 1

@@ -13,9 +13,8 @@ from test_table_numbers import ROWS, measured_row
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables import table as table_module
-from ltr.tables.ensembles import planned
-from ltr.tables.runs import Run
-from ltr.tables.spec import only, parse_table
+from ltr.tables.runs import plan
+from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 from ltr.tables.verdicts import judge
 
@@ -43,47 +42,35 @@ def written(folder: Path, text: str = TEXT) -> Path:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("{ensemble: [A, C]}", "C is not a trained row"),
-        ("{ensemble: [A, all]}", "all is not a trained row"),
-        ("{ensemble: A}", "names no rows"),
+        ("{ensemble: [A, C]}", "C is not known; choose of A, B"),
+        ("{ensemble: [A, all]}", "all is not known"),
+        ("{ensemble: A}", "both.ensemble"),
         ("{ensemble: [A, B], weights: [1]}", "1 for 2"),
-        ("{ensemble: [A, B], seeds: some}", "all or each"),
-        ("{ensemble: [A, B], seed: 1}", "seed is unknown"),
+        ("{ensemble: [A, B], seeds: some}", "choose of all, each"),
+        ("{ensemble: [A, B], seed: 1}", "'seed'"),
     ],
 )
 def test_a_wrong_ensemble_is_refused(row, said, tmp_path) -> None:
-    path = written(tmp_path, TEXT.replace("{ensemble: [A, B], weights: [3, 1], seeds: each}", row))
-    assert said in refused(lambda: parse_table(path), ConfigError)
+    text = TEXT.replace("{ensemble: [A, B], weights: [3, 1], seeds: each}", row)
+    path = written(tmp_path, text)
+    assert said in refused(lambda: read_table(str(path)), ConfigError)
 
 
-def test_an_ensemble_brings_its_members_along(tmp_path) -> None:
-    table = only(parse_table(written(tmp_path)), ["all"])
-    assert list(table.rows) == ["all", "A", "B"]
-    assert list(table.ensembles) == ["all"]
-
-
-def test_members_are_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> None:
-    table = parse_table(written(tmp_path))
-    config = measured_row("A", 1, 0.5).run.config
-    runs = [
-        Run(label, fold, seed, (), config, f"{label}{fold}{seed}", tmp_path / "x")
-        for label in ("A", "B")
-        for fold in (1, 2)
-        for seed in (1, 2)
-    ]
-    found = planned(table, runs, tmp_path)
-    made = {(one.label, one.fold, one.seed): [m.known for m in one.members] for one in found}
-    assert made == {
-        ("both", 1, 1): ["A11", "B11"], ("both", 1, 2): ["A12", "B12"],
-        ("both", 2, 1): ["A21", "B21"], ("both", 2, 2): ["A22", "B22"],
-        ("all", 1, 1): ["A11", "A12", "B11", "B12"], ("all", 2, 1): ["A21", "A22", "B21", "B22"],
-    }  # fmt: skip
-    assert {one.weights for one in found} == {(0.75, 0.25), "equal"}
-    assert len({one.known for one in found}) == len({one.folder for one in found}) == 6
-    less = planned(table, [run for run in runs if run.seed == 1], tmp_path)
-    assert {one.known for one in less if one.label == "all"}.isdisjoint(
-        one.known for one in found if one.label == "all"
-    )
+def test_members_come_along_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> None:
+    table = read_table(str(written(tmp_path)))
+    assert list(table.only(["all"]).rows) == ["all", "A", "B"]
+    runs = plan(table, ["dataset=mq2008"], [1, 2], tmp_path, absent_ok=True)
+    assert [one.label for one in runs] == ["A"] * 10 + ["B"] * 10 + ["both"] * 10 + ["all"] * 5
+    trained = {one.known: f"{one.label}{one.fold}{one.seed}" for one in runs if not one.members}
+    made = [one for one in runs if one.members and one.fold == 2]
+    assert [[trained[member.known] for member in one.members] for one in made] == [
+        ["A21", "B21"], ["A22", "B22"], ["A21", "A22", "B21", "B22"],
+    ]  # fmt: skip
+    assert [one.weights for one in made] == [(0.75, 0.25), (0.75, 0.25), "equal"]
+    assert len({one.known for one in runs}) == len({one.folder for one in runs}) == 35
+    less = plan(table, ["dataset=mq2008"], [1], tmp_path, absent_ok=True)
+    of_all = [{one.known for one in some if one.label == "all"} for some in (runs, less)]
+    assert of_all[0].isdisjoint(of_all[1])
 
 
 def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:

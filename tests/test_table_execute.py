@@ -12,11 +12,11 @@ from filelock import FileLock, Timeout
 from made_table import write_data
 from orders import table_of
 from processes import Process, wait_for
-from test_table import run, runs_of
+from test_table import run
 
 from ltr.experiment.run_folder import RunFolder
 from ltr.tables.runs import Run, execute, plan
-from ltr.tables.spec import only
+from ltr.tables.spec import read_table
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_two_tables_share_the_runs(small: list[str], tmp_path: Path) -> None:
     ]
     planned = []
     for order in map(table_of, orders):
-        spec = only(runs_of(order.table), order.rows)
+        spec = read_table(order.table).only(order.rows)
         planned.append({one.folder for one in plan(spec, order.overrides, [1], tmp_path / "out")})
     assert len(planned[0] & planned[1]) == 2
     both = [started(*order) for order in orders]
@@ -157,7 +157,7 @@ def test_a_failed_run_is_named_and_the_others_are_done(small: list[str], tmp_pat
 
 def planned(tmp_path: Path, *more: str) -> list[Run]:
     given = [*write_data(tmp_path), "model.hidden_sizes=[4]", "epochs=1", *more]
-    return plan(only(runs_of("ranknet_report"), ["BCE"]), given, [1], tmp_path / "out")
+    return plan(read_table("ranknet_report").only(["BCE"]), given, [1], tmp_path / "out")
 
 
 def test_code_that_changed_is_said_and_its_run_found_again(tmp_path: Path, own_loss) -> None:
@@ -180,7 +180,7 @@ def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
     moved = tmp_path / "other#place"
     moved.mkdir()
     (tmp_path / "mine").rename(moved / "mine")
-    spec = only(runs_of("ranknet_report"), ["BCE"])
+    spec = read_table("ranknet_report").only(["BCE"])
     settings = [item for item in begun.overrides if not item.startswith("seed=")]
     (again,) = plan(spec, [*settings, f"data_dir={moved}"], [1], tmp_path / "out")
     assert again.folder == begun.folder

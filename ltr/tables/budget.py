@@ -21,9 +21,9 @@ from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.progress import say
 from ltr.errors import ConfigError
 from ltr.search.found import Found
+from ltr.tables.config import TableConfig
 from ltr.tables.found import Place, add_kept, read_kept
-from ltr.tables.launch import Piece, launch
-from ltr.tables.order import Order
+from ltr.tables.runs import Piece, launch
 from ltr.tables.searches import RowSearch
 
 
@@ -82,9 +82,9 @@ class Budget:
         )
 
 
-def found_file(searches: Sequence[RowSearch], order: Order) -> Path:
+def found_file(searches: Sequence[RowSearch], order: TableConfig) -> Path:
     """Where the found settings are kept, as a search keeps its best configuration."""
-    name = order.found_name(str(searches[0].search.config.dataset.name))
+    name = order.name(str(searches[0].search.config.dataset.name), order.of_search)
     return (own_configs() or CONFIGS) / "found" / f"{name}.yaml"
 
 
@@ -126,7 +126,7 @@ def describe_budget(searches: Sequence[RowSearch], found: Mapping[Place, Found])
 
 def spend(
     searches: Sequence[RowSearch],
-    order: Order,
+    order: TableConfig,
     path: Path,
     found: Mapping[Place, Found],
     folder: Path,
@@ -162,11 +162,11 @@ def spend(
                     raise ConfigError(f"{one.label}: {error}") from None
             pieces = [_piece(one, extra) for one in todo]
             jobs = folder / "searches.yaml"
-            reasons = launch("search", search_job, pieces, jobs, launcher, ("search", "searches"))
+            reasons = launch("search", search_job, pieces, jobs, launcher, "search")
     finally:  # stopped, it keeps what is done
         more = {one.place: left for one in todo if (left := one.left()) is not None}
         found = {**found, **more}
-        add_kept(path, order.found_command(), found)
+        add_kept(path, order.command(order.of_search), found)
     failed = {one.label: reasons[one.search.folder] for one in todo if one.search.folder in reasons}
     return Budget(int(order.budget or 0), path, found, failed)
 

@@ -12,15 +12,12 @@ from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
-from ltr.tables.order import Order, refuse
-from ltr.tables.report import Block, Cell, Report, terminal, write_table
-from ltr.tables.spec import StatisticsTable
-
-_OF_RUNS = ("rows", "seeds", "launcher", "workers", "baseline", "margin", "percent", "budget")
-_HEAD = ("", "what", "counted", "published", "verdict")
+from ltr.tables.config import TableConfig
+from ltr.tables.report import PUBLISHED, Block, Cell, Report, terminal, write_table
+from ltr.tables.spec import STATISTICS, Table
 
 
-def make_statistics(table: StatisticsTable, order: Order) -> bool:
+def count_data(table: Table, order: TableConfig) -> bool:
     """Count, print and write the table; return whether all data sets were there.
 
     ``dataset=NAME`` counts that data set alone.
@@ -28,49 +25,45 @@ def make_statistics(table: StatisticsTable, order: Order) -> bool:
     Raises:
         ConfigError: an override is wrong, or asks for runs.
     """
-    refuse(order, _OF_RUNS, f"{table.name} counts data and runs nothing")
-    rows = dict(table.rows)
-    if chosen := [item for item in order.overrides if item.startswith("dataset=")]:
-        rows = {chosen[-1].partition("=")[2]: ()}
-    frames, complete, cells = [], True, []
-    for label, overrides in rows.items():
-        config = run_config(merged(table.settings, overrides, order.overrides))[0]
+    if wrong := order.own("rows", "seeds", "workers", "baseline", "margin", "percent", "budget"):
+        raise ConfigError(f"{wrong[0]}: {table.name} counts data and runs nothing; leave it out")
+    chosen = [item.partition("=")[2] for item in order.overrides if item.startswith("dataset=")]
+    rows = {label: table.rows[label].settings if label in table.rows else []
+            for label in chosen[-1:] or table.rows}  # fmt: skip
+    frames, cells = [], []
+    for label, settings in rows.items():
+        config = run_config(merged(table.settings, settings, order.overrides))[0]
         if config.dataset.get("folds"):
-            config.dataset.fold = table.fold
+            config.dataset.fold = table.folds[0]
         if order.dry_run:
             print(f"  would count {label}")
             continue
         try:
             counted = count(make_dataset(config.dataset))
         except DataError as error:
-            complete = False
             cells.append((Cell(label), Cell("not here", "missing"), *[Cell("")] * 3))
             say(f"{label}: {error}")
             continue
-        numbers = beside(label, counted, table.published.get(label, {}))
-        cells += cells_of(numbers)
-        frames.append(numbers)
+        frames.append(beside(label, counted, table.published[STATISTICS].values.get(label, {})))
+        cells += cells_of(frames[-1])
     if order.dry_run:
         return True
     name = f"{table.name}_{'_'.join(rows)}" if chosen else table.name
-    report = Report(
-        name=name,
-        title=table.title,
-        command=order.command(),
-        facts=(
-            ("data", f"{', '.join(rows)}; fold {table.fold} of those that have folds"),
-            ("commit", commit() or "unknown"),
-            ("published", table.source or "nothing"),
-        ),
-        blocks=(Block("counts", "an empty list has no relevant item", _HEAD, tuple(cells)),),
-        ours="our counts",
+    facts = (
+        ("data", f"{', '.join(rows)}; fold {table.folds[0]} of those that have folds"),
+        ("commit", commit() or "unknown"),
+        (PUBLISHED, table.published[STATISTICS].source or "nothing"),
     )
+    head = ("", "what", "counted", PUBLISHED, "verdict")
+    blocks = (Block("counts", "an empty list has no relevant item", head, tuple(cells)),)
+    command = order.command(order.of_table)
+    report = Report(name, table.title, command, facts, blocks, ours="our counts")
     folder = Path(order.output_dir).absolute() / "tables" / name
     counts = pd.concat(frames) if frames else pd.DataFrame(columns=["data", "what", "counted"])
     write_table(folder, report, {"table": counts})
     print(terminal(report))
     print(f"kept in {folder} (table.md, .tex, .html, .csv)")
-    return complete
+    return len(frames) == len(rows)
 
 
 def count(dataset: Dataset) -> dict[str, int]:
@@ -81,13 +74,15 @@ def count(dataset: Dataset) -> dict[str, int]:
     """
     dataset.check()
     splits = {split: dataset.split(split) for split in SPLITS}
-    found = {"features": splits["train"].width}
-    found |= {f"lists {split}": len(lists) for split, lists in splits.items()}
-    found["lists train+vali"] = found["lists train"] + found["lists vali"]
-    found |= {f"items {split}": lists.items for split, lists in splits.items()}
-    found["empty lists"] = sum(int(lists.empty.sum()) for lists in splits.values())
-    found["longest list"] = max(int(lists.lengths.max()) for lists in splits.values())
-    return found
+    lists = {f"lists {split}": len(part) for split, part in splits.items()}
+    return {
+        "features": splits["train"].width,
+        **lists,
+        "lists train+vali": lists["lists train"] + lists["lists vali"],
+        **{f"items {split}": part.items for split, part in splits.items()},
+        "empty lists": sum(int(part.empty.sum()) for part in splits.values()),
+        "longest list": max(int(part.lengths.max()) for part in splits.values()),
+    }
 
 
 def beside(label: str, counted: Mapping[str, int], published: Mapping[str, int]) -> pd.DataFrame:
@@ -96,26 +91,21 @@ def beside(label: str, counted: Mapping[str, int], published: Mapping[str, int])
     Raises:
         ConfigError: the published numbers name a quantity that is not counted.
     """
-    for what in published:
-        if what not in counted:
-            raise ConfigError(f"published.{label}.{what}: choose of {', '.join(counted)}")
-    lines = [
-        {"data": label, "what": what, "counted": value, "published": published.get(what)}
-        for what, value in counted.items()
-    ]
-    frame = pd.DataFrame(lines).astype({"published": "Int64"})
-    return frame.assign(difference=frame["counted"] - frame["published"])
+    if unknown := [what for what in published if what not in counted]:
+        raise ConfigError(f"published.{label}.{unknown[0]}: choose of {', '.join(counted)}")
+    frame = pd.DataFrame({"data": label, "what": list(counted), "counted": list(counted.values())})
+    frame[PUBLISHED] = frame["what"].map(dict(published)).astype("Int64")
+    return frame.assign(difference=frame["counted"] - frame[PUBLISHED])
 
 
 def cells_of(numbers: pd.DataFrame) -> list[tuple[Cell, ...]]:
     """The lines of ``beside`` as they are printed; the name of the data set stands once."""
     lines: list[tuple[Cell, ...]] = []
     for line in numbers.to_dict("records"):
-        published, verdict = "", Cell("")
-        if not pd.isna(line["published"]):
-            gap = int(line["difference"])
-            published = f"{int(line['published']):,}"
+        number, verdict = "", Cell("")
+        if not pd.isna(line[PUBLISHED]):
+            number, gap = f"{line[PUBLISHED]:,}", line["difference"]
             verdict = Cell(f"differs by {gap:+,}", "bad") if gap else Cell("equal", "good")
-        texts = ["" if lines else line["data"], line["what"], f"{line['counted']:,}", published]
+        texts = ["" if lines else line["data"], line["what"], f"{line['counted']:,}", number]
         lines.append((*map(Cell, texts), verdict))
     return lines

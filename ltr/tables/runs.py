@@ -1,29 +1,37 @@
-"""The runs of a table: planned, and finished as a sweep."""
+"""The runs of a table: planned, and finished as sweeps."""
 
 import hashlib
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
+from tqdm import tqdm
 
-from ltr.console.arguments import merged, with_quotes
+from ltr.console.arguments import merged, quoted, with_quotes
+from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
-from ltr.errors import ConfigError, DataError, as_started
-from ltr.experiment.identity import SHOWN, identity, identity_without_data
+from ltr.console.progress import Finished
+from ltr.errors import ConfigError, DataError, LTRError, as_started
+from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder, by_identity
-from ltr.tables.launch import Piece, launch
-from ltr.tables.spec import Table
+from ltr.tables.spec import Row, Table
+from ltr.whole import make_folder, write_whole
 
+_POLL_SECONDS = 0.5
 # What each choice of model needs.
 _LIBRARIES = {
     "lightgbm": "lightgbm",
@@ -39,21 +47,14 @@ def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigError: an override is wrong.
     """
-    found = {}
-    for label, row in trained_rows(table):
-        choices = run_config(merged(table.settings, given, row))[1]
-        library = _LIBRARIES.get(choices["model"])
-        if library is not None and find_spec(library) is None:
-            found[label] = "needs the extra gbdt"
-    for label in table.rows:
-        if lacking := [needed for needed in table.needs(label) if needed in found]:
-            found[label] = found[lacking[0]]
-    return found
-
-
-def trained_rows(table: Table) -> list[tuple[str, tuple[str, ...]]]:
-    """The rows that are trained, with their overrides."""
-    return [(label, row) for label, row in table.rows.items() if label not in table.ensembles]
+    lacking = []
+    for label, row in table.rows.items():
+        if not row.ensemble:
+            choices = run_config(merged(table.settings, given, row.settings))[1]
+            library = _LIBRARIES.get(choices["model"])
+            lacking += [label] * (library is not None and find_spec(library) is None)
+    left = table.without(lacking).rows
+    return {label: "needs the extra gbdt" for label in table.rows if label not in left}
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,15 @@ class Run:
     teacher: "Run | None" = None  # another run of the table that it learns from
 
     @property
+    def name(self) -> str:
+        """Its row, fold and seed."""
+        fold = "" if self.fold is None else f", fold {self.fold}"
+        return f"{self.label}{fold}, seed {self.seed}"
+
+    @property
     def waits(self) -> bool:
-        """Whether its teacher is to be trained first; planned again then, it has its identity."""
-        return self.teacher is not None and not self.teacher.done
+        """Whether its members or its teacher are to be trained first."""
+        return not all(run.done for run in (*self.members, self.teacher) if run is not None)
 
     @property
     def done(self) -> bool:
@@ -88,6 +95,24 @@ class Run:
         left = RunFolder(self.folder)
         return left.identity == self.known and left.finished and not self.done
 
+    def command(self) -> str:
+        """The command as one would type it."""
+        if not self.members:
+            return f"{as_started('train')} {shlex.join(self.overrides)}"
+        weights = (
+            self.weights if isinstance(self.weights, str) else ",".join(map(str, self.weights))
+        )
+        folders = [os.path.relpath(member.folder) for member in self.members]
+        return f"{as_started('ensemble')} {shlex.join([*folders, f'weights={weights}'])}"
+
+    def outcome(self) -> tuple[str, float] | None:
+        """What it has reached, and after how many seconds; None while it is not done."""
+        if not self.done:
+            return None
+        results = RunFolder(self.folder).results
+        metric = str(results["select_on"])
+        return f"{metric} {results['vali'][metric]:.4f} on vali", float(results["wall_seconds"])
+
 
 def plan(
     table: Table,
@@ -98,7 +123,9 @@ def plan(
     absent_ok: bool = False,
     found: Mapping[tuple[str, int | None], Sequence[str]] | None = None,
 ) -> list[Run]:
-    """The trainings of ``table``, row by row.
+    """The runs of ``table``: the trainings row by row, then the ensembles.
+
+    What waits has its identity only when it is planned again after what it waits for.
 
     Args:
         table: its rows and folds.
@@ -112,12 +139,12 @@ def plan(
         ConfigError: an override is wrong.
         DataError: the data are not there.
     """
-    runs = []
-    planned: dict[tuple[str, int | None, int], Run] = {}
-    folders = by_identity(output_dir / "runs")
-    teachers, trained = table.teachers, trained_rows(table)
-    for label, row in sorted(trained, key=lambda one: one[0] in teachers):  # teachers first
-        overrides = merged(table.settings, given, row)
+    runs: dict[tuple[str, int | None, int], Run] = {}
+    home = output_dir / "runs"
+    folders = by_identity(home)
+    trained = [label for label, row in table.rows.items() if not row.ensemble]
+    for label in sorted(trained, key=table.teachers.__contains__):  # teachers first
+        overrides = merged(table.settings, given, table.rows[label].settings)
         of_row = run_config(overrides)[0]
         for fold, seed in product(folds_of(table, of_row), seeds):
             own, config, absent = overrides, of_row.copy(), None
@@ -129,14 +156,14 @@ def plan(
             if fold is not None:
                 own.append(f"dataset.fold={fold}")
                 config.dataset.fold = fold
-            teacher = planned.get((teachers[label], fold, seed)) if label in teachers else None
+            teacher = runs.get((table.teachers.get(label, ""), fold, seed))
             if teacher is not None:
                 own = merged(own, [f"teacher={teacher.folder}"])
                 config.teacher = str(teacher.folder)
-            elif label in teachers:
+            elif label in table.teachers:
                 raise ConfigError(
-                    f"{label}: {teachers[label]} has no run of fold {fold}, seed {seed} to learn "
-                    "from: give both rows one data set"
+                    f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} to "
+                    "learn from: give both rows one data set"
                 )
             try:
                 known = identity(config) if teacher is None or teacher.done else _waiting(config)
@@ -145,13 +172,36 @@ def plan(
                 if not absent_ok:
                     raise
                 known, absent = identity_without_data(config), str(error)
-            folder = output_dir / "runs" / folder_name(label, config, known)
-            folder = folders.setdefault(known, folder)
-            run = Run(label, fold, seed, tuple(own), config, known, folder, absent, teacher=teacher)
-            planned[label, fold, seed] = run
-    for label, _ in trained:
-        runs += [run for run in planned.values() if run.label == label]
-    return runs
+            folder = folders.setdefault(known, home / folder_name(label, config, known))
+            runs[label, fold, seed] = Run(
+                label, fold, seed, tuple(own), config, known, folder, absent, teacher=teacher
+            )
+    planned = [run for label in trained for run in runs.values() if run.label == label]
+    for label, row in table.ensembles.items():
+        for fold in dict.fromkeys(run.fold for run in planned):
+            for group in [seeds] if row.seeds == "all" else [[seed] for seed in seeds]:
+                members = tuple(runs[one, fold, seed] for one in row.ensemble for seed in group)
+                planned.append(_ensemble(label, row, members, group, folders, home))
+    return planned
+
+
+def _ensemble(
+    label: str,
+    row: Row,
+    members: tuple[Run, ...],
+    seeds: Sequence[int],
+    folders: Mapping[str, Path],
+    home: Path,
+) -> Run:
+    """The ensemble of ``members``, ``seeds`` of each of its rows."""
+    first, weights = members[0], row.weights
+    if not isinstance(weights, str):
+        weights = tuple(weight / len(seeds) for weight in weights for _ in seeds)
+    known = ensemble_identity([member.known for member in members], weights)
+    folder = folders.get(known, home / folder_name(label, first.config, known))
+    return Run(
+        label, first.fold, seeds[0], (), first.config, known, folder, first.absent, members, weights
+    )
 
 
 def _waiting(config: DictConfig) -> str:
@@ -178,15 +228,6 @@ def folds_of(table: Table, config: DictConfig) -> list[int | None]:
     return list(range(1, count + 1)) if table.folds == "all" else list(map(int, table.folds))
 
 
-def describe(run: Run) -> str:
-    """The command as one would type it."""
-    if run.members:
-        weights = run.weights if isinstance(run.weights, str) else ",".join(map(str, run.weights))
-        folders = [os.path.relpath(member.folder) for member in run.members]
-        return f"{as_started('ensemble')} {shlex.join([*folders, f'weights={weights}'])}"
-    return f"{as_started('train')} {shlex.join(run.overrides)}"
-
-
 def execute(
     runs: Sequence[Run], jobs: Path, launcher: Sequence[str], extra: Sequence[str] = ()
 ) -> dict[Path, str]:
@@ -197,39 +238,129 @@ def execute(
         jobs, launcher: as for ``launch``.
         extra: overrides for all runs that change no result, such as ``threads=1``.
     """
+    planned = {run.folder: run for run in runs}
     pieces = [
-        Piece(
-            folder=run.folder,
-            name=named(run),
-            job=(*map(with_quotes, run.overrides), *extra),
-            outcome=partial(_outcome, run),
-        )
-        for run in {run.folder: run for run in runs}.values()
+        Piece(run.folder, run.name, (*map(with_quotes, run.overrides), *extra), run.outcome)
+        for run in planned.values()
     ]
     options = ["hydra.callbacks.summary.quiet=true", *launcher]
-    reasons = launch("train", train_job, pieces, jobs, options)
-    planned = {run.folder: run for run in runs}
-    return {folder: _reason(planned[folder]) or reason for folder, reason in reasons.items()}
+    failures = launch("train", train_job, pieces, jobs, options)
+    for folder in failures:
+        left = RunFolder(folder)
+        if not left.error and left.finished and left.identity != planned[folder].known:
+            failures[folder] = (
+                "the code or the data changed after it was planned: give the same command again"
+            )
+    return failures
 
 
-def _reason(run: Run) -> str | None:
-    left = RunFolder(run.folder)
-    if not left.error and left.finished and left.identity != run.known:
-        return "the code or the data changed after it was planned: give the same command again"
-    return None
+@dataclass(frozen=True)
+class Piece:
+    """One job of a sweep.
+
+    Attributes:
+        folder: it leaves its result there, or ``error.txt``.
+        name: of what it does.
+        job: its arguments, as Hydra takes them.
+        outcome: what it has reached, and after how many seconds; None while it is not done.
+    """
+
+    folder: Path
+    name: str
+    job: tuple[str, ...]
+    outcome: Callable[[], tuple[str, float | None] | None]
+
+    @property
+    def error(self) -> str | None:
+        """The error that ended it, in one line."""
+        return RunFolder(self.folder).error
 
 
-def named(run: Run) -> str:
-    """Its row, fold and seed."""
-    fold = "" if run.fold is None else f", fold {run.fold}"
-    return f"{run.label}{fold}, seed {run.seed}"
+def local_launcher(workers: int) -> list[str]:
+    """Overrides that run ``workers`` at a time on this machine."""
+    if workers == 1:
+        return []  # in this process
+    return [
+        "hydra/launcher=joblib",
+        f"hydra.launcher.n_jobs={workers}",
+        f"hydra.launcher.pre_dispatch={workers}",  # what waits outlives this process
+    ]
 
 
-def _outcome(run: Run) -> tuple[str, float] | None:
-    """What ``run`` has reached, and after how many seconds; None while it is not done."""
-    if not run.done:
-        return None
-    results = RunFolder(run.folder).results
-    metric = str(results["select_on"])
-    value = results["vali"][metric]
-    return f"{metric} {value:.4f} on vali", float(results["wall_seconds"])
+def launch(
+    config_name: str,
+    function: Callable[[DictConfig], Any],
+    pieces: Sequence[Piece],
+    jobs: Path,
+    options: Sequence[str],
+    unit: str = "run",
+) -> dict[Path, str]:
+    """Finish ``pieces`` as one sweep; return why a piece is not done, by folder.
+
+    The launcher decides where they run and how many at a time. When one of its processes is killed,
+    the missing pieces are launched again, until two launches in a row finish none.
+
+    Args:
+        config_name: of the root config.
+        function: does a job.
+        pieces: at least one, not done yet, in folders side by side.
+        jobs: the file that lists them for the launcher; it is written.
+        options: overrides of ``hydra/launcher`` and the like.
+        unit: what one piece is called.
+    """
+    arguments = [
+        "--multirun",
+        "hydra/sweeper=jobs",
+        f"hydra.sweeper.jobs={quoted(str(jobs))}",
+        f"hydra.sweep.dir={quoted(str(pieces[0].folder.parent))}",
+        "hydra/job_logging=file",
+        *options,
+    ]
+    make_folder("output_dir", jobs.parent)
+    for piece in pieces:
+        (piece.folder / "error.txt").unlink(missing_ok=True)
+    left, launches, reason = list(pieces), 2, "not finished"
+    with _progress(pieces, unit):
+        while left and launches:
+            subdirs = [f"hydra.sweep.subdir={quoted(piece.folder.name)}" for piece in left]
+            listed = [[*piece.job, subdir] for piece, subdir in zip(left, subdirs, strict=True)]
+            write_whole(jobs, yaml.safe_dump(listed))
+            before, killed = len(left), False
+            try:
+                through_hydra(config_name, function, arguments)
+            except LTRError:
+                raise
+            except Exception as error:
+                killed, reason = True, f"its process ended early: {error}"
+            left = [piece for piece in left if piece.outcome() is None and not piece.error]
+            launches = 0 if not killed else 2 if len(left) < before else launches - 1
+    return {piece.folder: piece.error or reason for piece in pieces if piece.outcome() is None}
+
+
+@contextmanager
+def _progress(pieces: Sequence[Piece], unit: str) -> Iterator[None]:
+    """Say a line for each of ``pieces`` that has a result or an error, under any launcher."""
+    ended, finished, left = threading.Event(), Finished(len(pieces)), list(pieces)
+    bar = tqdm(total=len(pieces), unit=unit, disable=None)
+
+    def look() -> None:
+        for piece in list(left):
+            outcome, error = piece.outcome(), piece.error
+            if outcome is not None or error is not None:
+                left.remove(piece)
+                finished.add(piece.name, *(outcome or (f"failed: {error}", None)))
+                bar.update()
+
+    def watch() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        look()
+        bar.close()

@@ -26,9 +26,9 @@ from ltr.search.definition import (
 )
 from ltr.search.found import Found, digests, found_path, parse_found, search_identity
 from ltr.search.space import chosen_space, named_space, sets_what_is_searched
+from ltr.tables.config import TableConfig
 from ltr.tables.found import Place
-from ltr.tables.order import Order
-from ltr.tables.runs import folds_of, trained_rows
+from ltr.tables.runs import folds_of
 from ltr.tables.spec import Table
 
 
@@ -77,7 +77,7 @@ class RowSearch:
 
 
 def plan_searches(
-    table: Table, order: Order, output_dir: Path, *, absent_ok: bool = False
+    table: Table, order: TableConfig, output_dir: Path, *, absent_ok: bool = False
 ) -> list[RowSearch]:
     """The searches of ``table``, row by row; none for a row that is not trained, or that
     learns from another row.
@@ -94,8 +94,10 @@ def plan_searches(
     """
     need_optuna()
     found = []
-    for label, row in trained_rows(table):
-        overrides = merged(table.settings, order.overrides, row)
+    for label, row in table.rows.items():
+        if row.ensemble:
+            continue
+        overrides = merged(table.settings, order.overrides, row.settings)
         overrides = [one for one in overrides if _key(one) not in ("seed", "dataset.fold")]
         config, choices = run_config(overrides)
         if config.epochs == 0 or label in table.teachers:  # no teacher is trained yet
@@ -159,10 +161,14 @@ def _data(node: str, fold: int | None) -> tuple[dict[str, str], int]:
 
 
 def _space(
-    table: Table, order: Order, label: str, choices: Mapping[str, str], overrides: Sequence[str]
+    table: Table,
+    order: TableConfig,
+    label: str,
+    choices: Mapping[str, str],
+    overrides: Sequence[str],
 ) -> list[str]:
     """The arguments that make a search over the row's space, also of keys in ``overrides``."""
-    row, own = table.rows[label], table.spaces.get(label, ())
+    row, own = table.rows[label].settings, table.rows[label].space
     if any(_key(one) == "space" for one in own):
         levels: list[tuple[Sequence[str], Sequence[str]]] = [(own, ())]
         fixed = list(map(_key, order.overrides))

@@ -14,134 +14,115 @@ from omegaconf import DictConfig
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
-from ltr.errors import as_started
+from ltr.errors import ConfigError, as_started
 from ltr.experiment.gpus import gpus_here, offer
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
-from ltr.tables.data_counts import make_statistics
-from ltr.tables.distilled import kept_gains
-from ltr.tables.ensembles import make_ensembles, planned
-from ltr.tables.folds import make_folds
-from ltr.tables.launch import local_launcher
+from ltr.tables.config import MARGIN, TableConfig
+from ltr.tables.data_counts import count_data
+from ltr.tables.folds import check_as_published, chosen_on_vali, fold_report
+from ltr.tables.linked_rows import kept_gains, make_ensembles
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
-from ltr.tables.order import MARGIN, Order
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
-from ltr.tables.runs import Run, describe, execute, missing_libraries, plan, trained_rows
+from ltr.tables.runs import Run, execute, local_launcher, missing_libraries, plan
 from ltr.tables.searches import plan_searches
 from ltr.tables.sizes import lists_in_words, sizes_of, unlike_published
-from ltr.tables.spec import (
-    FoldsTable,
-    StatisticsTable,
-    Table,
-    only,
-    read_table,
-    row_of,
-    with_rows,
-    without,
-)
+from ltr.tables.spec import FOLDS, STATISTICS, Table, read_table
 from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
 
 
-def make_table(order: Order) -> bool:
+def make_table(order: TableConfig) -> bool:
     """Make the table and print it; return whether all of it that can be done here is done.
 
     Raises:
         ConfigError, DataError: one line that says what to mend, before anything runs.
     """
     table = read_table(order.table)
-    if isinstance(table, StatisticsTable):
-        return make_statistics(table, order)
-    if isinstance(table, FoldsTable):
-        return make_folds(table, order)
+    if table.kind == STATISTICS:
+        return count_data(table, order)
+    if table.kind == FOLDS:
+        check_as_published(table, order)
     if order.rows:
-        table = only(table, order.rows)
+        table = table.only(order.rows)
     if order.baseline is not None:
-        table = replace(table, baseline=row_of(table, "baseline", order.baseline))
+        table = replace(table, baseline=table.find("baseline", order.baseline)[0])
     missing = missing_libraries(table, order.overrides)
-    can_run = with_rows(table, [label for label in table.rows if label not in missing])
-    output_dir = Path(order.output_dir).absolute()
     for label, reason in missing.items():
         say(f"{label} {reason}: left out")
-    if not can_run.rows:
-        return True
-    budget = None if order.budget is None else _budget(can_run, order, output_dir)
+    output_dir = Path(order.output_dir).absolute()
+    can_run = table.without(missing)
+    budget = _budget(can_run, order, output_dir) if order.budget and can_run.rows else None
     failed = {} if budget is None else budget.failed
-    if failed:
-        kept = without(can_run, failed)
-        missing |= dict.fromkeys(can_run.rows.keys() - kept.rows.keys(), "search failed")
-        can_run = kept
-    settings = {} if budget is None else budget.settings
-    runs = _plan(can_run, order, output_dir, settings)
-    if not runs:
+    searched = can_run.without(failed)
+    missing |= {label: "search failed" for label in can_run.rows if label not in searched.rows}
+    if not searched.rows:
         return not failed
-    place = _place(order, runs[0].config)
-    workers, threads = place.workers, place.threads
+    seeds = range(1, order.seeds + 1)
+
+    def planned() -> list[Run]:
+        found = None if budget is None else budget.settings
+        given = order.overrides
+        return plan(searched, given, seeds, output_dir, absent_ok=order.dry_run, found=found)
+
+    runs = planned()
     todo = [run for run in runs if not run.done]
     for run in todo:
         if run.damaged:
             say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
-    together = f", {min(workers, len(todo))} at a time" if todo else ""
+    place = _place(order, runs[0].config)
+    together = f", {min(place.workers, len(todo))} at a time" if todo and not order.launcher else ""
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
-    done = list(dict.fromkeys(run.folder for run in runs if run.done))
-    sizes = sizes_of(runs)
-    data = str(runs[0].config.dataset.name)
-    unlike = unlike_published(data, sizes) if data in table.published else None
+    data, sizes = str(runs[0].config.dataset.name), sizes_of(runs)
+    unlike = unlike_published(data, sizes) if {data, FOLDS} & table.published.keys() else None
+    if unlike and table.kind == FOLDS:
+        raise ConfigError(f"{unlike}; give the published data")
     if unlike:
         say(f"warning: {unlike}")
-    if note := elsewhere(done, asked_place(runs[0].config, threads)):
+    done = list(dict.fromkeys(run.folder for run in runs if run.done))
+    if note := elsewhere(done, asked_place(runs[0].config, place.threads)):
         say(note)
     if order.dry_run:
         for run in todo:
-            print(f"  {describe(run)}")
+            print(f"  {run.command()}")
         return True
     conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
-    folder = output_dir / "tables" / order.name(data)
-
-    def train() -> dict[Path, str]:
-        """Train what waits for no teacher; why a run is not done, by folder."""
-        ready = [run for run in todo if not run.members and not run.waits]
-        if not ready:
-            return {}
-        launcher = order.launcher or local_launcher(min(workers, len(ready)))
-        return execute(ready, folder / "jobs.yaml", launcher, place.extra)
-
-    late = any(run.waits for run in todo)
-    failures = train()
-    if late:  # the teachers are there: those that learn from them have their identity
-        runs = _plan(can_run, order, output_dir, settings)
-        todo = [run for run in runs if not run.done and run.folder not in failures]
-        failures |= train()
-        failures |= {run.folder: "its teacher failed" for run in todo if run.waits}
-    as_trained = runs[0].config.threads or (None if place.on_gpu else threads)
-    failures |= make_ensembles([run for run in todo if run.members], as_trained)
+    folder = output_dir / "tables" / order.name(data, order.of_table)
+    failures: dict[Path, str] = {}
+    while ready := [run for run in todo if not (run.done or run.waits or run.folder in failures)]:
+        if trained := [run for run in ready if not run.members]:
+            launcher = order.launcher or local_launcher(min(place.workers, len(trained)))
+            failures |= execute(trained, folder / "jobs.yaml", launcher, place.extra)
+        threads = runs[0].config.threads or (None if place.on_gpu else place.threads)
+        failures |= make_ensembles([run for run in ready if run.members], threads)
+        if any(run.teacher for run in todo):  # who learns from a run has an identity after it
+            runs = planned()
+        todo = [run for run in runs if not run.done]
+    for run in todo:
+        failures.setdefault(run.folder, "a row that it needs failed")
     missing |= unfinished(runs)
     for run in runs:
         if run.folder in failures:
             there = missing.get(run.label, "")
             missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
-    lists = lists_in_words(sizes)
-    report = _write(table, order, runs, conventions, missing, folder, lists, unlike, budget)
-    print(terminal(report))
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
+    if table.kind == FOLDS:
+        if failures:
+            return False
+        frame = chosen_on_vali(table, runs)
+        report = fold_report(table, order, frame, len(runs), conventions[table.conventions[0]])
+        write_table(folder, report, {"table": frame})
+    else:
+        lists = lists_in_words(sizes)
+        report = _write(table, order, runs, conventions, missing, folder, lists, unlike, budget)
+    print(terminal(report))
     print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
     return not failures and not failed
-
-
-def _plan(
-    table: Table, order: Order, output_dir: Path, settings: Mapping[Any, Sequence[str]]
-) -> list[Run]:
-    """The trainings of ``table`` and its ensembles; ``settings`` are those found."""
-    seeds = range(1, order.seeds + 1)
-    trained = plan(
-        table, order.overrides, seeds, output_dir, absent_ok=order.dry_run, found=settings
-    )
-    return [*trained, *planned(table, trained, output_dir)]
 
 
 @dataclass(frozen=True)
@@ -154,7 +135,7 @@ class _Place:
     extra: tuple[str, ...]
 
 
-def _place(order: Order, config: DictConfig) -> _Place:
+def _place(order: TableConfig, config: DictConfig) -> _Place:
     on_gpu = pick_device(config.device).type == "cuda"
     gpus = gpus_here(torch.cuda.device_count()) if on_gpu else []
     workers = order.workers or (len(gpus) or 1 if on_gpu else os.cpu_count() or 1)
@@ -166,7 +147,7 @@ def _place(order: Order, config: DictConfig) -> _Place:
     return _Place(workers, threads, on_gpu, () if alone else (f"threads={threads}",))
 
 
-def _budget(table: Table, order: Order, output_dir: Path) -> Budget | None:
+def _budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:
     """Find the settings of the rows; None where no row has any to search."""
     searches = plan_searches(table, order, output_dir, absent_ok=order.dry_run)
     if not searches:
@@ -180,7 +161,7 @@ def _budget(table: Table, order: Order, output_dir: Path) -> Budget | None:
         print(describe_budget(searches, found) + "\n")
         return Budget(int(order.budget or 0), path, found, {})
     launcher = order.launcher or local_launcher(min(place.workers, max(1, todo)))
-    folder = output_dir / "tables" / order.name(str(config.dataset.name))
+    folder = output_dir / "tables" / order.name(str(config.dataset.name), order.of_table)
     budget = spend(searches, order, path, found, folder, launcher, place.extra)
     for label, reason in budget.failed.items():
         say(f"{label}: its search failed: {reason}")
@@ -189,7 +170,7 @@ def _budget(table: Table, order: Order, output_dir: Path) -> Budget | None:
 
 def _write(
     table: Table,
-    order: Order,
+    order: TableConfig,
     runs: Sequence[Run],
     conventions: Mapping[str, Convention],
     missing: Mapping[str, str],
@@ -217,11 +198,15 @@ def _write(
     report = Report(
         name=folder.name,
         title=f"{table.title}: {data}",
-        command=order.command(),
+        command=order.command(order.of_table),
         facts=(
             *facts(table, runs, measured, published, verdicts, baseline, lists),
             *kept_gains(table, verdicts, baseline),
-            *(budget.facts([row for row, _ in trained_rows(table)]) if budget else ()),
+            *(
+                budget.facts([row for row in table.rows if row not in table.ensembles])
+                if budget
+                else ()
+            ),
         ),
         blocks=blocks(
             table,
@@ -246,13 +231,12 @@ def _write(
     return report
 
 
-def _commands(table: Table, order: Order) -> pd.DataFrame:
+def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
     """What each row is, as it would be typed; folds, seeds and places left out."""
     commands = {}
     for label, row in table.rows.items():
-        overrides = merged(table.settings, order.overrides, row)
+        overrides = merged(table.settings, order.overrides, row.settings)
         words = [item for item in overrides if asked([item])]
-        ensemble = table.ensembles.get(label)
         typed = f"{as_started('train')} {shlex.join(words)}"
-        commands[label] = typed if ensemble is None else ensemble.describe()
+        commands[label] = row.describe() if row.ensemble else typed
     return pd.DataFrame({"row": list(commands), "command": list(commands.values())})

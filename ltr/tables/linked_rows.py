@@ -1,0 +1,101 @@
+"""Rows that name other rows: ensembles are made of their runs, students learn from them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ltr.console.progress import say
+from ltr.ensembles.combine import Order, make_ensemble
+from ltr.errors import DataError, LTRError
+from ltr.experiment.identity import own_metrics
+from ltr.experiment.parts import as_list
+from ltr.experiment.run_folder import RunFolder, lock_run_folder
+from ltr.statistics.compare import BETTER, draw
+from ltr.statistics.values import SystemValues, align
+from ltr.tables.runs import Run
+from ltr.tables.spec import Table
+from ltr.tables.verdicts import ALPHA, Verdicts
+from ltr.training.device import on_threads
+from ltr.whole import make_folder
+
+_SAMPLES = 10_000
+
+
+def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
+    """Make the ensembles ``runs`` of their finished members; return why one is not done, by folder.
+
+    ``threads`` are of the CPU; None: as PyTorch chooses.
+    """
+    failures = {}
+    with on_threads(threads):
+        for run in runs:
+            try:
+                make_folder("output_dir", run.folder)
+                with lock_run_folder(run.folder, wait=True):
+                    if not run.done:  # another table's process may have made it meanwhile
+                        _make(run)
+                say(f"{run.name}: ensemble, {(run.outcome() or ['not done'])[0]}")
+            except LTRError as error:
+                failures[run.folder] = str(error)
+    return failures
+
+
+def _make(run: Run) -> None:
+    config = run.config
+    trusted = set()  # the modules that the table itself has just trained with
+    for one in (member.config for member in run.members):
+        names = [str(one.model["_target_"]), *own_metrics(one)]
+        trusted |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
+    make_ensemble(
+        Order(
+            runs=tuple(RunFolder(member.folder) for member in run.members),
+            weights=run.weights,
+            folder=run.folder,
+            identity=run.known,
+            device=config.device,
+            items=config.evaluation_items,
+            places={"data_dir": config.data_dir, "cache_dir": config.cache_dir},
+            trust=tuple(sorted(trusted)),
+        )
+    )
+
+
+def kept_gains(
+    table: Table, verdicts: Mapping[str, Verdicts], baseline: str
+) -> tuple[tuple[str, str], ...]:
+    """A fact for each metric: (row - baseline) / (teacher - baseline) of the rows with a teacher.
+
+    The interval is that of the ratio over samples of the queries, which all three rows share. Where
+    the teacher is not better than the baseline there is no gain to keep.
+    """
+    facts = []
+    for metric, judged in verdicts.items():
+        parts = [
+            _kept_gain(judged, row, teacher, baseline)
+            for row, teacher in table.teachers.items()
+            if {row, teacher, baseline} <= judged.stacked.values.keys() and row != baseline
+        ]
+        facts += [(f"kept gain, {metric}", "; ".join(parts))] * bool(parts)
+    return tuple(facts)
+
+
+def _kept_gain(judged: Verdicts, row: str, teacher: str, baseline: str) -> str:
+    against, all_values = judged.against.get(teacher), judged.stacked
+    if teacher == baseline or against is None or against.word != BETTER:
+        return f"{row}: {teacher} is not better than {baseline}, no gain to keep"
+    systems = {
+        name: SystemValues(all_values.values[name], all_values.queries, all_values.seeds[name])
+        for name in (row, teacher, baseline)
+    }
+    try:
+        aligned = align(systems)
+    except DataError:
+        return f"{row}: no query has a value in all three rows"
+    means = np.vstack([aligned.means, aligned.means + draw(aligned, samples=_SAMPLES)])
+    shares = (means[:, 0] - means[:, 2]) / (means[:, 1] - means[:, 2])
+    low, high = np.quantile(shares[1:], [ALPHA / 2, 1 - ALPHA / 2])
+    return (
+        f"{row} keeps {shares[0]:.0%} of what {teacher} gains over {baseline} "
+        f"({low:.0%} to {high:.0%} over queries)"
+    )
