@@ -189,31 +189,6 @@ def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
     assert RunFolder(begun.folder).results["seed"] == 1
 
 
-def test_a_run_whose_other_epoch_was_tested_is_not_trained_again(tmp_path: Path) -> None:
-    (last,) = planned(tmp_path, "select=last", "epochs=3")
-    assert execute([last], tmp_path / "jobs.yaml", []) == {}
-    (best,) = planned(tmp_path, "select=best", "epochs=3")
-    assert not best.done
-    assert execute([best], tmp_path / "jobs.yaml", []) == {}
-    results = RunFolder(best.folder).results
-    assert (results["select"], results["selected_epoch"]) == ("best", results["best_epoch"])
-    log = (best.folder / "train.log").read_text()
-    assert last.folder.name in log
-    assert "epoch 1/3" not in log
-    (stranger,) = planned(tmp_path, "select=best", "epochs=3", "l2=0.5")
-    assert execute([stranger], tmp_path / "jobs.yaml", []) == {}
-    assert "epoch 1/3" in (stranger.folder / "train.log").read_text()
-
-
-def test_a_damaged_run_is_not_taken_over(tmp_path: Path) -> None:
-    (last,) = planned(tmp_path, "select=last")
-    assert execute([last], tmp_path / "jobs.yaml", []) == {}
-    (last.folder / "best.pt").write_bytes(b"damaged")
-    (best,) = planned(tmp_path, "select=best")
-    assert execute([best], tmp_path / "jobs.yaml", []) == {}
-    assert "epoch 1/1" in (best.folder / "train.log").read_text()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "said"),
