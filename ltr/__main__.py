@@ -1,29 +1,44 @@
-"""``ltr COMMAND KEY=VALUE ...``, or ``python -m ltr COMMAND ...``: every command of the project."""
+"""``ltr COMMAND KEY=VALUE ...``, or ``python -m ltr COMMAND ...``: every command of the project.
+
+``python train.py`` and ``python scripts/COMMAND.py`` are the same.
+"""
 
 import sys
 
 from ltr.training.interruption import end_when_stopped
 
-# Here, so that --help answers without importing the commands.
+# Of each command the function that takes its config (``configs/COMMAND.yaml``), and what it is for.
+# --help and mistakes answer at once: the function's module is imported when it is called.
 COMMANDS = {
-    "train": "train a ranker, a sweep of rankers with -m",
-    "evaluate": "metrics of a kept model, or of any tool's scores",
-    "predict": "scores and ranks of a kept model for new lists",
-    "export": "a kept model for ONNX Runtime or a search engine",
-    "ensemble": "one ranker of several runs, networks and trees",
-    "prepare_data": "check, unpack and count a data set",
-    "table": "many runs beside the published numbers",
-    "runs": "the runs in a folder, and what they reached",
-    "compare": "which runs are better, and how sure that is",
-    "selection": "whether vali says what test does, over settings",
-    "search": "good settings of a ranker, by vali",
-    "importances": "features that trees use most, and the library's own model",
-    "explain": "why a kept model ranks a list so: features and other items",
-    "list_losses": "every loss with its paper and its knobs",
-    "check_loss": "which properties hold for a loss, yours too",
-    "check_metric": "the same for a metric",
-    "check_model": "the same for a model",
-}
+    "train": ("ltr.experiment.folder_list:train", "train a ranker, a sweep of rankers with -m"),
+    "evaluate": (
+        "ltr.scoring.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
+    ),
+    "predict": ("ltr.scoring.predict:predict_kept", "scores and ranks of a model for new lists"),
+    "export": ("ltr.export.command:export_kept", "a model for ONNX Runtime or a search engine"),
+    "ensemble": (
+        "ltr.ensembles.command:ensemble_of_runs", "one ranker of several runs, networks and trees"
+    ),
+    "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
+    "table": ("ltr.tables.table:table", "many runs beside the published numbers"),
+    "runs": ("ltr.experiment.folder_list:list_runs", "the runs in a folder, and what they reached"),
+    "compare": ("ltr.compare.compare:compare_runs", "which runs are better, and how sure that is"),
+    "selection": (
+        "ltr.compare.selection:selection", "whether vali says what test does, over settings"
+    ),
+    "search": ("ltr.search.command:search", "good settings of a ranker, by vali"),
+    "importances": (
+        "ltr.explain.importances:importances",
+        "features that trees use most, and the library's own model",
+    ),
+    "explain": (
+        "ltr.explain.command:explain", "why a kept model ranks a list so: features and other items"
+    ),
+    "list_losses": ("ltr.checks.list_losses:list_losses", "every loss, its paper and its knobs"),
+    "check_loss": ("ltr.checks.command:check_loss", "which properties hold for a loss, yours too"),
+    "check_metric": ("ltr.checks.command:check_metric", "the same for a metric"),
+    "check_model": ("ltr.checks.command:check_model", "the same for a model"),
+}  # fmt: skip
 
 
 def main(name: str | None = None) -> None:
@@ -32,11 +47,11 @@ def main(name: str | None = None) -> None:
     if name is None:
         name = sys.argv.pop(1) if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
-        import ltr.commands as commands
+        from ltr.console.cli import run_command
 
-        getattr(commands, name)()
+        run_command(name, COMMANDS[name][0])
     elif name in ("--help", "-h", "help"):
-        lines = (f"  ltr {command:<14}{what}" for command, what in COMMANDS.items())
+        lines = (f"  ltr {command:<14}{what}" for command, (_, what) in COMMANDS.items())
         print("Learning to rank in PyTorch.\n", *lines, sep="\n")
         print("\nltr COMMAND --help explains each; ltr --version")
     elif name == "--version":

@@ -21,12 +21,12 @@ from ltr.console.folders import register_resolvers
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".pytest_cache" / "composed"
-_compose = compose._composed
+_compose = compose.compose_by_hydra
 
 
 def keep() -> None:
     """From here on, in this process, take what is kept."""
-    compose._composed = _kept
+    compose.compose_by_hydra = _kept
 
 
 def _kept(config_name: str, overrides: Sequence[str]) -> tuple[omegaconf.DictConfig, dict]:

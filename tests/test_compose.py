@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ltr.console.compose import _composed, _with_choices, composed
+from ltr.console.compose import compose_by_hydra, composed, with_choices
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 
@@ -22,10 +22,10 @@ from ltr.experiment.build import build
 )
 def test_it_is_what_hydra_composes(overrides) -> None:
     for _ in range(2):  # read, and kept
-        config, choices = _with_choices("train", *overrides)
+        config, choices = with_choices("train", overrides)
         config.seed = 99  # a change of one is none of the next
-    config, choices = _with_choices("train", *overrides)
-    expected, chosen = _composed("train", overrides)
+    config, choices = with_choices("train", overrides)
+    expected, chosen = compose_by_hydra("train", overrides)
     assert choices == chosen
     assert list(config) == list(expected)
     assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)

@@ -6,13 +6,13 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
-from ltr.commands import prepared
 from ltr.console.compose import typed
 from ltr.console.configs import CONFIGS
 from ltr.console.values import required
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.parts import make_dataset
+from ltr.experiment.prepare_data import prepared
 from ltr.experiment.run import run
 
 

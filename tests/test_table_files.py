@@ -16,12 +16,12 @@ from conftest import compose
 from folders import refused
 from omegaconf import OmegaConf
 
-from ltr.commands import prepared
 from ltr.data import table_sources as sources
 from ltr.data.lists import Lists
 from ltr.data.table_files import TableFiles
 from ltr.errors import ConfigError
 from ltr.experiment import beginning
+from ltr.experiment.prepare_data import prepared
 
 Write = Callable[[pa.Table, Path], None]
 

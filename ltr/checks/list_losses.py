@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.configs import CONFIGS, files_of, hint
+from ltr.console.values import flag
 from ltr.errors import ConfigError, as_started
 
 _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")
@@ -92,6 +93,12 @@ def import_function(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise ConfigError(f"{name} is no function")
     return found
+
+
+def list_losses(cfg: DictConfig) -> str:
+    """The table of all losses, or one in full."""
+    markdown = flag(cfg, "markdown")
+    return all_losses(markdown=markdown) if cfg.name is None else details(str(cfg.name))
 
 
 def all_losses(*, markdown: bool = False) -> str:

@@ -38,6 +38,11 @@ class Order:
     places: Mapping[str, str] = field(default_factory=dict)  # of the runs' own lists
 
 
+def compare_runs(cfg: DictConfig) -> str:
+    """Which of the runs are better, as ``cfg`` of ``configs/compare.yaml`` asks."""
+    return compare(compare_order(cfg))
+
+
 def compare_order(cfg: DictConfig) -> Order:
     """The order in a config; ``ConfigError`` if no run is given or a value is wrong."""
     paths = texts(cfg, "runs")

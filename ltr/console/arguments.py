@@ -3,18 +3,16 @@
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ltr.console.configs import own_keys
 from ltr.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class Grammar:
+class Grammar(NamedTuple):
     """The arguments of a command besides ``KEY=VALUE`` of its own."""
 
     bare: str | None = None  # the key whose values may be typed without ``KEY=``
-    several: bool = False  # whether ``bare`` is a list
     lists: tuple[str, ...] = ()  # keys that may be typed ``KEY=A,B``, which Hydra takes for a sweep
     rest: str | None = None  # the list that collects ``KEY=VALUE`` of another command
     texts: tuple[str, ...] = ()  # keys whose value is text, whatever it looks like
@@ -25,16 +23,14 @@ GRAMMARS = {
     "evaluate": Grammar(lists=("metrics_as", "metrics")),
     "predict": Grammar(lists=("id", "features", "names")),
     "export": Grammar(lists=("id", "features", "names")),
-    "ensemble": Grammar(bare="runs", several=True, lists=("runs", "weights")),
-    "compare": Grammar(bare="runs", several=True),
+    "ensemble": Grammar(bare="runs", lists=("runs", "weights")),
+    "compare": Grammar(bare="runs", lists=("runs",)),
     "runs": Grammar(bare="folder"),
-    "selection": Grammar(bare="runs", several=True),
+    "selection": Grammar(bare="runs", lists=("runs",)),
     "importances": Grammar(bare="run"),
     "explain": Grammar(bare="checkpoint", lists=("items",), texts=("qid",)),
     "list_losses": Grammar(bare="name"),
-    "check_loss": Grammar(bare="name", rest="knobs"),
-    "check_metric": Grammar(bare="name", rest="knobs"),
-    "check_model": Grammar(bare="name", rest="knobs"),
+    **dict.fromkeys(("check_loss", "check_metric", "check_model"), Grammar("name", rest="knobs")),
     "table": Grammar(lists=("rows",), rest="train", launcher="launcher"),
     "search": Grammar(lists=("space", "folds", "seeds"), rest="train"),
 }
@@ -62,31 +58,33 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     ['rows=null']
     """
     grammar, own = GRAMMARS.get(config_name, Grammar()), own_keys(config_name)
-    bare: list[str] = []
-    rest: list[str] = []
-    launcher: list[str] = []
+    several = grammar.bare in grammar.lists
+    collected: dict[str | None, list[str]] = {
+        grammar.bare: [],
+        grammar.rest: [],
+        grammar.launcher: [],
+    }
     out: list[str] = []
     follows = False
     _check_quotes(typed)
     for before, argument in zip(["", *typed], typed, strict=False):
         key, equals, value = argument.partition("=")
+        name = key.lstrip("+~")
         if key.startswith("--") and equals and key not in _WITH_VALUE:
             raise ConfigError(f"{argument}: write {argument.lstrip('-')}, see --help")
         if follows or argument.startswith("-"):
             out.append(argument)
             follows = not follows and argument in _WITH_VALUE
-        elif grammar.launcher and key.lstrip("+").startswith(("hydra/launcher", "hydra.launcher.")):
-            launcher.append(argument)
+        elif grammar.launcher and name.startswith(("hydra/launcher", "hydra.launcher.")):
+            collected[grammar.launcher].append(argument)
         # Path.exists raises at what is longer than a name can be
         elif grammar.bare and (not equals or os.path.exists(argument)):  # noqa: PTH110
-            bare.append(argument)
+            collected[grammar.bare].append(argument)
         elif not equals and not key.startswith("~"):
             argument = f"{before} {argument}" if before.startswith("-") else argument
             raise ConfigError(f"{argument}: write KEY=VALUE, see --help")
-        elif grammar.rest and not (
-            key.lstrip("+~") in own or re.split(r"[./@]", key.lstrip("+~"))[0] == "hydra"
-        ):
-            rest.append(argument)
+        elif grammar.rest and name not in own and re.split(r"[./@]", name)[0] != "hydra":
+            collected[grammar.rest].append(argument)
         elif value == "null":  # a key's own default, as the help writes it
             out.append(argument)
         elif key in grammar.lists and value and not value.startswith("["):
@@ -95,12 +93,13 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             out.append(f"{key}={quoted(value)}")
         else:
             out.append(with_quotes(argument))
-    if len(bare) > 1 and not grammar.several:
-        raise ConfigError(f"{bare[1]}: write KEY=VALUE, see --help")
-    if bare:
-        out.append(f"{grammar.bare}={_listed(bare) if grammar.several else quoted(bare[0])}")
-    out += [f"{grammar.launcher}={_listed(launcher)}"] if launcher else []
-    return [*out, f"{grammar.rest}={_listed(rest)}"] if rest else out
+    for to, values in collected.items():
+        single = to == grammar.bare and not several
+        if single and len(values) > 1:
+            raise ConfigError(f"{values[1]}: write KEY=VALUE, see --help")
+        if values:
+            out.append(f"{to}={quoted(values[0]) if single else _listed(values)}")
+    return out
 
 
 _PART = re.compile(r"([\w./@+]+=)([A-Za-z_]\w*:(?!//).*)")  # of {NAME:FILE,...}
@@ -112,14 +111,15 @@ def _check_quotes(typed: Sequence[str]) -> None:
 
     Of ``KEY={a:A,b:B}`` bash and zsh make ``KEY=a:A KEY=b:B``, of ``KEY=[a, b]`` two arguments.
     """
-    found = [_PART.fullmatch(argument) for argument in typed]
-    for i, (part, argument) in enumerate(zip(found, typed, strict=True)):
-        values = [one[2] for one in found if part and one and one[1] == part[1]]
-        if part and len(values) > 1:
+    parts = [(argument, part) for argument in typed if (part := _PART.fullmatch(argument))]
+    for argument, part in parts:
+        values = [one[2] for _, one in parts if one[1] == part[1]]
+        if len(values) > 1:
             whole = f"{part[1]}{{{','.join(values)}}}"
             raise ConfigError(
                 f"{argument}: the shell has taken braces apart: quote them, '{whole}'"
             )
+    for i, argument in enumerate(typed):
         end = next((j for j in range(i, len(typed)) if typed[j][-1:] in ("]", "}")), None)
         if end is not None and _OPEN.fullmatch(argument):
             whole = " ".join(typed[i : end + 1])

@@ -3,11 +3,11 @@
 Importing this must stay cheap (no torch): ``--help`` and shell completion go through it.
 """
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from ltr.console.torchrun import check_torchrun
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
+_SEVERAL = {"-m", "--multirun"}
+_GOES_ON = ("table", "search")  # the same command goes on where it was stopped
+_IMPORT_HERE = ("list_losses", "check_loss", "check_metric", "check_model")  # modules of one's own
 # Hydra 1.4 instantiates only what is listed; 1.3 asks for the behaviour of a version instead.
 _HYDRA_MAIN: dict[str, Any] = (
     {"version_base": "1.3"}
@@ -34,35 +37,34 @@ _HYDRA_MAIN: dict[str, Any] = (
 )
 
 
-def command(
-    config_name: str, stopped: str = ""
-) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
-    """Decorator: make ``function(cfg)`` a command configured by ``configs/<config_name>.yaml``.
+def run_command(name: str, place: str) -> None:
+    """Run a command with the arguments of this process; it ends as ``ending`` says.
 
-    It ends as ``ending`` says, and with status 1 where the function returns False.
+    Its function returns a text to print, or a bool, or both; False is the exit status 1.
     HYDRA_FULL_ERROR=1 shows every traceback.
 
     Args:
-        config_name: of its root config.
-        stopped: the line to print after a stop.
+        name: of the command and its config.
+        place: ``module:function``, which takes the config.
     """
 
-    def decorate(function: Callable[[DictConfig], Any]) -> Callable[[], None]:
-        def main() -> None:
-            full = os.environ.get("HYDRA_FULL_ERROR") == "1"
-            several = {"-m", "--multirun"} & {*sys.argv[1:]}  # a launcher may have children to end
-            with (
-                nullcontext() if full else ending(stopped),
-                stoppable() if several else nullcontext(),
-            ):
-                check_torchrun(config_name, several=bool(several))
-                done = through_hydra(config_name, function, as_hydra(config_name, sys.argv[1:]))
-            if done is False:
-                sys.exit(1)
+    def work(cfg: DictConfig) -> Any:
+        if name in _IMPORT_HERE:
+            sys.path.insert(0, str(Path.cwd()))
+        module, _, function = place.partition(":")
+        done = getattr(import_module(module), function)(cfg)
+        for part in done if isinstance(done, tuple) else (done,):
+            if isinstance(part, str):
+                print(part)
+        return done
 
-        return main
-
-    return decorate
+    full = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    goes_on = "stopped; the same command goes on from here" if name in _GOES_ON else ""
+    with nullcontext() if full else ending(goes_on), stoppable():
+        check_torchrun(name, several=bool(_SEVERAL & {*sys.argv[1:]}))
+        done = through_hydra(name, work, as_hydra(name, sys.argv[1:]))
+    if done is False or (isinstance(done, tuple) and False in done):
+        sys.exit(1)
 
 
 def through_hydra(
@@ -80,7 +82,6 @@ def through_hydra(
     """
     done: Any = None
 
-    @functools.wraps(function)
     def task(cfg: DictConfig) -> Any:
         nonlocal done
         sys.argv = [argv[0], *arguments, *_config_dir(own)]
@@ -94,7 +95,7 @@ def through_hydra(
 
     given, argv = os.environ.get("HYDRA_FULL_ERROR"), sys.argv
     own = own_configs()
-    if {"-m", "--multirun"} & {*arguments}:  # of a stopped launcher
+    if _SEVERAL & {*arguments}:  # of a stopped launcher
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
     GlobalHydra.instance().clear()  # a command may start another

@@ -4,6 +4,9 @@ import pickle
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -21,6 +24,8 @@ from ltr.console.folders import register_resolvers
 from ltr.console.keys import flat
 from ltr.errors import ConfigError, LTRError
 
+_KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # no addition, deletion or package
+
 
 def composed(config_name: str, *overrides: str) -> DictConfig:
     """The config that the command of ``configs/<config_name>.yaml`` composes with ``overrides``.
@@ -28,47 +33,41 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
     >>> composed("train", "loss=listnet").loss["_target_"]
     'ltr.losses.listnet_loss'
     """
-    return _with_choices(config_name, *overrides)[0]
+    return with_choices(config_name, overrides)[0]
 
 
-def _with_choices(config_name: str, *overrides: str) -> tuple[DictConfig, dict[str, str]]:
-    """The config and the choice of each group; what Hydra reads from files is kept."""
+def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config and the choice of each group; a table composes the same choices many times."""
     groups = groups_of(config_name)
     chosen = [text for text in overrides if text.partition("=")[0] in groups]
-    keys = [text for text in overrides if text.partition("=")[0] not in groups]
-    if all(map(_KEY.match, keys)):
+    others = [text for text in overrides if text.partition("=")[0] not in groups]
+    if all(map(_KEY.match, others)):
+        own = composed_with(config_name)
+        files = [] if own is None else sorted(own.rglob("*.yaml"))
+        state = tuple((str(path), path.stat().st_mtime_ns) for path in files)
         try:
-            config, found = _read(config_name, chosen)
-            for one in OverridesParser.create().parse_overrides(keys):
+            config, found = pickle.loads(_pickled(config_name, tuple(chosen), own, state))
+            for one in OverridesParser.create().parse_overrides(others):
                 if one.is_sweep_override():
-                    return _composed(config_name, overrides)
+                    return compose_by_hydra(config_name, overrides)
                 OmegaConf.update(config, one.key_or_group, one.value())  # as Hydra does
         except (HydraException, OmegaConfBaseException):
             pass  # Hydra says what is wrong
         else:
             return config, found
-    return _composed(config_name, overrides)
+    return compose_by_hydra(config_name, overrides)
 
 
-_KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # no addition, deletion or package
-_kept: dict[tuple[str, ...], tuple[list[Any], bytes]] = {}
+@lru_cache(256)
+def _pickled(config_name: str, chosen: Sequence[str], own: Path | None, state: Any) -> bytes:
+    """Compose once for each state of the user's own files."""
+    return pickle.dumps(compose_by_hydra(config_name, chosen))
 
 
-def _read(config_name: str, chosen: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """The config with these choices, composed anew where a file of the configs has changed."""
-    own = composed_with(config_name)
-    files = [path for home in (CONFIGS, own) if home is not None for path in home.rglob("*.yaml")]
-    known = [(path, (stat := path.stat()).st_mtime_ns, stat.st_size) for path in files]
-    place = (config_name, *chosen)
-    before, content = _kept.get(place, ([], b""))
-    if before != known:
-        content = pickle.dumps(_composed(config_name, chosen))
-        _kept[place] = known, content
-    config, found = pickle.loads(content)
-    return config, found
-
-
-def _composed(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+def compose_by_hydra(
+    config_name: str, overrides: Sequence[str]
+) -> tuple[DictConfig, dict[str, str]]:
+    """The config and the choice of each group, a tenth of a second."""
     register_resolvers()
     GlobalHydra.instance().clear()
     own = composed_with(config_name)
@@ -82,11 +81,7 @@ def _composed(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, d
 
 
 def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
-    """The choice of each group of a config: ``{"loss": "listnet", ...}``.
-
-    Args:
-        hydra_config: the ``hydra`` node of that config.
-    """
+    """The choice of each group, ``{"loss": "listnet", ...}``, in the ``hydra`` node of a config."""
     return {
         str(group): str(choice)
         for group, choice in hydra_config.runtime.choices.items()
@@ -116,7 +111,7 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         ConfigError: one of them is wrong.
     """
     try:
-        config, chosen = _with_choices("train", *map(with_quotes, overrides))
+        config, chosen = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error, "train", overrides)) from error
@@ -158,17 +153,12 @@ def explain(error: BaseException, config_name: str, overrides: Sequence[str] | N
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
         options = sorted(error.options or choices(group))
         if group and options:
-            return (
-                f"{group}={choice}: no such choice; {group} is one of {', '.join(options)}"
-                + hint(choice, options)
-            )
-    mistake = user_error(error)
-    if mistake is not None:
-        return str(mistake)
-    text = " ".join(str(error).split())
-    cause = error.__cause__
+            known = f"{group} is one of {', '.join(options)}{hint(choice, options)}"
+            return f"{group}={choice}: no such choice; {known}"
+    cause = user_error(error) or error.__cause__
     if cause is not None and (line := one_line(cause)) is not None:
         return line
+    text = " ".join(str(error).split())
     if text.startswith("Could not override '"):
         given = sys.argv[1:] if overrides is None else overrides
         return _explain_key(text.split("'")[1], config_name, given)
@@ -186,33 +176,37 @@ def user_error(error: BaseException) -> LTRError | None:
 def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
     """``key`` is not in the config: name the keys that are, composed with the same choices.
 
-    Where keys of that name stand deeper in it, these alone; inside a group also the numbers.
+    Where keys of that name stand deeper in it, these alone; inside a group also its numbers.
     ``suggested`` is left out: its values are proposals that other keys read.
     """
     parent, _, last = key.rpartition(".")
     groups = groups_of(config_name)
-    names = [] if parent else groups
-    values: dict[str, Any] = {}  # in a group, its sizes too
-    try:
-        chosen = [arg for arg in given if arg.split("=")[0] in groups and "," not in arg]
-        cfg = composed(config_name, *chosen)
-        node = OmegaConf.select(cfg, parent) if parent else cfg
-        if node is None and parent in groups:
-            return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
-        names += [str(name) for name in node] if isinstance(node, DictConfig) else []
-        whole: Any = OmegaConf.to_container(cfg, resolve=True)
-        every = {one: value for one, value in flat(whole).items() if "suggested." not in one}
-        if deep := [one for one in every if one.endswith(f".{last}")]:
-            return f"{key}: no such key (did you mean {' or '.join(deep)}?)"
-        values = {name: every.get(f"{parent}.{name}") for name in names}
-    except (HydraException, OmegaConfBaseException):
-        pass  # the choices themselves are wrong; name what is known
-    names = sorted({name for name in names if not name.startswith("_")} - {"suggested"})
-    shown = ", ".join(
-        f"{name}={value}".replace(" ", "")
-        if isinstance(value := values.get(name), list | float) or type(value) is int
-        else name
-        for name in names
+    cfg = composed(config_name)
+    with suppress(HydraException, OmegaConfBaseException):  # the choices are wrong too
+        cfg = composed(config_name, *(one for one in given if one.split("=")[0] in groups))
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    if node is None and parent in groups:
+        return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
+    values = {one: value for one, value in _plain(cfg).items() if "suggested" not in one}
+    if deep := [one for one in values if one.endswith(f".{last}")]:
+        return f"{key}: no such key (did you mean {' or '.join(deep)}?)"
+    inside = {*node} if isinstance(node, DictConfig) else set()
+    names = sorted({str(name) for name in inside} | ({*groups} if not parent else set()))
+    names = [name for name in names if not name.startswith("_") and name != "suggested"]
+    shown = []
+    for name in names:
+        value = values.get(f"{parent}.{name}")
+        sized = isinstance(value, list | float) or type(value) is int
+        shown.append(f"{name}={value}".replace(" ", "") if sized else name)
+    known = f"{parent} has" if parent else "the keys are"
+    return (
+        f"{key}: no such key" + (f"; {known} {', '.join(shown)}" * bool(shown)) + hint(last, names)
     )
-    known = f"; {f'{parent} has' if parent else 'the keys are'} {shown}" if names else ""
-    return f"{key}: no such key{known}" + hint(last, names)
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    try:
+        whole: Any = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException:
+        whole = OmegaConf.to_container(cfg)
+    return flat(whole)

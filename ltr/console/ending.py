@@ -8,22 +8,20 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ltr.console.torchrun import fails_first, rank
 from ltr.errors import LTRError
 from ltr.training.interruption import Interrupted
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PLACES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM,
+           errno.EROFS)  # fmt: skip
 _REMEDIES = (
     dict.fromkeys(_FULL, "free some space")
     | {errno.ENAMETOOLONG: "give a shorter name", errno.EIO: "the disk may be damaged"}
-    | dict.fromkeys(
-        (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EPERM,
-         errno.EROFS),
-        "choose another place",
-    )
-)  # fmt: skip
+    | dict.fromkeys(_PLACES, "choose another place")
+)
 
 
 @contextmanager
@@ -64,19 +62,23 @@ def one_line(error: BaseException) -> str | None:
     >>> one_line(KeyError("mine"))
     """
     text = " ".join(str(error).split())
+    number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, LTRError):
         return text
-    if _is_memory(error):
+    if (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"  # PyTorch's on a GPU
+        or number == errno.ENOMEM
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in text)
+    ):
         return (
             f"not enough memory ({text or 'all is taken'}): lower batch_size, list_size or "
             "evaluation_items, or use a machine with more"
         )
-    remedy = _REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
-    if remedy is None:
+    if not isinstance(error, OSError) or number not in _REMEDIES:
         return None
-    assert isinstance(error, OSError)
     place = "a file cannot be written" if error.filename is None else error.filename
-    return f"{place}: {error.strerror}; {remedy}"
+    return f"{place}: {error.strerror}; {_REMEDIES[number]}"
 
 
 def is_full(error: BaseException) -> bool:
@@ -87,16 +89,6 @@ def is_full(error: BaseException) -> bool:
     return below is not None and below.errno in _FULL
 
 
-def _is_memory(error: BaseException) -> bool:
-    """NumPy and Python raise MemoryError, PyTorch a RuntimeError, the kernel an OSError."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
-    )
-
-
 def _close_stdout() -> None:
     """Drop what cannot be written: at the exit Python would try again and print an error."""
     try:
@@ -105,46 +97,25 @@ def _close_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class LogFile(logging.FileHandler):
+class LogFile(logging.Handler):
     """The handler of ``train.log``: warns once where it cannot be written, and then is silent."""
 
     def __init__(self, filename: str) -> None:
-        """Open the file with the first line."""
-        super().__init__(filename, encoding="utf-8", delay=True)
-        self._lost = False
+        """The file comes with the first line."""
+        super().__init__()
+        self._path: str | None = filename
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, unless an earlier one could not be written."""
-        if not self._lost:
-            try:
-                super().emit(record)
-            except OSError as error:  # when it was opened
-                self._lose(error)
-
-    def flush(self) -> None:
-        """As ``FileHandler``; a full disk raises nothing."""
+        """Append a line, unless an earlier one could not be written."""
+        if self._path is None:
+            return
         try:
-            super().flush()
+            with open(self._path, "a", encoding="utf-8", buffering=1) as file:  # noqa: PTH123
+                file.write(self.format(record) + "\n")
         except OSError as error:
-            self._lose(error)
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Called by ``emit`` within an exception."""
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError):
-            self._lose(error)
-        else:
-            super().handleError(record)
-
-    def _lose(self, error: OSError) -> None:
-        if self.stream is not None:
-            # the buffer would be written when the stream is closed, and fail again
-            with suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
-        if not self._lost:
-            self._lost = True
             print(
-                f"warning: {self.baseFilename} cannot be written ({error.strerror}): from here "
-                "on the log is on stderr only",
+                f"warning: {self._path} cannot be written ({error.strerror}): from here on the "
+                "log is on stderr only",
                 file=sys.stderr,
             )
+            self._path = None

@@ -27,26 +27,11 @@ class Finished:
         """Say that ``name`` ended as ``outcome``, such as ``ndcg@5 0.4321``, after ``seconds``."""
         self.done += 1
         each = (time.monotonic() - self._began) / (self.done - self._before)
-        say(line(self.done, self.total, name, outcome, seconds, each * (self.total - self.done)))
-
-
-def line(done: int, total: int, name: str, outcome: str, took: float | None, left: float) -> str:
-    """What ``Finished`` says.
-
-    Args:
-        done, total: pieces, this one counted.
-        name, outcome: of this one.
-        took: seconds of this one, None where they are not known.
-        left: seconds until all are finished, as those until now took.
-
-    >>> line(2, 3, "ListNet, fold 1, seed 1", "ndcg@5 0.4321 on vali", 40, 400)
-    '2 of 3  ListNet, fold 1, seed 1  ndcg@5 0.4321 on vali  took 40 s, about 7 min left'
-    >>> line(3, 3, "trial 2", "failed: no memory", None, 0)
-    '3 of 3  trial 2  failed: no memory'
-    """
-    times = [] if took is None else [f"took {in_words(took)}"]
-    times += [f"about {in_words(left)} left"] if done < total else []
-    return "  ".join(filter(None, [f"{done} of {total}", name, outcome, ", ".join(times)]))
+        left = each * (self.total - self.done)
+        times = [] if seconds is None else [f"took {in_words(seconds)}"]
+        times += [f"about {in_words(left)} left"] if self.done < self.total else []
+        parts = [f"{self.done} of {self.total}", name, outcome, ", ".join(times)]
+        say("  ".join(filter(None, parts)))
 
 
 def in_words(seconds: float) -> str:

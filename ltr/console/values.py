@@ -9,11 +9,7 @@ from ltr.errors import ConfigError
 
 
 def whole(cfg: DictConfig, key: str, *, least: int) -> int:
-    """The whole number ``cfg.key``.
-
-    Raises:
-        ConfigError: it is none, or below ``least``.
-    """
+    """The whole number ``cfg.key``; ``ConfigError`` where it is none, or below ``least``."""
     value = cfg[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{key}={value}: give a whole number >= {least}")
@@ -21,11 +17,7 @@ def whole(cfg: DictConfig, key: str, *, least: int) -> int:
 
 
 def number(cfg: DictConfig, key: str) -> float:
-    """The finite number ``cfg.key``.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The finite number ``cfg.key``; ``ConfigError`` where it is none."""
     value = cfg[key]
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (plain and abs(value) <= sys.float_info.max):  # math.isfinite overflows at long integers
@@ -34,13 +26,8 @@ def number(cfg: DictConfig, key: str) -> float:
 
 
 def flag(cfg: DictConfig, key: str) -> bool:
-    """True or false.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    value = cfg[key]
-    if not isinstance(value, bool):
+    """True or false; ``ConfigError`` where ``cfg.key`` is neither."""
+    if not isinstance(value := cfg[key], bool):
         raise ConfigError(f"{key}={value}: write true or false")
     return value
 
@@ -52,11 +39,11 @@ def text(cfg: DictConfig, key: str) -> str | None:
 
 def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
     """The texts of the list ``cfg.key``; none where it is null, one where it is no list."""
-    value: Any = cfg._get_node(key)
-    if value is None or value._value() is None:
+    value: Any = None if OmegaConf.is_missing(cfg, key) else cfg[key]
+    if value is None:
         return ()
-    plain: Any = OmegaConf.to_container(value) if OmegaConf.is_config(value) else [cfg[key]]
-    return tuple(str(item) for item in plain)
+    plain: Any = OmegaConf.to_container(value) if OmegaConf.is_config(value) else [value]
+    return tuple(map(str, plain))
 
 
 def required(cfg: DictConfig, *keys: str) -> None:

@@ -10,14 +10,43 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from hydra.types import RunMode
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.console.folders import LATEST
+from ltr.console.torchrun import processes, rank
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RESULTS, RunFolder
 
 _OF_START = {".hydra", ".lock", "train.log", "error.txt"}  # there before a run begins
+
+
+def train(cfg: DictConfig) -> float:
+    """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
+    node = HydraConfig.get()
+    if node.mode == RunMode.MULTIRUN or rank() > 0:
+        return _trained(cfg)
+    with kept_once_begun(Path(node.runtime.output_dir), Path(cfg.output_dir)):
+        if cfg.resume is None and processes() == 1:  # several fail together, once joined
+            _check_files(cfg.dataset)
+        return _trained(cfg)
+
+
+def _trained(cfg: DictConfig) -> float:
+    from ltr.experiment.job import train_job  # imports torch
+
+    return train_job(cfg)
+
+
+def _check_files(node: DictConfig) -> None:
+    """Raise ``DataError`` where files of a data set of this project are missing."""
+    if str(node.get("_target_")).startswith("ltr."):
+        with suppress(InstantiationException):  # said later, with all other mistakes
+            instantiate(node, _convert_="all").check()
 
 
 @contextmanager

@@ -38,6 +38,11 @@ DEFAULT_METRICS = (
 )  # fmt: skip
 
 
+def evaluate(cfg: DictConfig) -> str:
+    """The metrics of the kept model or the scores that ``cfg`` names."""
+    return evaluate_kept(cfg) if cfg.scores is None else evaluate_scores(cfg)
+
+
 def evaluate_kept(cfg: DictConfig) -> str:
     """Evaluate the model ``cfg.checkpoint``; return its table and conventions.
 

@@ -19,7 +19,7 @@ from ltr.experiment.gpus import gpus_here, offer
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
 from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
-from ltr.tables.config import MARGIN, TableConfig
+from ltr.tables.config import MARGIN, TableConfig, table_config
 from ltr.tables.data_counts import count_data
 from ltr.tables.folds import check_as_published, chosen_on_vali, fold_report
 from ltr.tables.linked_rows import kept_gains, make_ensembles
@@ -33,6 +33,11 @@ from ltr.tables.sizes import lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import FOLDS, STATISTICS, Table, read_table
 from ltr.tables.verdicts import judge, numbers
 from ltr.training.device import pick_device
+
+
+def table(cfg: DictConfig) -> bool:
+    """Run what is missing of a table and write it; whether all that can be done here is done."""
+    return make_table(table_config(cfg))
 
 
 def make_table(order: TableConfig) -> bool:
