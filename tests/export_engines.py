@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from ltr.experiment.kept import load_kept
+from ltr.experiment.scorer import load_model
 from ltr.export.command import _lists, _scores
 from ltr.export.context import parity
 
@@ -94,7 +94,7 @@ def engine_scores(engine: str, files: Mapping[str, str], features: Array) -> Arr
 def parity_in_engine(cfg: DictConfig) -> dict[str, Any]:
     """The parity of the engine's scores, by the files of a finished export, with the model's."""
     folder = Path(cfg.output)
-    kept = load_kept(cfg.checkpoint, torch.device("cpu"), cfg.trust)
+    kept = load_model(cfg.checkpoint, torch.device("cpu"), cfg.trust)
     lists, _ = _lists(cfg, kept)
     files = {path.name: path.read_text() for path in folder.iterdir()}
     found = engine_scores(cfg.to, files, np.asarray(lists.features))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_loss
 from ltr.experiment.run import run
+from ltr.experiment.scorer import load_model
 from ltr.rounds.model import FitData, Round, RoundModel
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
@@ -71,5 +71,5 @@ def scores_of(path: Path) -> NDArray[np.float32]:
 
     A library writes its settings, and CatBoost the time, beside the trees.
     """
-    model = load_kept(str(path), torch.device("cpu")).model
+    model = load_model(str(path), torch.device("cpu")).model
     return predict(model, tensors(make_lists([30, 20], seed=8)))

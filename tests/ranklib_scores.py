@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.errors import LTRError
-from ltr.experiment.kept import load_kept
+from ltr.experiment.scorer import load_model
 from ltr.export.command import _lists, export_kept
 from ltr.training.evaluation import predict
 
@@ -71,7 +71,7 @@ def compared(ranklib: Path, run: str, split: str) -> tuple[Lists, float, float]:
             OmegaConf.update(cfg, key, value)
         export_kept(cfg)
         cfg.split = split
-        kept = load_kept(run, torch.device("cpu"))
+        kept = load_model(run, torch.device("cpu"))
         lists, _ = _lists(cfg, kept)
         data = ItemTensors(lists, kept.transform, torch.device("cpu"))
         ours = predict(kept.model, data).numpy().astype(float)

@@ -18,8 +18,6 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.advice import after, before, normalised_per_list
 from ltr.experiment.build import build
-from ltr.experiment.keeping import config_to_keep
-from ltr.experiment.kept import kept_config
 from ltr.experiment.parts import make_settings
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
@@ -113,21 +111,12 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     assert record_of(tmp_path, "select=last").crossfit is None
 
 
-def test_a_checkpoint_without_halves_has_no_crossfit_and_one_of_others_is_refused(tmp_path) -> None:
+def test_a_checkpoint_with_the_halves_of_others_is_refused(tmp_path) -> None:
     progress = vars(Progress(epoch=1, history=[{"epoch": 0}, {"epoch": 1}]))
     record = record_of(tmp_path)
-    record.resume({"progress": progress})  # of an earlier version
-    assert record.crossfit is None
     for shape, dtype in (((3, HALVINGS, 2), torch.float64), ((2, HALVINGS, 2), torch.float32)):
         with pytest.raises(ValueError, match="not those of the history"):
             record.resume({"progress": progress, "half_means": torch.zeros(shape, dtype=dtype)})
-
-
-def test_a_config_of_an_earlier_version_is_read_as_it_was_trained(tmp_path) -> None:
-    config = config_to_keep(compose(), tmp_path)
-    new = ("init_from", "shards", "augment", "deterministic")
-    older = {key: value for key, value in config.items() if key not in new}
-    assert kept_config({"config": older}, tmp_path) == kept_config({"config": config}, tmp_path)
 
 
 def test_halves_are_even_disjoint_and_the_same_for_all_runs() -> None:

@@ -22,6 +22,7 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
+from ltr.experiment.scorer import Scorer
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.tables import table as table_module
 from ltr.tables.spec import read_table
@@ -127,7 +128,7 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
     np.testing.assert_allclose(*pairs, rtol=1e-4, atol=1e-4)
 
     scored_again = pytest.raises(pytest.fail.Exception)
-    monkeypatch.setattr(module, "predict", lambda *_, **__: pytest.fail("it is scored again"))
+    monkeypatch.setattr(Scorer, "scores", lambda *_, **__: pytest.fail("it is scored again"))
     again = with_teacher_scores(cfg, lists, torch.device("cpu"))
     assert np.array_equal(again.teacher, found.teacher)
     rest = lists.labels, lists.offsets, lists.qids
@@ -136,7 +137,7 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
     with monkeypatch.context() as patch, scored_again:
         patch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: "other")
         with_teacher_scores(cfg, lists, torch.device("cpu"))
-    (kept,) = tmp_path.rglob("teacher-*.npy")
+    (kept,) = tmp_path.rglob("teacher-*.pt")
     kept.write_bytes(kept.read_bytes()[:-40] + b"x" * 40)  # damaged: scored again
     with scored_again:
         with_teacher_scores(cfg, lists, torch.device("cpu"))
@@ -151,8 +152,8 @@ def test_the_first_process_decides_for_all_whether_the_teacher_scores(
     lists = build(cfg).dataset.split("train")
     alone = with_teacher_scores(cfg, lists, torch.device("cpu"))  # and its file is kept
     scored: list[int] = []
-    score = module.predict
-    monkeypatch.setattr(module, "predict", lambda *a, **b: scored.append(1) or score(*a, **b))
+    score = Scorer.scores
+    monkeypatch.setattr(Scorer, "scores", lambda *a, **b: scored.append(1) or score(*a, **b))
     monkeypatch.setattr(module, "first", lambda: False)
     for of_first, times in ((None, 1), (np.arange(lists.items, dtype=np.float32), 0)):
         monkeypatch.setattr(module, "of_first", lambda value, said=of_first: said)

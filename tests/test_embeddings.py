@@ -17,8 +17,8 @@ from ltr.data.memory import MemoryLists
 from ltr.data.transforms import fit_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.build import build
-from ltr.experiment.kept import check_columns, load_kept
 from ltr.experiment.parts import make_model, model_for
+from ltr.experiment.scorer import check_columns, load_model
 from ltr.models.embeddings import WithEmbeddings
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
@@ -85,7 +85,7 @@ def test_categories_and_missing_values_are_learned_kept_and_resumed(
     args = (*model, *FAST)
     got = train_mixed(out, data, *args)
     assert got["test_ndcg@5"] > 0.85
-    kept = load_kept(str(out), torch.device("cpu"))
+    kept = load_model(str(out), torch.device("cpu"))
     assert kept.columns == COLUMNS
     assert (kept.transform.width, kept.transform.outputs) == (4, 5)
     test = ItemTensors(data.split("test"), kept.transform)
@@ -154,4 +154,4 @@ def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
         crafted = {**content, "transform": {**content["transform"], "codes": codes}}
         save_checkpoint(path, crafted)
         with pytest.raises(CheckpointError):
-            load_kept(str(path), torch.device("cpu"))
+            load_model(str(path), torch.device("cpu"))

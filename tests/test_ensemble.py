@@ -21,9 +21,9 @@ from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.estimator.ranker import Ranker
 from ltr.experiment.ensemble import Ensemble, Member, standardised
 from ltr.experiment.identity import ensemble_identity
-from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.scorer import load_model
 from ltr.models import MLP, Linear
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -224,12 +224,12 @@ def test_an_ensemble_from_elsewhere_runs_no_code_and_takes_no_memory(trained, tm
 
     config = sound["members"][0]["config"]
     foreign = changed(config=config | {"model": {"_target_": "os.system"}})
-    assert "trust=[MODULE]" in refused(lambda: load_kept(foreign, cpu), ConfigError)
+    assert "trust=[MODULE]" in refused(lambda: load_model(foreign, cpu), ConfigError)
     large = {
         name: torch.zeros(1).expand(10**9) for name in sound["members"][0]["model"]
     }  # 4 GB, of one number in the file
-    refused(lambda: load_kept(changed(model=large), cpu), CheckpointError)
-    refused(lambda: load_kept(changed(width=7), cpu), CheckpointError)
+    refused(lambda: load_model(changed(model=large), cpu), CheckpointError)
+    refused(lambda: load_model(changed(width=7), cpu), CheckpointError)
     for wrong in ([], [0.5], [0.5, "a"], None):
         save_checkpoint(path, sound | {"weights": wrong})
-        refused(lambda: load_kept(str(path), cpu), CheckpointError)
+        refused(lambda: load_model(str(path), cpu), CheckpointError)

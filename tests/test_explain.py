@@ -21,9 +21,9 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
-from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.scorer import Scorer
 from ltr.explain.attributions import attributions_of
 from ltr.explain.command import explain
 from ltr.explain.others import taken_out
@@ -59,7 +59,7 @@ def subject(model: nn.Module, *, missing: bool = False) -> Subject:
         scores = model(batch.features, batch.mask)[0].numpy()
     return Subject(
         checkpoint="run",
-        kept=KeptModel(model.eval(), transform, Columns(("a", "b", "c")), {"precision": "float32"}),
+        kept=Scorer(model.eval(), transform, Columns(("a", "b", "c")), {"precision": "float32"}),
         name="made", split="vali", lists=lists, chosen=1, data=data, scores=scores,
         ranks=ranks_of(scores, np.array([0, 6])), items=np.array([4, 0]),
         metric=parse_metric("ndcg@5"), convention=Convention(),

@@ -7,9 +7,8 @@ from folders import refused
 from ragged import ragged, value_and_gradient
 
 from ltr.errors import ConfigError
-from ltr.experiment.keeping import config_to_keep
-from ltr.experiment.kept import trusted
 from ltr.experiment.parts import make_loss
+from ltr.experiment.trust import config_to_keep, trusted
 from ltr.losses import listmle_loss, mix_loss, neural_ndcg_loss, rmse_loss
 
 

@@ -14,8 +14,8 @@ from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import model_for
+from ltr.experiment.scorer import load_model
 from ltr.models import MLP
 from ltr.models.embeddings import WithEmbeddings, fit_embedding
 from ltr.models.numbers import Piecewise, number_embedding
@@ -97,7 +97,7 @@ def test_bins_are_of_train_and_kept(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / name / "last.pt")["model"] for name in ("whole", "cut")
     )
     assert all(torch.equal(cut[name], value) for name, value in whole.items())
-    kept = load_kept(str(tmp_path / "cut"), torch.device("cpu"))
+    kept = load_model(str(tmp_path / "cut"), torch.device("cpu"))
     train, test = (ItemTensors(data.split(split), kept.transform) for split in ("train", "test"))
     edges = whole["model.embedding.encoding.edges"]
     expected = np.quantile(train.features[:, 0].numpy(), np.linspace(0, 1, 5))

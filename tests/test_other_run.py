@@ -10,8 +10,8 @@ from torch import nn
 
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
-from ltr.experiment.kept import KeptModel
-from ltr.experiment.other_run import check_reads
+from ltr.experiment.scorer import Scorer
+from ltr.experiment.warm_start import check_reads
 
 CUT = ("dataset=table", "dataset.path=a.csv")
 
@@ -34,7 +34,7 @@ def test_a_run_that_may_have_seen_test_is_refused(theirs, ours, said, caplog) ->
     cfg = compose(*ours, "init_from=outputs/x")
 
     def check(digest: str) -> None:
-        kept = KeptModel(nn.Module(), no_transform(train), None, node, {"train": digest})
+        kept = Scorer(nn.Module(), no_transform(train), None, node, {"train": digest})
         check_reads(kept, train, cfg, "init_from")
 
     check(train.digest)  # the very same lists, however they are named

@@ -12,8 +12,8 @@ from folders import refused
 from ltr.data.lists import Columns
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import KeptModel
 from ltr.experiment.run import run
+from ltr.experiment.scorer import Scorer
 from ltr.models import Linear
 from ltr.scoring.evaluate import evaluate_scores
 from ltr.scoring.predict import Input, doubts, predict_kept, ranking, read_file, read_input
@@ -58,7 +58,7 @@ def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
 def test_what_looks_like_a_mistake_is_said_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     columns = Columns(("price", "brand"), {"brand": ("acme", "zeta")})
-    kept = KeptModel(Linear(2), no_transform(make_lists([2], width=2)), columns, {"dataset": {}})
+    kept = Scorer(Linear(2), no_transform(make_lists([2], width=2)), columns, {"dataset": {}})
 
     def said(brands: list[str], times: int = 1, **ids: list[str]) -> list[str]:
         table = pd.DataFrame({"q": [1, 1, 2], "price": [1, 1, 3], "brand": brands, **ids})
@@ -94,7 +94,7 @@ def test_what_looks_like_a_mistake_is_said_in_a_line(tmp_path: Path) -> None:
 def test_a_remedy_names_the_keys_of_the_command(prices, query, said, tmp_path: Path) -> None:
     path = tmp_path / "new.parquet"
     pd.DataFrame({"q": [1, 1], "price": prices}).to_parquet(path)
-    kept = KeptModel(Linear(1), no_transform(make_lists([2])), Columns(("price",)), {"dataset": {}})
+    kept = Scorer(Linear(1), no_transform(make_lists([2])), Columns(("price",)), {"dataset": {}})
     given = [f"input={path}", f"query={query}", "checkpoint=x", "output=x.csv"]
     assert said in refused(lambda: read_table(compose(*given, config="predict"), kept), DataError)
 

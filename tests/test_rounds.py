@@ -14,10 +14,10 @@ from omegaconf import OmegaConf
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
-from ltr.experiment.kept import load_kept
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.scorer import load_model
 from ltr.explain.importances import importances
 from ltr.kernels.prank import prank_pass
 from ltr.metrics import Convention
@@ -181,7 +181,7 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
     run(compose(*overrides, "epochs=5", "transform=none"), tmp_path / "whole", {})
     scores = [RunFolder(tmp_path / name).scores for name in ("run", "whole")]
     np.testing.assert_array_equal(*scores)
-    kept = load_kept(str(tmp_path / "run"), torch.device("cpu"))
+    kept = load_model(str(tmp_path / "run"), torch.device("cpu"))
     assert kept.model.fitted > 0
     listing = OmegaConf.create({"run": str(tmp_path / "run"), "top": 3, "write": None})
     if "kernel" in model:

@@ -33,7 +33,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stepper, "__init__", init)
 
 
-def kept_model(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
+def scorer_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
     """The model of the run that comes, also where it fails."""
     kept: dict[str, nn.Module] = {}
     original = ltr.experiment.build.make_model
@@ -68,7 +68,7 @@ def test_read_late_a_bad_loss_still_changes_no_weight(
     found = []
     for folder in ("plain", "late"):
         with monkeypatch.context() as patch:
-            kept = kept_model(patch)
+            kept = scorer_of(patch)
             count_calls(patch, at, lambda value: value * float("nan"))
             message = rf"epoch 2, step {at - 5}: the loss is not finite .* query id q"
             with pytest.raises(TrainingError, match=message) as error:

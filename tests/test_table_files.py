@@ -257,7 +257,7 @@ def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
     assert first.split("test").digest != files(tmp_path, **knobs, seed=1).split("test").digest
 
     kept = SimpleNamespace(columns=fewer.columns)
-    monkeypatch.setattr(beginning, "load_kept", lambda *_: kept)
+    monkeypatch.setattr(beginning, "load_model", lambda *_: kept)
     cfg = OmegaConf.create({"init_from": "outputs/a", "resume": None, "trust": []})
     begun = beginning.with_its_categories(cfg, first, tmp_path)
     assert begun.split("train").columns == fewer.columns != first.columns

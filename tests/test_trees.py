@@ -13,8 +13,8 @@ from conftest import compose, make_lists, real_data, write_letor
 from made_trees import LIBRARIES, needed, reading, scores_of, train
 
 from ltr.data.batches import ItemTensors
-from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
+from ltr.experiment.scorer import load_model
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.scoring.predict import predict_kept
 from ltr.training.evaluation import predict
@@ -57,7 +57,7 @@ def test_it_learns_and_is_applied_like_any_model(model, data, tmp_path, letor_fo
     np.testing.assert_array_equal(pd.read_csv(scored).score.to_numpy(np.float32), kept)
     assert len(set(kept)) > 2
 
-    again = load_kept(str(out), torch.device("cpu"))
+    again = load_model(str(out), torch.device("cpu"))
     lists = make_lists([9, 4, 1], seed=5)
     one = predict(again.model, ItemTensors(lists, again.transform), items=4)
     two = predict(again.model, ItemTensors(lists, again.transform), items=999)
@@ -178,7 +178,7 @@ def test_real_lists_are_learned(tmp_path) -> None:
 def test_leaves_are_counted_once_and_not_at_every_list(data, tmp_path, monkeypatch) -> None:
     needed("lightgbm")
     train(tmp_path / "run", *data, "model=lightgbm", "epochs=2", "model.min_data_in_leaf=3")
-    model = load_kept(str(tmp_path / "run"), torch.device("cpu")).model
+    model = load_model(str(tmp_path / "run"), torch.device("cpu")).model
     counted = []
     real = LightGBM.count_leaves
     monkeypatch.setattr(

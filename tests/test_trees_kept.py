@@ -14,8 +14,8 @@ from made_trees import KINDS, LIBRARIES, after, booster_of, needed, reading, ten
 
 from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.kept import load_kept
 from ltr.experiment.run import run
+from ltr.experiment.scorer import load_model
 from ltr.explain.importances import importances
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.trees import LightGBM
@@ -47,7 +47,7 @@ def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
     for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
         save_checkpoint(path, load_checkpoint(path) | {"model": state})
         with pytest.raises(CheckpointError):
-            load_kept(str(path), torch.device("cpu"))
+            load_model(str(path), torch.device("cpu"))
 
 
 def test_trees_of_other_features_are_refused() -> None:
@@ -63,7 +63,7 @@ def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
     needed(model)
     out, written = tmp_path / "run", tmp_path / "a folder"
     train(out, *data, f"model={model}", "epochs=12", "select=last")
-    trees = load_kept(str(out), torch.device("cpu")).model
+    trees = load_model(str(out), torch.device("cpu")).model
     gain, splits = trees.importances()
     assert gain.shape == splits.shape == (5,)
     assert gain.argmax() == 0  # the feature that tells the label

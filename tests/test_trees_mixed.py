@@ -15,7 +15,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import CheckpointError
-from ltr.experiment.kept import load_kept
+from ltr.experiment.scorer import load_model
 from ltr.explain.importances import importances
 from ltr.training.evaluation import predict
 
@@ -95,7 +95,7 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(model, loss, 
         out, data, f"model={model}", *SMALL[model], *boosted, "epochs=30", "select=last"
     )
     assert got["test_ndcg@5"] > 0.8
-    kept = load_kept(str(out), torch.device("cpu"))
+    kept = load_model(str(out), torch.device("cpu"))
     assert kept.model.categories == [1, 3]
     gain = kept.model.importances().gain
     assert gain.argmax() == 1, "the brand tells most of the label"

@@ -16,7 +16,7 @@ from ltr.console.compose import explain
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.kept import load_kept
+from ltr.experiment.scorer import load_model
 from ltr.trees import CatBoost
 
 
@@ -198,7 +198,7 @@ def test_options_of_each_feature_reach_the_library(model, option, data, tmp_path
     train(tmp_path / "with", *args, f"+model.options.{option}")
     train(tmp_path / "without", *args)
     assert not np.allclose(scores_of(tmp_path / "with"), scores_of(tmp_path / "without"))
-    used = load_kept(str(tmp_path / "with"), torch.device("cpu")).model.importances().gain
+    used = load_model(str(tmp_path / "with"), torch.device("cpu")).model.importances().gain
     if option.startswith(("feature_contri", "monotone")):
         assert used[0] < 0.05 * used.sum()
 

@@ -26,11 +26,11 @@ from ltr.console.compose import run_config
 from ltr.console.values import flag, number, required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
-from ltr.experiment.kept import load_kept
 from ltr.experiment.parts import make_model, named_metrics, tiny_lists
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.scorer import load_model
 from ltr.metrics.spec import METRICS
 from ltr.rounds import RoundModel
 from ltr.training.checkpoint import load_checkpoint
@@ -178,7 +178,7 @@ def _after_three_rounds(config: DictConfig, parent: Path) -> tuple[Callable[[int
     own = config.copy()
     own.epochs = 3
     run(own, folder, {})
-    kept = load_kept(str(folder), torch.device("cpu"), trust=["ltr.trees"])
+    kept = load_model(folder)
     return lambda width: copy.deepcopy(kept.model), kept.transform.width
 
 

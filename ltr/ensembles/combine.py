@@ -21,11 +21,11 @@ from ltr.data.lists import KnowsColumns, Lists
 from ltr.data.transforms import no_transform
 from ltr.ensembles.weights import VALI, Weights, chosen_on_vali
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.keeping import seen_from
-from ltr.experiment.kept import KeptModel, check_columns, ensemble_of, kept_model, trusted
 from ltr.experiment.parts import as_list, make_convention, make_dataset, named_metrics
 from ltr.experiment.provenance import commit, place_of, places_of, versions
 from ltr.experiment.run_folder import NOTE, RunFolder, write_queries, write_results, write_scores
+from ltr.experiment.scorer import Scorer, check_columns, ensemble_of, scorer_of
+from ltr.experiment.trust import seen_from, trusted
 from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
 from ltr.training.device import describe_device, pick_device
@@ -66,7 +66,7 @@ def make_ensemble(order: Order) -> dict[str, Any]:
     select_on = order.select_on or _common(runs, "select_on", "select_on=METRIC")
     device = pick_device(order.device)
     read = [selected_checkpoint(run.folder, device) for run in runs]
-    kept = [kept_model(file, content, device, order.trust) for file, content in read]
+    kept = [scorer_of(file, content, device, order.trust) for file, content in read]
     config = {**_config(kept, select_on), **order.places}
     own = trusted(config, ["dataset", "metrics"], order.trust)
     nodes = own.get("own_metrics") or {}
@@ -187,7 +187,7 @@ def _select(runs: Sequence[RunFolder]) -> str:
     return "best" if any(run.results["select"] == "best" for run in runs) else "last"
 
 
-def _config(kept: Sequence[KeptModel], select_on: str) -> dict[str, Any]:
+def _config(kept: Sequence[Scorer], select_on: str) -> dict[str, Any]:
     """The first member's config with the ensemble as its model, and the metrics of all."""
     metrics = dict.fromkeys(name for one in kept for name in as_list(one.config["metrics"]))
     nodes = {k: node for one in kept for k, node in (one.config.get("own_metrics") or {}).items()}
@@ -202,7 +202,7 @@ def _config(kept: Sequence[KeptModel], select_on: str) -> dict[str, Any]:
     }
 
 
-def _lists(own: Any, kept: Sequence[KeptModel], run: RunFolder) -> dict[str, Lists]:
+def _lists(own: Any, kept: Sequence[Scorer], run: RunFolder) -> dict[str, Lists]:
     """Vali and test, the lists that the runs had.
 
     Raises:
@@ -225,7 +225,7 @@ def _lists(own: Any, kept: Sequence[KeptModel], run: RunFolder) -> dict[str, Lis
 
 def _weights(
     order: Order,
-    kept: Sequence[KeptModel],
+    kept: Sequence[Scorer],
     vali: ItemTensors,
     metric: Metric,
     convention: Convention,

@@ -22,9 +22,10 @@ from ltr.estimator.inputs import Grouped, Queries, grouped, read_labels, read_ro
 from ltr.estimator.live import as_it_was, shown
 from ltr.estimator.params import overrides_of_ranker
 from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
-from ltr.experiment.kept import RELATIVE, load_kept
 from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
+from ltr.experiment.scorer import load_model
+from ltr.experiment.trust import RELATIVE
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, ranks_of
 from ltr.training.interruption import Interrupted
@@ -160,7 +161,7 @@ class Ranker(BaseEstimator):
             )
         begun = None
         if cfg.init_from is not None:  # whose categories have these codes
-            begun = load_kept(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
+            begun = load_model(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
         cut = Cut(self.vali_fraction, cfg.seed) if eval_set is None else None
         train = self._lists(
             X, qid, begun, y=y, reset=True, weights=sample_weight, position=position, cut=cut

@@ -13,19 +13,19 @@ import torch
 
 from ltr.console.compose import run_config, values_of
 from ltr.console.keys import Kind, keys
-from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Floats, Lists
 from ltr.errors import OutputError
 from ltr.estimator.live import as_it_was
 from ltr.experiment.identity import own_metrics
-from ltr.experiment.kept import KeptModel, check_override, load_kept, trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
+from ltr.experiment.scorer import Scorer, load_model
+from ltr.experiment.trust import check_override, trusted
 from ltr.metrics import Convention
 from ltr.training.checkpoint import ENSEMBLE
 from ltr.training.device import pick_device
-from ltr.training.evaluation import PerQuery, metrics_of_scores, predict
+from ltr.training.evaluation import PerQuery, metrics_of_scores
 from ltr.whole import make_folder, write_whole
 
 OVERRIDES = ".hydra/overrides.yaml"
@@ -45,10 +45,10 @@ class Trained:
         Args:
             folder: of a run of ``train.py``.
             device: of the model.
-            trust: as for ``load_kept``.
+            trust: as for ``load_model``.
 
         Raises:
-            CheckpointError, ConfigError: as ``load_kept``.
+            CheckpointError, ConfigError: as ``load_model``.
             DataError: a file of a finished run is damaged.
         """
         found = [path for name in _FILES for path in sorted(folder.glob(name))]
@@ -59,7 +59,7 @@ class Trained:
         self, folder: Path, files: Mapping[str, bytes], device: str, trust: tuple[str, ...]
     ) -> None:
         self.files, self.trust, self.device = dict(files), trust, pick_device(device)
-        self.kept: KeptModel = load_kept(str(folder), self.device, trust)
+        self.kept: Scorer = load_model(str(folder), self.device, trust)
         run = RunFolder(folder)
         self.results: dict[str, Any] = run.results if run.finished else {}
         self.history = run.history if run.finished else pd.DataFrame()
@@ -103,15 +103,11 @@ class Trained:
 
     def scores(self, lists: Lists, verbose: int) -> Floats:
         """The score of every item, ``[items]``."""
-        data = ItemTensors(lists, self.kept.transform, self.device)
         config = self.kept.config
         with as_it_was(verbose):
             if config["threads"] is not None:
                 torch.set_num_threads(config["threads"])
-            scores = predict(
-                self.kept.model, data,
-                items=config["evaluation_items"], precision=config["precision"],
-            )  # fmt: skip
+            scores = self.kept.scores(lists, items=config["evaluation_items"])
         return scores.cpu().numpy()
 
     @cached_property

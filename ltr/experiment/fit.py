@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
-from ltr.data.transforms import FeatureTransform
 from ltr.errors import DataError
-from ltr.experiment.beginning import begun_from, take_weights
 from ltr.experiment.build import Experiment
 from ltr.experiment.engines import check_engine
 from ltr.experiment.identity import sorter_digest, teacher_digest
-from ltr.experiment.keeping import config_to_keep
-from ltr.experiment.kept import check_columns, check_size
 from ltr.experiment.list_steps import with_steps
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.provenance import place_of
+from ltr.experiment.scorer import Scorer, check_columns, check_size
+from ltr.experiment.trust import config_to_keep
+from ltr.experiment.warm_start import take_weights, warm_start
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.embeddings import fit_embedding
 from ltr.rounds import RoundModel, RoundTrainer
@@ -38,10 +37,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model with its last weights, and ``data`` as it reads them."""
+    """A scorer with its last weights, and ``data`` as it reads them."""
 
-    model: nn.Module
-    transform: FeatureTransform
+    scorer: Scorer
     data: dict[str, ItemTensors]
     progress: Progress
     crossfit: Crossfit | None  # what the choice of the best epoch is worth; None: nothing is chosen
@@ -70,63 +68,52 @@ def fit(
     settings, device = experiment.settings, experiment.device
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    last = None if cfg.resume is None else load_checkpoint(folder / "last.pt", device)
+    file = folder / "last.pt"
+    last = None if cfg.resume is None else load_checkpoint(file, device)
+    origins = _origins(cfg, lists)
     begun, columns = None, lists["train"].columns
-    if last is None and cfg.init_from is not None:
-        begun = begun_from(cfg, lists["train"], device)
+    if last is not None:
+        with fitting(file):
+            before, transform, columns = last["data"], transform_of(last), columns_of(last)
+            changed = [name for name, digest in origins.items() if before.get(name) != digest]
+        if changed:
+            raise DataError(
+                f"{', '.join(changed)} changed since the run began: restore it, or start anew"
+            )
+        check_size(experiment.model, transform, file)
+    elif cfg.init_from is not None:
+        begun = warm_start(cfg, lists["train"], device)
         transform = begun.transform
-    elif last is None:
+    else:
         transform = experiment.fit_transform(lists["train"])
         if boosts(experiment.model):
             transform = transform.keeping_missing()
-    else:
-        _check_same_data(last["data"], lists)
-        if last.get("sorter") != sorter_digest(cfg.get("loss")):
-            raise DataError("loss.sorter changed since the run began: restore it, or start anew")
-        with fitting(folder / "last.pt"):
-            transform, columns = transform_of(last), columns_of(last)
-        check_size(experiment.model, transform, folder / "last.pt")
-        if last.get("teacher") != teacher_digest(cfg.teacher):
-            raise DataError("the teacher changed since the run began: restore it, or start anew")
     for part in lists.values():
         check_columns(part, columns)
     train = with_steps(cfg, lists["train"], device)
-    steady = settings.deterministic
-    here = place_of(device.type, torch.get_num_threads(), deterministic=steady)
-    places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
 
     torch.manual_seed(settings.seed)
     model = model_for(experiment.model, transform).to(device)
-    missing = sum(part.missing for part in lists.values())
-    check_engine(cfg.for_engine, model, transform, missing)
+    check_engine(cfg.for_engine, model, transform, sum(part.missing for part in lists.values()))
     if begun is not None:
         take_weights(model, begun.model, cfg.init_from)
-    kept = {
-        "config": config_to_keep(cfg, folder),
-        "choices": dict(choices),
-        "transform": transform.state(),
-        "width": transform.width,
-        "columns": None if columns is None else columns.state(),
-        "computed_on": places,
-        "data": {split: part.digest for split, part in lists.items()},
-        "sorter": sorter_digest(cfg.get("loss")),
-        "teacher": teacher_digest(cfg.teacher),
-    }
     if settings.epochs and device.type == "cpu":  # a GPU's attention keeps no matrix
         longest = min(int(lists["train"].lengths.max()), settings.list_size)
         check_memory(model, longest, device, training=True)
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    scorer = Scorer(model, transform, columns, config, origins, device)
+    here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
+    places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
     record = Record(
         settings,
         metrics=experiment.metrics,
         convention=experiment.convention,
         folder=folder,
-        kept=kept,
+        kept=scorer.state()
+        | {"config": config_to_keep(cfg, folder), "choices": dict(choices), "computed_on": places},
         after_epoch=after_epoch,
     )
-    data = {
-        "train": ItemTensors(train, transform, device),
-        "vali": ItemTensors(lists["vali"], transform, device),
-    }
+    data = {"train": scorer.open(train), "vali": scorer.open(lists["vali"])}
     if last is None and begun is None:
         fit_embedding(model, lambda: data["train"].features)
     trainer: Trainer | RoundTrainer
@@ -142,7 +129,15 @@ def fit(
         trainer.resume(last)
         log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
     done = trainer.fit(data)
-    return Fitted(model, transform, data, done, record.crossfit, tuple(places))
+    return Fitted(scorer, data, done, record.crossfit, tuple(places))
+
+
+def _origins(cfg: DictConfig, lists: Mapping[str, Lists]) -> dict[str, str | None]:
+    """The digests of all that a run is trained with; a run that is resumed must have the same."""
+    return {split: part.digest for split, part in lists.items()} | {
+        "loss.sorter": sorter_digest(cfg.get("loss")),
+        "teacher": teacher_digest(cfg.teacher),
+    }
 
 
 def parameters_of(model: nn.Module) -> int:
@@ -175,11 +170,3 @@ def _shared(shards: int | None) -> str:
     return (
         f"; {shards} slice{'s' * (shards > 1)} of a batch on {size()} process{'es' * (size() > 1)}"
     )
-
-
-def _check_same_data(kept: Mapping[str, Any], lists: Mapping[str, Lists]) -> None:
-    changed = [split for split, part in lists.items() if kept.get(split) != part.digest]
-    if changed:
-        raise DataError(
-            f"{', '.join(changed)} changed since the run began: restore the data, or start anew"
-        )

@@ -31,9 +31,9 @@ SHOWN = 10  # characters of an identity in the name of a folder
 _CODE = (
     "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data",
     "training",
-    "experiment/beginning.py", "experiment/build.py", "experiment/ensemble.py",
+    "experiment/warm_start.py", "experiment/build.py", "experiment/ensemble.py",
     "experiment/fit.py", "experiment/labels.py", "experiment/parts.py", "experiment/run.py",
-    "experiment/list_steps.py",
+    "experiment/list_steps.py", "experiment/scorer.py",
 )  # fmt: skip
 # And what an ensemble computes from its members.
 _CODE_OF_ENSEMBLES = (

@@ -5,7 +5,6 @@ that the run learns from (``teacher``), then bagging.
 """
 
 import hashlib
-import io
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,16 +16,19 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.data.batches import ItemTensors
-from ltr.data.lists import Floats, Ints, Lists
-from ltr.errors import DataError, OutputError
+from ltr.data.lists import Ints, Lists
+from ltr.errors import CheckpointError, DataError, OutputError
 from ltr.experiment.identity import training_code
-from ltr.experiment.kept import kept_model
-from ltr.experiment.other_run import check_reads
-from ltr.training.checkpoint import members_of, scoring_digest, selected_checkpoint
-from ltr.training.evaluation import predict
+from ltr.experiment.scorer import scorer_of
+from ltr.experiment.warm_start import check_reads
+from ltr.training.checkpoint import (
+    load_checkpoint,
+    members_of,
+    save_checkpoint,
+    scoring_digest,
+    selected_checkpoint,
+)
 from ltr.training.processes import first, of_first
-from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -70,26 +72,28 @@ def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> 
     in ``cfg.cache_dir`` keeps them for other runs with the same teacher, lists and code.
 
     Raises:
-        CheckpointError, ConfigError: see ``load_kept``.
+        CheckpointError, ConfigError: see ``load_model``.
         DataError, ConfigError: see ``check_reads``.
         DataError: the teacher scores all items of each list the same.
     """
     file, content = selected_checkpoint(Path(cfg.teacher))
-    kept = kept_model(file, content, device, cfg.trust)
-    check_reads(kept, train, cfg, "teacher")
+    teacher = scorer_of(file, content, device, cfg.trust)
+    check_reads(teacher, train, cfg, "teacher")
     known = f"{scoring_digest(content)} {training_code(*_configs(content))} {train.digest}"
     key = hashlib.sha256(known.encode()).hexdigest()
-    path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.npy")
-    scores = _read(path, train.items) if train.digest and first() else None
+    path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.pt")
+    scores = None
+    if train.digest and first():
+        with suppress(CheckpointError, LookupError):
+            scores = load_checkpoint(path)["scores"].numpy()
     scores = of_first(scores)  # one process may have the file and another not: all score, or none
     if scores is None:
-        data = ItemTensors(train, kept.transform, device)
-        precision = kept.config["precision"]
-        found = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
+        scores = teacher.scores(train, items=cfg.evaluation_items).cpu().numpy()
         log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
-        scores = found.cpu().numpy()
         if train.digest and first():
-            _write(path, scores)
+            with suppress(OSError, OutputError):  # then they are made again
+                path.parent.mkdir(parents=True, exist_ok=True)
+                save_checkpoint(path, {"scores": torch.from_numpy(scores)})
     lengths = train.lengths
     centred = scores - np.repeat(np.add.reduceat(scores, train.offsets[:-1]) / lengths, lengths)
     deviation = float(np.sqrt(np.mean(np.square(centred, dtype=np.float64))))
@@ -102,33 +106,10 @@ def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> 
 
 
 def _configs(content: Mapping[str, Any]) -> list[DictConfig]:
-    """What names the code of the models in a checkpoint, which ``kept_model`` has read."""
+    """What names the code of the models in a checkpoint, which ``scorer_of`` has read."""
     members = [member for _, member in members_of(content)]
     if members:
         return [config for member in members for config in _configs(member)]
     config = content["config"]
     plain = {key: one for key, one in config.items() if not isinstance(one, (dict, list))}
     return [OmegaConf.create({**plain, "model": config["model"]})]
-
-
-def _read(path: Path, items: int) -> Floats | None:
-    """The scores in the file; None where it is missing or not as ``_write`` left it."""
-    try:
-        content = path.read_bytes()
-        body, found = content[:-32], content[-32:]
-        if hashlib.sha256(body).digest() != found:
-            return None
-        scores: Floats = np.load(io.BytesIO(body), allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return scores if (scores.shape, scores.dtype) == ((items,), np.dtype(np.float32)) else None
-
-
-def _write(path: Path, scores: Floats) -> None:
-    """Write the scores, then the SHA-256 of the file; where that fails, they are made again."""
-    buffer = io.BytesIO()
-    np.save(buffer, scores)
-    body = buffer.getvalue()
-    with suppress(OSError, OutputError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, body + hashlib.sha256(body).digest())

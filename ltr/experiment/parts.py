@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from torch import nn
 
@@ -52,7 +52,11 @@ def as_list(value: Any) -> list[str]:
     """The texts of a setting that is a list; one alone may be written without brackets."""
     if value is None:
         return []
-    return [value] if isinstance(value, str) else [str(item) for item in value]
+    return (
+        [str(one) for one in value]
+        if isinstance(value, (list, tuple, ListConfig))
+        else [str(value)]
+    )
 
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:

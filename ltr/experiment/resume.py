@@ -12,10 +12,10 @@ from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.kept import kept_config, trusted
 from ltr.experiment.parts import PARTS, by_rounds
 from ltr.experiment.run_folder import NOTE, RunFolder
-from ltr.training.checkpoint import load_checkpoint
+from ltr.experiment.trust import config_of, trusted
+from ltr.training.checkpoint import fitting, load_checkpoint
 from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,8 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
             it has done, or the checkpoint's config names code that is not trusted.
     """
     folder = run_folder(cfg.resume)
-    content = load_checkpoint(folder / "last.pt")
+    file = folder / "last.pt"
+    content = load_checkpoint(file)
     typed = [override.lstrip("+~").split("=")[0] for override in overrides]
     may = keys(Resumed.TYPED, Resumed.OWN)
     if other := [key for key in typed if key not in may]:
@@ -39,16 +40,17 @@ def resumed(cfg: DictConfig, overrides: list[str]) -> tuple[DictConfig, dict[str
             f"(only {', '.join(may)} may differ) or start a new run"
         )
     given: Any = OmegaConf.to_container(cfg, resolve=True)
-    done = content["progress"]["epoch"] + (content["progress"]["step"] > 0)
+    with fitting(file):
+        done = content["progress"]["epoch"] + (content["progress"]["step"] > 0)
+        choices = {str(group): str(choice) for group, choice in content["choices"].items()}
     if "epochs" in typed and isinstance(given["epochs"], int) and 0 <= given["epochs"] < done:
         raise ConfigError(
             f"resume={cfg.resume} epochs={given['epochs']}: epoch {done} is done or begun: give "
             f"epochs={done} or more, or start a new run"
         )
     of_user = keys(Resumed.OWN, Resumed.FOLDER)
-    config = kept_config(content, folder)
+    config = config_of(content, file)
     config |= {key: given[key] for key in (*of_user, *typed) if key in given}
-    choices = {str(group): str(choice) for group, choice in content["choices"].items()}
     return trusted(config, [*PARTS, "metrics"], cfg.trust), choices
 
 

@@ -13,21 +13,21 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.keys import Kind, Resumed, flat, keys
-from ltr.data.batches import ItemTensors
 from ltr.data.lists import Dataset, Lists, splits_of
 from ltr.experiment.advice import after, before
-from ltr.experiment.beginning import with_its_categories
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit, parameters_of
 from ltr.experiment.labels import resolve_labels
 from ltr.experiment.parts import make_tracker
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.experiment.scorer import load_model
+from ltr.experiment.warm_start import with_its_categories
 from ltr.metrics.crossfit import Crossfit
 from ltr.tracking import Tracking, tracked
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device, deterministic, on_threads
-from ltr.training.evaluation import means, metrics_of_scores, predict
+from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.processes import agreed, first, size
 from ltr.training.record import AfterEpoch, Row
 from ltr.trees import BoostedTrees
@@ -82,8 +82,10 @@ def _run(
     started = time.perf_counter()
     experiment = build(cfg, dataset)
     experiment.dataset.check()
-    begun_with = with_its_categories(cfg, experiment.dataset, folder)
-    experiment = replace(experiment, dataset=begun_with)
+    if cfg.init_from is not None:
+        file = cfg.init_from if cfg.resume is None else folder / "last.pt"
+        begun = load_model(file, trust=cfg.trust)
+        experiment = replace(experiment, dataset=with_its_categories(experiment.dataset, begun))
     settings, device = experiment.settings, experiment.device
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: experiment.dataset.split(split) for split in splits_of(experiment.dataset)}
@@ -98,22 +100,19 @@ def _run(
     if cfg.resume is None:
         _advise(before(experiment, lists["train"]))
     fitted = fit(cfg, experiment, lists, folder, choices, told)
-    model, data, done, worth, convention = (
-        fitted.model, fitted.data, fitted.progress, fitted.crossfit, experiment.convention,
+    scorer, data, done, worth, convention = (
+        fitted.scorer, fitted.data, fitted.progress, fitted.crossfit, experiment.convention,
     )  # fmt: skip
+    model = scorer.model
 
     _advise(after(experiment, done, worth))
     chosen = "best.pt" if settings.select == "best" else "last.pt"
     agreed(None)  # until the first process has written it
     model.load_state_dict(load_checkpoint(folder / chosen, device)["model"])
     if "test" in lists:
-        data["test"] = ItemTensors(lists["test"], fitted.transform, device)
+        data["test"] = scorer.open(lists["test"])
     items = settings.evaluation_items
-    scores = {
-        split: predict(model, data[split], items=items, precision=settings.precision)
-        for split in lists
-        if split != "train"
-    }
+    scores = {split: scorer.scores(data[split], items=items) for split in lists if split != "train"}
     values = {
         split: metrics_of_scores(
             data[split], scores[split], experiment.metrics, convention, items=items

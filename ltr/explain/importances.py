@@ -12,7 +12,7 @@ from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
 from ltr.data.lists import Columns
 from ltr.errors import CheckpointError, ConfigError, as_started
-from ltr.experiment.kept import load_kept
+from ltr.experiment.scorer import load_model
 from ltr.rounds import RoundModel
 from ltr.trees import BoostedTrees
 from ltr.whole import make_folder, write_frame
@@ -30,7 +30,7 @@ def importances(cfg: DictConfig) -> str:
     if write is not None and not (cfg.write and (write.is_dir() or not write.exists())):
         raise ConfigError(f"write={cfg.write}: not a folder; give write=FOLDER")
     register_resolvers()  # the run's config needs them
-    kept = load_kept(run, torch.device("cpu"))
+    kept = load_model(run, torch.device("cpu"))
     model = kept.model
     if not isinstance(model, RoundModel):
         raise CheckpointError(

@@ -16,15 +16,14 @@ from ltr.data.batches import ItemTensors
 from ltr.data.cells import query_text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
-from ltr.experiment.kept import KeptModel, load_kept
 from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.scorer import Scorer, load_model
 from ltr.metrics import Convention, Metric
 from ltr.models.embeddings import WithEmbeddings
-from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.device import pick_device
-from ltr.training.evaluation import predict, ranks_of
+from ltr.training.evaluation import ranks_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Subject:
     """
 
     checkpoint: str
-    kept: KeptModel
+    kept: Scorer
     name: str
     split: str | None
     lists: Lists
@@ -121,8 +120,8 @@ def subject_of(cfg: DictConfig) -> Subject:
         raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
     set_threads(cfg)
     device = pick_device(cfg.device)
-    kept = load_kept(cfg.checkpoint, device, cfg.trust)
-    own = own_config(cfg, kept, ["dataset", "metrics"])
+    kept = load_model(cfg.checkpoint, device, cfg.trust)
+    own = kept.own_config(cfg, ["dataset", "metrics"])
     dataset, split = None, None
     if cfg.input is not None:
         names = cfg.features if OmegaConf.is_list(cfg.features) else None
@@ -130,7 +129,7 @@ def subject_of(cfg: DictConfig) -> Subject:
         given = read_input(read_as, kept)
         lists, name = given.lists, str(cfg.input)
     else:
-        dataset, lists = lists_for(kept, own.dataset, cfg.split)
+        dataset, lists = kept.read(own.dataset, cfg.split)
         split, fold = str(cfg.split), f" fold {dataset.fold}" if dataset.fold is not None else ""
         name = f"{dataset.name}{fold}"
     metrics = named_metrics(
@@ -143,10 +142,8 @@ def subject_of(cfg: DictConfig) -> Subject:
     else:
         read = getattr(dataset, "ids", None)
         ids = read and read(split, (rows if lists.rows is None else lists.rows[rows]).tolist())
-    data = ItemTensors(lists.subset(np.array([chosen])), kept.transform, device)
-    precision = kept.config["precision"]
-    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=precision)
-    found = scores.cpu().numpy()
+    data = kept.open(lists.subset(np.array([chosen])))
+    found = kept.scores(data, items=cfg.evaluation_items).cpu().numpy()
     ranks = ranks_of(found, data.offsets)
     return Subject(
         checkpoint=str(cfg.checkpoint),

@@ -12,7 +12,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
-from ltr.experiment.kept import KeptModel, load_kept
+from ltr.experiment.scorer import Scorer, load_model
 from ltr.export.boosters import trees_of
 from ltr.export.context import IDENTIFIER, ExportContext, Scores, json_text, parity
 from ltr.export.dense import Dense, dense_of
@@ -24,7 +24,6 @@ from ltr.export.ranklib import ranklib
 from ltr.export.solr import solr
 from ltr.export.trees import Trees, before_transform
 from ltr.rounds import RankBoost
-from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
@@ -56,7 +55,7 @@ def export_kept(cfg: DictConfig) -> str:
     if cfg.format is not None and engine not in LUCENE:
         raise ConfigError(f"format={cfg.format}: it is for to={' or '.join(LUCENE)}: leave it out")
     set_threads(cfg)
-    kept = load_kept(cfg.checkpoint, torch.device("cpu"), cfg.trust)
+    kept = load_model(cfg.checkpoint, torch.device("cpu"), cfg.trust)
     lists, split = _lists(cfg, kept)
     results, items = results_of(str(cfg.checkpoint)), cfg.evaluation_items
     of_train = results.get("data", {}).get("train", {})
@@ -95,23 +94,21 @@ def export_kept(cfg: DictConfig) -> str:
     )
 
 
-def _lists(cfg: DictConfig, kept: KeptModel) -> tuple[Lists, str]:
+def _lists(cfg: DictConfig, kept: Scorer) -> tuple[Lists, str]:
     """The lists of ``cfg.input``, or of ``cfg.split`` of the run's own data set, and their name."""
     if cfg.input is not None:
         return read_input(cfg, kept).lists, str(cfg.input)
-    _, lists = lists_for(kept, own_config(cfg, kept, ["dataset"]).dataset, cfg.split)
+    _, lists = kept.read(kept.own_config(cfg, ["dataset"]).dataset, cfg.split)
     return lists, str(cfg.split)
 
 
-def _scores(kept: KeptModel, lists: Lists, items: int) -> Scores:
+def _scores(kept: Scorer, lists: Lists, items: int) -> Scores:
     """The model's scores in float32, whatever precision its run had."""
     data = ItemTensors(lists, kept.transform, torch.device("cpu"))
     return predict(kept.model, data, items=items).numpy()
 
 
-def _context(
-    cfg: DictConfig, kept: KeptModel, lists: Lists, *, absent_is_zero: bool
-) -> ExportContext:
+def _context(cfg: DictConfig, kept: Scorer, lists: Lists, *, absent_is_zero: bool) -> ExportContext:
     model, transform, name = kept.model, kept.transform, str(cfg.name or Path(cfg.output).name)
     if not IDENTIFIER.fullmatch(name):
         if cfg.name is not None:

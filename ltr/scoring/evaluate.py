@@ -15,20 +15,19 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Dataset, Lists
+from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import load_kept
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, named_metrics
 from ltr.experiment.run import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
+from ltr.experiment.scorer import load_model
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.scoring.own_lists import lists_for, own_config
 from ltr.scoring.predict import check_output, read_file, read_text, set_threads
 from ltr.scoring.table_input import is_table
 from ltr.training.device import pick_device
-from ltr.training.evaluation import means, metrics_of_scores, predict
+from ltr.training.evaluation import means, metrics_of_scores
 from ltr.whole import safe_cell
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -36,11 +35,6 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 DEFAULT_METRICS = (
     "ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10", "mean_ndcg", "map", "mrr", "precision@10",
 )  # fmt: skip
-
-
-def evaluate(cfg: DictConfig) -> str:
-    """The metrics of the kept model or the scores that ``cfg`` names."""
-    return evaluate_kept(cfg) if cfg.scores is None else evaluate_scores(cfg)
 
 
 def evaluate_kept(cfg: DictConfig) -> str:
@@ -64,10 +58,10 @@ def evaluate_kept(cfg: DictConfig) -> str:
     if cfg.output is not None:
         check_output(Path(cfg.output), ".csv", **({"data": cfg.data} if of_file else {}))
     set_threads(cfg)
-    kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
+    scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
     given = {"dataset": chosen or of_file, "metrics": cfg.metrics is not None}
     used = [part for part in given if not given[part]]
-    own = own_config(cfg, kept, used)
+    own = scorer.own_config(cfg, used)
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
         raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
@@ -79,18 +73,17 @@ def evaluate_kept(cfg: DictConfig) -> str:
 
     if chosen and cfg.data_dir is None:
         OmegaConf.update(cfg, "data_dir", own.data_dir)
-    source: Dataset | Path
     if of_file:
-        source, name, split = Path(cfg.data), cfg.data, "data"
-        lists = read_text(cfg, "data", kept, labelled=True).lists
+        name, split = cfg.data, "data"
+        lists = read_text(cfg, "data", scorer, labelled=True).lists
     else:
-        source, lists = lists_for(kept, cfg.dataset if chosen else own.dataset, cfg.split)
-        fold = f" fold {source.fold}" if source.fold is not None else ""
-        name, split = f"{source.name}{fold}", cfg.split
+        dataset, lists = scorer.read(cfg.dataset if chosen else own.dataset, cfg.split)
+        fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
+        name, split = f"{dataset.name}{fold}", cfg.split
     for convention in conventions.values():
         check_metrics(split, lists, metrics, convention)
-    data = ItemTensors(lists, kept.transform, device)
-    scores = predict(kept.model, data, items=cfg.evaluation_items, precision=own.precision)
+    data = scorer.open(lists)
+    scores = scorer.scores(data, items=cfg.evaluation_items)
     title = f"{cfg.checkpoint} on {name}"
     return _report(cfg, title, data, scores, metrics, conventions, lists, alone=split)
 

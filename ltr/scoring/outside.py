@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import trusted
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import make_dataset, named_metrics
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.trust import trusted
 from ltr.metrics import Convention
 from ltr.scoring.evaluate import read_scored, scores_of
 from ltr.training.evaluation import metrics_of_scores

@@ -14,14 +14,13 @@ from omegaconf import DictConfig
 
 from ltr.console.values import flag, required, whole
 from ltr.data.assemble import assemble
-from ltr.data.batches import ItemTensors
 from ltr.data.letor import Rules, item_ids, read_blocks, together
 from ltr.data.lists import Columns, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import KeptModel, load_kept
+from ltr.experiment.scorer import Scorer, load_model
 from ltr.scoring.table_input import is_table, read_table
 from ltr.training.device import pick_device
-from ltr.training.evaluation import predict, ranks_of
+from ltr.training.evaluation import ranks_of
 from ltr.whole import write_frame, write_whole
 
 log = logging.getLogger(__name__)
@@ -64,15 +63,12 @@ def predict_kept(cfg: DictConfig) -> str:
     if cfg.order not in ORDERS:
         raise ConfigError(f"order={cfg.order}: choose {' or '.join(ORDERS)}")
     set_threads(cfg)
-    kept = load_kept(cfg.checkpoint, device := pick_device(cfg.device), cfg.trust)
-    given = read_input(cfg, kept)
-    for doubt in doubts(given, kept):
+    scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
+    given = read_input(cfg, scorer)
+    for doubt in doubts(given, scorer):
         log.warning("input=%s: %s", cfg.input, doubt)
     lists = given.lists
-    data = ItemTensors(lists, kept.transform, device)
-    scores = predict(
-        kept.model, data, items=cfg.evaluation_items, precision=kept.config["precision"]
-    )
+    scores = scorer.scores(lists, items=cfg.evaluation_items)
     table = ranking(given, scores.cpu().numpy(), cfg.order)
     if output.suffix == ".parquet":
         write_whole(output, lambda file: table.to_parquet(file, index=False))
@@ -81,7 +77,7 @@ def predict_kept(cfg: DictConfig) -> str:
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
 
 
-def doubts(given: Input, kept: KeptModel) -> list[str]:
+def doubts(given: Input, kept: Scorer) -> list[str]:
     """What looks like a mistake in an input that can be scored, a line each.
 
     Category columns none of whose values train had; rows that repeat another one of their query, in
@@ -128,7 +124,7 @@ def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFr
     return table.iloc[np.lexsort(keys)]
 
 
-def read_input(cfg: DictConfig, kept: KeptModel) -> Input:
+def read_input(cfg: DictConfig, kept: Scorer) -> Input:
     """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``kept``.
 
     Raises:
@@ -144,7 +140,7 @@ def read_input(cfg: DictConfig, kept: KeptModel) -> Input:
     return read_text(cfg, "input", kept, labelled=False)
 
 
-def read_text(cfg: DictConfig, key: str, kept: KeptModel, *, labelled: bool) -> Input:
+def read_text(cfg: DictConfig, key: str, kept: Scorer, *, labelled: bool) -> Input:
     """The lists of the LETOR file ``cfg[key]`` for the model ``kept``; with ids, if unlabelled.
 
     Raises:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.lists import Columns
 from ltr.data.roles import ending
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.kept import KeptModel
+from ltr.experiment.scorer import Scorer
 
 if TYPE_CHECKING:
     from ltr.data.rows import TableLists
@@ -27,7 +27,7 @@ def is_table(path: Path) -> bool:
     return path.is_dir() or ending(path) is not None
 
 
-def read_table(cfg: DictConfig, kept: KeptModel) -> "TableLists":
+def read_table(cfg: DictConfig, kept: Scorer) -> "TableLists":
     """The lists of the table ``cfg.input``, with the features that ``kept`` was trained on.
 
     Features are found by name. A model whose features have no names takes ``cfg.features``, in the

@@ -19,30 +19,12 @@ from ltr.data.transforms import QUANTILE, FeatureTransform
 from ltr.errors import CheckpointError, LTRError
 from ltr.whole import write_whole
 
-VERSION = 2
+VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
 
 # A zip file may end with a comment: here the SHA-256 of all bytes before it.
 _MARK = b"sha256:"
 _TAIL = len(_MARK) + 64
-
-_NUMBER = (int, float)
-# The parts of every checkpoint: the type of each, or its own parts.
-_PARTS: dict[str, Any] = {
-    "model": dict,
-    "config": dict,
-    "choices": dict,
-    "data": dict,
-    "width": int,
-    "transform": {
-        "shape": list, "sign": list, "mean": list, "scale": list, "log_eps": _NUMBER,
-    },
-    "progress": {
-        "epoch": int, "step": int, "best_epoch": (int, type(None)), "best_value": _NUMBER,
-        "wall_seconds": _NUMBER, "loss": _NUMBER, "lists": _NUMBER, "grad_norm": _NUMBER,
-        "seconds": _NUMBER, "history": list,
-    },
-}  # fmt: skip
 
 
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
@@ -63,11 +45,12 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
     The digest of the whole file is verified before anything is parsed, so that one flipped bit is
-    found. A digest detects damage; it does not tell who wrote the file.
+    found. A digest detects damage; it does not tell who wrote the file: what is read of the content
+    is read within ``fitting``.
 
     Raises:
-        CheckpointError: the file is missing, damaged, not a checkpoint of this project, lacks a
-            part, or holds objects that would run code when loaded.
+        CheckpointError: the file is missing, damaged, not a checkpoint of this project, of another
+            version, or holds objects that would run code when loaded.
     """
     try:
         whole = path.read_bytes()
@@ -82,21 +65,25 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             f"{path} is damaged (its SHA-256 is wrong), or not written by this version of "
             "train.py: use another one, or train again"
         )
-    content = _unpickled(path, io.BytesIO(whole), device)
-    version = content.get("version") if isinstance(content, dict) else None
+    try:
+        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > len(whole):
+                raise ValueError("compressed, which torch.save never does")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # our own error says more
+            content = torch.load(io.BytesIO(whole), map_location=device, weights_only=True)
+        _check_size(content, len(whole))
+        version = content["version"]
+    except Exception as error:  # a crafted file makes torch raise anything
+        raise CheckpointError(
+            f"{path} cannot be read safely (not written by train.py): use another one"
+        ) from error
     if version != VERSION:
         raise CheckpointError(
             f"{path} has checkpoint version {version}, this program reads {VERSION}: use the "
             "program that wrote it, or train again"
         )
-    wrong = _first_wrong(content, _PARTS)
-    if wrong is None and not all(map(_is_row, content["progress"]["history"])):
-        wrong = "progress.history"
-    if wrong is not None:
-        raise CheckpointError(
-            f"{path} holds no {wrong}, or one of the wrong kind: use another one, or train again"
-        )
-    return content
+    return dict(content)
 
 
 def selected_checkpoint(
@@ -113,63 +100,23 @@ def selected_checkpoint(
         return path / ENSEMBLE, load_checkpoint(path / ENSEMBLE, device)
     file, best = path / "last.pt", path / "best.pt"
     content = load_checkpoint(file, device)
-    if content["config"].get("select") != "last" and best.is_file():
-        file, content = best, load_checkpoint(best, device)
-    return file, content
+    with fitting(file):
+        last = content["config"]["select"] == "last" or not best.is_file()
+    return (file, content) if last else (best, load_checkpoint(best, device))
 
 
-def _unpickled(path: Path, file: io.BytesIO, device: torch.device | str) -> Any:
-    most = file.getbuffer().nbytes
-    try:
-        with zipfile.ZipFile(file) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > most:
-                raise ValueError("compressed, which torch.save never does")
-        file.seek(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # our own error says more
-            content = torch.load(file, map_location=device, weights_only=True)
-        if _more_than(most, content):
-            raise ValueError("it repeats its own parts")
-        return content
-    except Exception as error:  # a crafted file makes torch raise anything
-        raise CheckpointError(
-            f"{path} cannot be read safely (not written by train.py): use another one"
-        ) from error
-
-
-def _more_than(most: int, value: Any) -> bool:
-    """Whether ``value`` holds more than ``most`` values, repeated ones counted each time."""
+def _check_size(value: Any, most: int) -> None:
+    """Raise ``ValueError`` where ``value`` holds more than ``most`` values, repeated ones too."""
     stack, count = [value], 0
-    while stack and count + len(stack) <= most:
+    while stack:
+        if count + len(stack) > most:
+            raise ValueError("it repeats its own parts")
         value = stack.pop()
         count += 1
         if isinstance(value, Mapping):
             stack.extend(value.values())
         elif isinstance(value, (list, tuple, set)):
             stack.extend(value)
-    return bool(stack)
-
-
-def _first_wrong(content: Any, parts: Mapping[str, Any]) -> str | None:
-    """The first of ``parts`` that ``content`` lacks, or has with another type."""
-    for name, kind in parts.items():
-        value = content.get(name)
-        if isinstance(kind, dict):
-            below = _first_wrong(value, kind) if isinstance(value, dict) else ""
-            if below is not None:
-                return f"{name}.{below}".rstrip(".")
-        elif not isinstance(value, kind) or isinstance(value, bool):
-            return name
-    return None
-
-
-def _is_row(row: Any) -> bool:
-    """Whether ``row`` is a row of a history: an epoch, and a number for each name."""
-    return (
-        isinstance(row, dict)
-        and isinstance(row.get("epoch"), int)
-        and all(isinstance(n, str) and isinstance(v, _NUMBER) for n, v in row.items())
-    )
 
 
 @contextmanager
@@ -215,7 +162,7 @@ def columns_of(content: Mapping[str, Any]) -> Columns | None:
     Raises:
         ValueError, TypeError, LookupError, AttributeError: they do not fit; see ``fitting``.
     """
-    if (state := content.get("columns")) is None:
+    if (state := content["columns"]) is None:
         return None
     columns = Columns.from_state(state)
     if not np.array_equal(columns.codes, transform_of(content).codes):
@@ -231,17 +178,13 @@ def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]
     """The weight and the checkpoint of each member of an ensemble's; none: it is of one model.
 
     Raises:
-        ValueError, TypeError: they are not what ``scripts/ensemble.py`` writes; see ``fitting``.
+        ValueError: they are not what ``ltr ensemble`` writes; see ``fitting``.
     """
     if "members" not in content:
         return []
     members, weights = content["members"], content["weights"]
     if not members or not all(isinstance(weight, float) for weight in weights):
         raise ValueError("members: none, or without weights")
-    parts = {name: kind for name, kind in _PARTS.items() if name in MEMBER}
-    for member in members:
-        if not isinstance(member, dict) or _first_wrong(member, parts) is not None:
-            raise ValueError("members: not checkpoints")
     return list(zip(weights, members, strict=True))
 
 

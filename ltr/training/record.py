@@ -108,8 +108,7 @@ class Record:
         """
         self.progress = Progress(**content["progress"])
         shape = (len(self.progress.history), HALVINGS, 2)
-        kept = content.get("half_means")  # a run of an earlier version has none: no crossfit
-        means = np.full(shape, math.nan) if kept is None else kept.cpu().numpy()
+        means = content["half_means"].cpu().numpy()
         if means.shape != shape or means.dtype != np.float64:
             raise ValueError("half_means: not those of the history")
         self._half_means = list(means)

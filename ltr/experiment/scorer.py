@@ -1,0 +1,188 @@
+"""``Scorer``: a trained model with all that it reads items by; loading runs no code of the file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Columns, Dataset, KnowsColumns, Lists
+from ltr.data.transforms import FeatureTransform
+from ltr.errors import CheckpointError, DataError
+from ltr.experiment.ensemble import Ensemble, Member
+from ltr.experiment.parts import (
+    make_convention,
+    make_dataset,
+    make_model,
+    make_settings,
+    model_for,
+)
+from ltr.experiment.trust import config_of, trusted
+from ltr.training.checkpoint import (
+    columns_of,
+    fitting,
+    members_of,
+    selected_checkpoint,
+    transform_of,
+    weight_bytes,
+)
+from ltr.training.evaluation import predict
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A trained model, the transform and the names of its features, and the config of its run.
+
+    Attributes:
+        model: a network, trees, or an ensemble, on ``device``.
+        transform: of the features, before the model; an ensemble's members have their own.
+        columns: names and categories of the features; None: numbers without names.
+        config: of the run, not yet trusted; its paths as seen from here.
+        data: the digest of the lists of each split that it was trained with.
+        device: where it scores.
+    """
+
+    model: nn.Module
+    transform: FeatureTransform
+    columns: Columns | None
+    config: dict[str, Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    device: torch.device = CPU
+
+    @property
+    def precision(self) -> str:
+        """The precision in which the model was trained, and scores."""
+        return str(self.config["precision"])
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint has of it beside weights and config."""
+        return {
+            "transform": self.transform.state(),
+            "width": self.transform.width,
+            "columns": None if self.columns is None else self.columns.state(),
+            "data": {name: digest for name, digest in self.data.items() if digest is not None},
+        }
+
+    def open(self, lists: Lists) -> ItemTensors:
+        """``lists`` as the model reads them, on its device.
+
+        Raises:
+            DataError: they have other names or categories.
+        """
+        check_columns(lists, self.columns)
+        return ItemTensors(lists, self.transform, self.device)
+
+    def scores(self, lists: Lists | ItemTensors, *, items: int = 32768) -> Tensor:
+        """The score of every item, ``[items]``; arguments and errors as of ``predict``."""
+        data = self.open(lists) if isinstance(lists, Lists) else lists
+        return predict(self.model, data, items=items, precision=self.precision)
+
+    def own_config(self, cfg: DictConfig, parts: Sequence[str]) -> DictConfig:
+        """The config of its run, with the ``parts`` to be built and the places of ``cfg``."""
+        places = {"data_dir": cfg.data_dir or self.config["data_dir"], "cache_dir": cfg.cache_dir}
+        return trusted(self.config | places, parts, cfg.trust)
+
+    def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
+        """The data set of a ``dataset`` node, and its ``split`` with the features of the model.
+
+        Raises:
+            ConfigError, DataError: one line that says what to mend.
+        """
+        if "width" in node and node.width is None:
+            OmegaConf.update(node, "width", self.transform.width)
+        dataset = make_dataset(node)
+        if self.columns is not None and isinstance(dataset, KnowsColumns):
+            dataset = dataset.with_columns(self.columns)
+        lists = dataset.split(split)
+        check_columns(lists, self.columns)
+        return dataset, lists
+
+
+def load_model(
+    path: str | Path, device: torch.device = CPU, trust: Sequence[str] | str = ()
+) -> Scorer:
+    """Load the scorer of a run folder (its selected weights) or of one ``.pt`` file.
+
+    Raises:
+        CheckpointError: nothing readable is there, or it does not fit its own config.
+        ConfigError: its config names code that is neither of this project nor in ``trust``.
+    """
+    return scorer_of(*selected_checkpoint(Path(path), device), device, trust)
+
+
+def scorer_of(
+    file: Path,
+    content: Mapping[str, Any],
+    device: torch.device = CPU,
+    trust: Sequence[str] | str = (),
+) -> Scorer:
+    """The scorer of ``content``, the checkpoint of ``file`` or of a member in it: see above."""
+    config = config_of(content, file)
+    with fitting(file):
+        members, data = members_of(content), content.get("data", {})
+        transform, columns = transform_of(content), columns_of(content)
+    checked = trusted(config, [] if members else ["model"], trust)
+    make_settings(checked), make_convention(checked)  # a wrong value is named
+    if members:
+        with fitting(file):
+            if weight_bytes(content) > file.stat().st_size:
+                raise ValueError("members: larger than the file that holds them")
+            scorers = [scorer_of(file, member, device, trust) for _, member in members]
+            if any(one.transform.width != transform.width for one in scorers):
+                raise ValueError("members: of other features")
+            model: nn.Module = ensemble_of(scorers, [weight for weight, _ in members])
+    else:
+        make = make_model(checked.model)
+        check_size(make, transform, file)
+        model = model_for(make, transform)
+        with fitting(file):
+            model.load_state_dict(content["model"])
+    return Scorer(model.to(device).eval(), transform, columns, config, data, device)
+
+
+def ensemble_of(scorers: Sequence[Scorer], weights: Sequence[float]) -> Ensemble:
+    """The ensemble of ``scorers``."""
+    return Ensemble([Member(one.model, one.transform, one.precision) for one in scorers], weights)
+
+
+def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, file: Path) -> None:
+    """Raise ``CheckpointError`` where the model is larger than ``file``, which holds its weights.
+
+    No weight is allocated for it, so that a few bytes of config cannot ask for terabytes.
+    """
+    with fitting(file), torch.device("meta"):
+        model = model_for(make, transform)
+        needed = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
+    if needed > file.stat().st_size:
+        raise CheckpointError(
+            f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "
+            "train.py did not write it; use another"
+        )
+
+
+def check_columns(lists: Lists, columns: Columns | None) -> None:
+    """Raise ``DataError`` where ``lists`` have other names or categories than ``columns``.
+
+    Lists without names, and a model that was trained on such, go by the order of the features.
+    """
+    ours, theirs = columns or Columns(()), lists.columns or Columns(())
+    pairs = zip_longest(ours.names, theirs.names, fillvalue="nothing")
+    if ours.names and theirs.names and (wrong := [pair for pair in pairs if pair[0] != pair[1]]):
+        raise DataError(
+            f"the model was trained on the feature {wrong[0][0]}, where the lists have "
+            f"{wrong[0][1]}: give lists with the same features in the same order"
+        )
+    names = dict.fromkeys([*ours.categories, *theirs.categories])
+    changed = [name for name in names if ours.categories.get(name) != theirs.categories.get(name)]
+    if changed:
+        raise DataError(
+            f"the categories of {', '.join(changed[:5])} are not those the model was trained on: "
+            "give lists whose categories are read with those of the run, or train anew"
+        )

@@ -1,0 +1,221 @@
+"""The config of a checkpoint: written without secrets of a place, read without running its code.
+
+A config is written with its values filled in. The only interpolations left in it are ``LINK``,
+whole values such as ``${epochs}`` that follow a key which may change when the run is resumed; no
+resolver is ever called for a config that comes from a file. Paths of output are the user's to
+choose and are not in it.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+import ltr.losses
+import ltr.models
+import ltr.trees
+from ltr.console.keys import Resumed, keys
+from ltr.errors import ConfigError
+from ltr.experiment.identity import own_metrics
+from ltr.training.checkpoint import fitting
+from ltr.training.settings import Settings
+
+LINK = re.compile(r"\$\{(" + "|".join(keys(Resumed.TYPED, Resumed.OWN)) + r")\}")
+_PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no resolver
+_READ = (*Settings.names(), "device", "dataset", "model", "data_dir", "metrics", "convention")
+RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen from the run folder
+
+# What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
+TARGETS: dict[str, set[str]] = {
+    "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
+    | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
+    | {f"ltr.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
+    "loss": {f"ltr.losses.{name}" for name in vars(ltr.losses) if name.endswith("_loss")},
+    "optimizer": {
+        f"torch.optim.{name}"
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    },
+    "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
+    "transform": {
+        "ltr.data.transforms.fit_transform",
+        "ltr.data.transforms.no_transform",
+        "ltr.data.quantiles.quantile_transform",
+    },
+    "dataset": {
+        "ltr.data.files.LetorFiles",
+        "ltr.data.memory.MemoryLists",
+        "ltr.data.synthetic.SyntheticLists",
+        "ltr.data.table_files.TableFiles",
+    },
+}
+
+
+def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
+    """The config of a run as its checkpoints hold it, its paths as seen from the run folder."""
+    text: Any = OmegaConf.to_container(cfg)
+    config: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
+    of_user = keys(Resumed.OWN, Resumed.FOLDER)
+    return seen_from({key: one for key, one in config.items() if key not in of_user}, folder)
+
+
+def seen_from(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """``config`` with its relative paths, seen from here, as seen from ``folder``."""
+    return dict(config) | {
+        key: os.path.relpath(config[key], folder)
+        for key in RELATIVE
+        if config.get(key) is not None and not Path(config[key]).is_absolute()
+    }
+
+
+def _with_links(text: Any, value: Any, root: Mapping[str, Any]) -> Any:
+    """``value``, with those of its ``text`` that are links to what is not itself one."""
+    if isinstance(text, str):
+        link = LINK.fullmatch(text)
+        return text if link and not LINK.fullmatch(str(root.get(link[1]))) else value
+    if isinstance(text, Mapping) and isinstance(value, Mapping):
+        return {key: _with_links(text[key], one, root) for key, one in value.items()}
+    if isinstance(text, list) and isinstance(value, list):
+        return [_with_links(one, other, root) for one, other in zip(text, value, strict=True)]
+    return value
+
+
+def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The config in the checkpoint ``file``, not yet trusted; its paths as seen from here.
+
+    Raises:
+        CheckpointError: it lacks a key that every run has.
+    """
+    with fitting(file):
+        config = {key: content["config"][key] for key in _READ} | content["config"]
+        return config | {
+            key: os.path.relpath(file.parent / config[key])
+            for key in RELATIVE
+            if config[key] is not None and not Path(config[key]).is_absolute()
+        }
+
+
+def trusted(
+    config: Mapping[str, Any], parts: Sequence[str], trust: Sequence[str] | str = ()
+) -> DictConfig:
+    """A checkpoint's config after a check of all its texts, and of the ``parts`` to be built.
+
+    Args:
+        config: as ``config_of`` returns it, with what the user sets.
+        parts: which of model, loss, optimizer, schedule, transform and dataset will be built, and
+            metrics, if those of the checkpoint will be computed.
+        trust: modules of the user that these may name, besides this project's own parts.
+
+    Raises:
+        ConfigError: naming the part and what it would have called.
+    """
+    try:
+        _check_links(config)
+        resolved: Any = OmegaConf.create(dict(config))
+    except (OmegaConfBaseException, RecursionError, ValueError) as error:
+        raise ConfigError(
+            f"the checkpoint's config is not one that train.py writes ({error}): use another"
+        ) from error
+    for part in parts:
+        node = config.get(part)
+        if part == "metrics":
+            _check_metrics(own_metrics(config), trust)
+            nodes = config.get("own_metrics") or {}
+            for node in nodes.values() if isinstance(nodes, Mapping) else [nodes]:
+                _check_target("metric", node, trust)
+        elif part != "loss" or node is not None:  # None: an objective of the model's own
+            _check_target(part, node, trust)
+            if part != "dataset":
+                resolved[part]["_partial_"] = True
+            elif "cache_dir" in resolved[part]:
+                resolved[part]["cache_dir"] = "${cache_dir}"  # the user's
+    return resolved
+
+
+def check_override(
+    key: str, value: Any, metrics: Sequence[str], trust: Sequence[str] | str = ()
+) -> None:
+    """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``.
+
+    Args:
+        key, value: of the override.
+        metrics: the user's own functions that it names as metrics.
+        trust: as for ``trusted``.
+    """
+    _check_metrics(metrics, trust)
+    for one in _values(value):
+        if isinstance(one, Mapping) and "_target_" in one:
+            target = str(one["_target_"])
+            if target not in set().union(*TARGETS.values()) and not _lives_in(target, trust):
+                raise _refusal(key, target)
+        elif isinstance(one, str) and "${" in one and not _PLAIN_LINK.fullmatch(one):
+            raise ConfigError(
+                f"the folder's override {key}={one[:60]} calls a resolver: leave it out of "
+                ".hydra/overrides.yaml if you know where the folder comes from"
+            )
+
+
+def _check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
+    for metric in metrics:
+        if not _lives_in(metric, trust):
+            raise _refusal("metric", metric)
+
+
+def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
+    """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``trust``."""
+    target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
+    known = target in TARGETS.get(part, ()) or _lives_in(target, trust)
+    inside = (value for value in _values(node) if isinstance(value, Mapping))
+    if not known or any("_target_" in below for below in inside if below is not node):
+        raise _refusal(part, target)
+
+
+def _refusal(part: str, target: str) -> ConfigError:
+    return ConfigError(
+        f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
+        "where the file comes from, allow it with 'trust=[MODULE]'"
+    )
+
+
+def _check_links(config: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where an interpolation is not a link to a plain value."""
+    for value in _values(config):
+        if isinstance(value, str) and "${" in value:
+            link = LINK.fullmatch(value)
+            end = config.get(link[1]) if link else "${"
+            if isinstance(end, (Mapping, list, tuple)) or (isinstance(end, str) and "${" in end):
+                raise ValueError(f"{value[:60]!r} in it")
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """``value`` and all that is in it, without recursion."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        yield value
+        if isinstance(value, Mapping):
+            stack.extend([*value.keys(), *value.values()])
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+
+
+def _lives_in(target: str, trust: Sequence[str] | str) -> bool:
+    """Whether ``target`` is named in, and was defined in, one of the modules of ``trust=``."""
+    homes = [trust] if isinstance(trust, str) else list(map(str, trust))
+
+    def inside(module: str) -> bool:
+        return any(f"{module}.".startswith(home.rstrip(".") + ".") for home in homes)
+
+    if not inside(target):
+        return False
+    try:
+        thing = get_object(target)  # e.g. mine.os.system is found, but lives elsewhere
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return callable(thing) and inside(getattr(thing, "__module__", ""))
