@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.ASCII)
-_PART = re.compile(r"\.part-[0-9a-f]{8}-.+")
 
 
 def without_nan(content: Any) -> Any:
@@ -36,8 +34,8 @@ def without_nan(content: Any) -> Any:
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
 
-    The content goes to ``.part-XXXXXXXX-NAME`` beside it, is synced to the disk, and then renamed.
-    A part is locked while its writer lives; parts of killed writers are removed.
+    The content goes to ``.part-NAME`` beside it, is synced to the disk, and then renamed. The part
+    is locked: another writer of the file waits, and takes over what a killed one left.
 
     Args:
         path: its folder exists.
@@ -46,48 +44,47 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object])
     Raises:
         OutputError: the disk is full, or the folder cannot be written; ``path`` is as it was, and
             nothing else is left. Errors of ``content`` itself pass through.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder, "note.txt"), "seed 1")
-    ...     [(file.name, file.read_text()) for file in Path(folder).iterdir()]
-    [('note.txt', 'seed 1')]
     """
-    if isinstance(content, str):
-        content = content.encode()
     with writing(path):
-        remove_dead_parts(path.parent)
-        file = _locked_part(path)
-    part = Path(file.name)
+        file, part = _locked_part(path)
     try:
         with writing(path):
-            if isinstance(content, bytes):
-                file.write(content)
-            else:
+            if callable(content):
                 content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
             part.replace(path)
             sync_folder(path.parent)
     except BaseException:
-        with suppress(OSError):
-            part.unlink()
+        part.unlink(missing_ok=True)
         raise
     finally:
         with suppress(OSError):  # what is still buffered did not fit
             file.close()
 
 
+def _locked_part(path: Path) -> tuple[BinaryIO, Path]:
+    part = path.with_name(f".part-{path.name[:40]}")  # a name has at most 255 bytes
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    while True:
+        file = os.fdopen(os.open(part, flags, 0o666), "wb")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), part.stat()):
+                file.truncate()
+                return file, part
+        file.close()  # the one before has renamed or removed it
+
+
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
-    """Write ``rows`` as CSV with a line of names, whole or not at all.
+    """Write ``rows`` as CSV with a line of names, as ``write_whole`` does.
 
     Args:
         path: as for ``write_whole``.
         rows: a value for each name; a missing name is an empty cell.
         names: the columns; by default all names of ``rows`` in the order of their appearance.
-
-    Raises:
-        OutputError: as ``write_whole``.
     """
     text = io.StringIO(newline="")
     columns = names or list(dict.fromkeys(name for row in rows for name in row))
@@ -98,12 +95,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
-    """Write ``frame`` as CSV without its index, whole or not at all.
+    """Write ``frame`` as CSV without its index, as ``write_whole`` does.
 
     A name that ends in ``.tsv`` means tabs, one that ends in ``.gz`` also gzip.
-
-    Raises:
-        OutputError: as ``write_whole``.
     """
     safe = frame.rename(columns=safe_cell)
     for name in [name for name in safe if safe[name].dtype.kind in "OU"]:  # U: text of Arrow
@@ -142,29 +136,6 @@ def safe_cell(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in _FORMULA and not _NUMBER.fullmatch(value):
         return "'" + value
     return value
-
-
-def remove_dead_parts(folder: Path) -> None:
-    """Remove the parts of killed writers from ``folder``."""
-    for part in folder.glob(".part-*"):
-        if _PART.fullmatch(part.name):
-            with suppress(OSError), part.open("rb") as file:  # OSError: gone, or its writer lives
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                part.unlink()
-
-
-def _locked_part(path: Path) -> BinaryIO:
-    """A new part, locked; until then another process may take it for a dead one and remove it."""
-    while True:
-        # the name must fit wherever the file's own does, 255 bytes
-        part = path.with_name(f".part-{secrets.token_hex(4)}-{path.name[:40]}")
-        file = part.open("xb")
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file.fileno()).st_nlink:
-                return file
-        file.close()
-        part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from ltr.errors import OutputError
-from ltr.whole import remove_dead_parts, safe_cell, write_csv, write_frame, write_whole
+from ltr.whole import write_csv, write_frame, write_whole
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from ltr.whole import write_whole
 def write(file):
-    file.write(b"half")
+    file.write(b"half of it")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 write_whole(Path(sys.argv[1]), write)
@@ -33,7 +33,7 @@ def full(*_: object) -> None:
 def test_a_full_disk_leaves_the_file_before_and_nothing_else(tmp_path, monkeypatch) -> None:
     path = tmp_path / "results.json"
     write_whole(path, "first")
-    with pytest.raises(OutputError, match=r"results.json.*No space left.*as it was.*free some"):
+    with pytest.raises(OutputError, match=r"results.json.*No space left.*free some"):
         write_whole(path, full)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match=r"No space left on device"):
@@ -51,26 +51,37 @@ def test_what_the_content_raises_comes_out_as_it_is(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_part_of_a_killed_writer_goes_and_nothing_of_others_does(tmp_path) -> None:
+def test_the_part_of_a_killed_writer_is_taken_over_and_nothing_of_others_is(tmp_path) -> None:
     path = tmp_path / "last.pt"
     subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     (left,) = tmp_path.iterdir()
-    assert left.read_bytes() == b"half"
-    others = [".part-mine", "thesis.part", ".last.pt.123.part", ".part-0123456-x"]
-    for name in others:
-        (tmp_path / name).write_text("mine")
+    assert left.read_bytes() == b"half of it"
+    (tmp_path / "thesis.part").write_text("mine")
     write_whole(path, "whole")
-    assert {p.name for p in tmp_path.iterdir()} == {"last.pt", *others}
+    assert path.read_text() == "whole"
+    assert {p.name for p in tmp_path.iterdir()} == {"last.pt", "thesis.part"}
 
 
-def test_the_part_of_a_living_writer_stays(tmp_path) -> None:
-    def write(file) -> None:
-        remove_dead_parts(tmp_path)  # as another writer would
-        write_whole(tmp_path / "other.txt", "other")
-        file.write(b"whole")
+@pytest.mark.slow
+def test_writers_of_one_file_wait_for_each_other(tmp_path) -> None:
+    path = tmp_path / "summary.csv"
+    code = "import sys; from pathlib import Path; from ltr.whole import write_whole\n"
+    code += "for _ in range(200): write_whole(Path(sys.argv[1]), sys.argv[2] * 10_000)"
+    words = [[sys.executable, "-c", code, str(path), letter] for letter in "ab"]
+    writers = [subprocess.Popen(word) for word in words]
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            assert path.read_text() in ("a" * 10_000, "b" * 10_000)
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.csv"]
 
-    write_whole(tmp_path / "mine.txt", write)
-    assert (tmp_path / "mine.txt").read_bytes() == b"whole"
+
+def test_a_link_in_place_of_the_part_is_not_followed(tmp_path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".part-last.pt").symlink_to("mine")
+    with pytest.raises(OutputError, match=r"last\.pt cannot be written"):
+        write_whole(tmp_path / "last.pt", "theirs")
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127])
@@ -106,4 +117,3 @@ def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> Non
         assert read["'=head"].tolist() == read["'=id"].tolist() == safe
         assert read["number"].astype(float).tolist() == numbers.tolist()
     assert frame["=head"].tolist() == texts
-    assert safe_cell(-1.5) == -1.5
