@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from ltr.atomic import atomic_write
 from ltr.errors import ConfigError, install
-from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Tracking:
 
     def _write(self, tracker: Tracker) -> None:
         mine = {type(tracker).__name__: {"id": self._id, "epoch": self._epoch}}
-        write_whole(self._folder / KEPT, json.dumps(self._read() | mine) + "\n")
+        atomic_write(self._folder / KEPT, json.dumps(self._read() | mine) + "\n")
 
 
 @contextmanager

@@ -11,18 +11,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from ltr.atomic import atomic_write, write_csv, write_frame
 from ltr.errors import OutputError
-from ltr.whole import write_csv, write_frame, write_whole
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ltr.whole import write_whole
+from ltr.atomic import atomic_write
 def write(file):
     file.write(b"half of it")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
-write_whole(Path(sys.argv[1]), write)
+atomic_write(Path(sys.argv[1]), write)
 """
 
 
@@ -32,12 +32,12 @@ def full(*_: object) -> None:
 
 def test_a_full_disk_leaves_the_file_before_and_nothing_else(tmp_path, monkeypatch) -> None:
     path = tmp_path / "results.json"
-    write_whole(path, "first")
+    atomic_write(path, "first")
     with pytest.raises(OutputError, match=r"results.json.*No space left.*free some"):
-        write_whole(path, full)
+        atomic_write(path, full)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match=r"No space left on device"):
-        write_whole(path, b"second")
+        atomic_write(path, b"second")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("results.json", "first")]
 
 
@@ -46,7 +46,7 @@ def test_what_the_content_raises_comes_out_as_it_is(tmp_path) -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        write_whole(tmp_path / "a.csv", broken)
+        atomic_write(tmp_path / "a.csv", broken)
     assert not list(tmp_path.iterdir())
 
 
@@ -57,7 +57,7 @@ def test_the_part_of_a_killed_writer_is_taken_over_and_nothing_of_others_is(tmp_
     (left,) = tmp_path.iterdir()
     assert left.read_bytes() == b"half of it"
     (tmp_path / "thesis.part").write_text("mine")
-    write_whole(path, "whole")
+    atomic_write(path, "whole")
     assert path.read_text() == "whole"
     assert {p.name for p in tmp_path.iterdir()} == {"last.pt", "thesis.part"}
 
@@ -65,8 +65,8 @@ def test_the_part_of_a_killed_writer_is_taken_over_and_nothing_of_others_is(tmp_
 @pytest.mark.slow
 def test_writers_of_one_file_wait_for_each_other(tmp_path) -> None:
     path = tmp_path / "summary.csv"
-    code = "import sys; from pathlib import Path; from ltr.whole import write_whole\n"
-    code += "for _ in range(200): write_whole(Path(sys.argv[1]), sys.argv[2] * 10_000)"
+    code = "import sys; from pathlib import Path; from ltr.atomic import atomic_write\n"
+    code += "for _ in range(200): atomic_write(Path(sys.argv[1]), sys.argv[2] * 10_000)"
     words = [[sys.executable, "-c", code, str(path), letter] for letter in "ab"]
     writers = [subprocess.Popen(word) for word in words]
     while any(writer.poll() is None for writer in writers):
@@ -80,13 +80,13 @@ def test_a_link_in_place_of_the_part_is_not_followed(tmp_path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / ".part-last.pt").symlink_to("mine")
     with pytest.raises(OutputError, match=r"last\.pt cannot be written"):
-        write_whole(tmp_path / "last.pt", "theirs")
+        atomic_write(tmp_path / "last.pt", "theirs")
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127])
 def test_any_name_that_a_file_may_have_can_be_written(tmp_path, name) -> None:
-    write_whole(tmp_path / name, "text")
+    atomic_write(tmp_path / name, "text")
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
@@ -94,7 +94,7 @@ def test_any_name_that_a_file_may_have_can_be_written(tmp_path, name) -> None:
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path, place) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match=r"cannot be written \(.*\).*choose a place"):
-        write_whole(tmp_path / place, "text")
+        atomic_write(tmp_path / place, "text")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 

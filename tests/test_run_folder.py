@@ -13,6 +13,7 @@ from folders import finish, refused
 from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
+from ltr.atomic import write_csv
 from ltr.errors import DataError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import (
@@ -25,7 +26,6 @@ from ltr.experiment.run_folder import (
     write_scores,
 )
 from ltr.experiment.sweep import SweepSummary, read_runs, table_of
-from ltr.whole import write_csv
 
 
 def left(folder: Path) -> RunFolder:

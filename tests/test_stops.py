@@ -57,12 +57,12 @@ def test_what_is_under_way_is_undone(tmp_path) -> None:
         f"""
         from pathlib import Path
         from ltr.console.ending import ending
-        from ltr.whole import write_whole
+        from ltr.atomic import atomic_write
         def half(file):
             file.write(b"half")
             stop()
         with ending("the same command goes on"), stoppable():
-            write_whole(Path({str(tmp_path)!r}, "a.csv"), half)
+            atomic_write(Path({str(tmp_path)!r}, "a.csv"), half)
         """
     )
     assert (got.returncode, got.stdout, got.stderr) == (143, "", "the same command goes on\n")

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ltr.analysis.style import save_figure, settle_layout
-from ltr.whole import write_frame
+from ltr.atomic import write_frame
 
 
 def save(name: str, figure: Figure, data: pd.DataFrame, text: str) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from ltr.atomic import atomic_write
 from ltr.statistics.compare import WORDS
-from ltr.whole import write_whole
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (
@@ -54,7 +54,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, dpi: int) -> list[Pa
     Call it inside ``style()``.
 
     Raises:
-        OutputError: as ``write_whole``.
+        OutputError: as ``atomic_write``.
     """
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     for path, how in (
@@ -63,7 +63,7 @@ def save_figure(figure: Figure, folder: Path, name: str, *, dpi: int) -> list[Pa
     ):
         drawn = io.BytesIO()
         figure.savefig(drawn, format=path.suffix[1:], **how)
-        write_whole(path, drawn.getvalue())
+        atomic_write(path, drawn.getvalue())
     return [png, svg]
 
 

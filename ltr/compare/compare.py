@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig
 
+from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.compare.findings import Findings, frame, latex, report, write_plot
 from ltr.compare.systems import System, folds_of, group, named_queries, values_of
 from ltr.console.values import number, text, texts, whole
@@ -16,7 +17,6 @@ from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder, find_runs
 from ltr.statistics.compare import compare_seeds, compare_systems, interval_of
 from ltr.statistics.values import SystemValues, align
-from ltr.whole import make_folder, write_frame, write_whole
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def compare(order: Order) -> str:
 def _write(findings: Findings, place: Path) -> str:
     """Write one file where ``place`` ends as one does, else all of them to that folder."""
     forms: dict[str, Callable[[Path], None]] = {
-        ".md": lambda path: write_whole(path, report(findings, markdown=True) + "\n"),
-        ".tex": lambda path: write_whole(path, latex(findings)),
+        ".md": lambda path: atomic_write(path, report(findings, markdown=True) + "\n"),
+        ".tex": lambda path: atomic_write(path, latex(findings)),
         ".csv": lambda path: write_frame(path, frame(findings.pairs)),
     }
     if place.suffix in forms:

@@ -9,6 +9,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from ltr.analysis.latex import latex_comment, latex_table, latex_text
+from ltr.atomic import write_frame
 from ltr.statistics.compare import (
     BETTER,
     DIFFER,
@@ -18,7 +19,6 @@ from ltr.statistics.compare import (
     SystemInterval,
     rule,
 )
-from ltr.whole import write_frame
 
 
 @dataclass(frozen=True)

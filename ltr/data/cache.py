@@ -25,10 +25,10 @@ import xxhash
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from ltr.atomic import atomic_write, sync_folder
 from ltr.data.assemble import Assembler
 from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError, OutputError
-from ltr.whole import sync_folder, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     if _settled(before, now):
         with suppress(OSError, OutputError):  # a cache that cannot be written costs only time
             note.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
+            atomic_write(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
     return digest
 
 

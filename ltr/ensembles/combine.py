@@ -14,6 +14,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.folders import write_overrides
 from ltr.console.keys import Kind, keys, without
 from ltr.data.batches import ItemTensors
@@ -31,7 +32,6 @@ from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_
 from ltr.training.device import describe_device, pick_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
 from ltr.training.record import Progress
-from ltr.whole import make_folder, write_frame, write_whole
 
 _TARGET = "ltr.experiment.ensemble.Ensemble"
 
@@ -111,7 +111,7 @@ def make_ensemble(order: Order) -> dict[str, Any]:
         "weights": list(weights.values),
     }
     if order.identity is not None:
-        write_whole(folder / NOTE, order.identity + "\n")
+        atomic_write(folder / NOTE, order.identity + "\n")
     _write_record(order)
     save_checkpoint(folder / ENSEMBLE, content)
     write_frame(folder / "history.csv", pd.DataFrame(columns=["epoch"]))  # it has no epochs
@@ -301,4 +301,4 @@ def _write_record(order: Order) -> None:
         "select_on": order.select_on,
     }
     write_overrides(order.folder / ".hydra" / "overrides.yaml", order.overrides)
-    write_whole(order.folder / ".hydra" / "config.yaml", yaml.safe_dump(record, sort_keys=False))
+    atomic_write(order.folder / ".hydra" / "config.yaml", yaml.safe_dump(record, sort_keys=False))

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ltr.atomic import atomic_write, make_folder
 from ltr.console.compose import run_config, values_of
 from ltr.console.keys import Kind, keys
 from ltr.data.lists import Columns, Floats, Lists
@@ -26,7 +27,6 @@ from ltr.metrics import Convention
 from ltr.training.checkpoint import ENSEMBLE
 from ltr.training.device import pick_device
 from ltr.training.evaluation import PerQuery, metrics_of_scores
-from ltr.whole import make_folder, write_whole
 
 OVERRIDES = ".hydra/overrides.yaml"
 # results.json is the last: it says that all others are there.
@@ -182,4 +182,4 @@ def params_of(trained: Trained) -> dict[str, Any]:
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        write_whole(folder / name, content)
+        atomic_write(folder / name, content)

@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from ltr.atomic import atomic_write
 from ltr.console.compose import choices_of
 from ltr.console.ending import is_full, one_line
 from ltr.console.torchrun import check_torchrun, processes, rank
@@ -22,7 +23,6 @@ from ltr.experiment.run_folder import RunFolder, lock_run_folder, prepare_folder
 from ltr.training.device import pick_device
 from ltr.training.interruption import Interrupted, handing_on, stoppable
 from ltr.training.processes import first, joined, of_first
-from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def train_job(cfg: DictConfig) -> float:
             raise OutputError(f"{line}; then {_how_to_go_on(folder, sweep)}") from error
         with suppress(OutputError):
             if rank() == 0:
-                write_whole(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
+                atomic_write(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
         if not sweep:
             raise
         # The other runs of the sweep go on; the summary names this one.

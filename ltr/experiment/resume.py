@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.atomic import atomic_write
 from ltr.console.folders import run_folder
 from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError
@@ -16,7 +17,6 @@ from ltr.experiment.parts import PARTS, by_rounds
 from ltr.experiment.run_folder import NOTE, RunFolder
 from ltr.experiment.trust import config_of, trusted
 from ltr.training.checkpoint import fitting, load_checkpoint
-from ltr.whole import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def leave_sweep(cfg: DictConfig, folder: Path) -> None:
     build(cfg)  # a mistake ends here, and changes nothing
     if before != (now := identity(cfg)):
         mixed = hashlib.sha256(f"{before} {now}".encode()).hexdigest()
-        write_whole(note, f"{mixed} resumed\n")
+        atomic_write(note, f"{mixed} resumed\n")
         log.info(
             "%s goes on with other settings, data or code than its sweep began it with: given "
             "again, the sweep runs it anew and keeps this one beside it",

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
+from ltr.atomic import atomic_write, without_nan, write_frame
 from ltr.console.folders import read_overrides
 from ltr.errors import ConfigError, DataError, as_started
-from ltr.whole import without_nan, write_frame, write_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,13 +50,13 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
         results: plain values; NaN becomes null.
 
     Raises:
-        OutputError: as ``write_whole``.
+        OutputError: as ``atomic_write``.
     """
     there = [name for name in FILES if (folder / name).is_file()]
     digests = {name: _sha256((folder / name).read_bytes()) for name in there}
     content = without_nan({**results, _FILES: digests})
     content[_DIGEST] = _digest_of(content)
-    write_whole(folder / RESULTS, json.dumps(content, indent=2) + "\n")
+    atomic_write(folder / RESULTS, json.dumps(content, indent=2) + "\n")
 
 
 def write_queries(path: Path, lists: "Lists", values: "PerQuery") -> None:
@@ -332,7 +332,7 @@ def prepare_folder(folder: Path, identity: str) -> Literal["done", "cut off", "n
             path.replace(old / path.name)
     if old.is_dir():
         log.info("%s: results of other code or data, now in %s", folder, old.name)
-    write_whole(note, identity + "\n")
+    atomic_write(note, identity + "\n")
     return "new"
 
 

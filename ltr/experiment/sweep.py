@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from tabulate import tabulate
 
+from ltr.atomic import atomic_write, write_csv
 from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
@@ -27,7 +28,6 @@ from ltr.console.keys import Kind, keys
 from ltr.console.values import flag
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
-from ltr.whole import write_csv, write_whole
 
 _METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
 
@@ -67,7 +67,7 @@ class SweepSummary(Callback):
         own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
         for path in (own, folder.parent / "multirun.yaml"):
             if path.is_file():
-                write_whole(path, without_places(path.read_text(), Path.cwd()))
+                atomic_write(path, without_places(path.read_text(), Path.cwd()))
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""

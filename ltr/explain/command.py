@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.values import whole
 from ltr.errors import as_started
@@ -19,7 +20,6 @@ from ltr.explain.plots import drops, matrix
 from ltr.explain.subject import Subject, subject_of
 from ltr.tables.report import Block, Cell, Picture, Report, page, terminal
 from ltr.training.evaluation import metrics_of_scores
-from ltr.whole import make_folder, write_frame, write_whole
 
 _SHOWN = 15  # features of a table
 _OTHERS = 10  # items in the picture of what is taken out
@@ -61,7 +61,7 @@ def explain(cfg: DictConfig) -> str:
         ours="one kept model",
     )
     make_folder("output", folder)
-    write_whole(folder / "page.html", page(report, pictures, [*frames.items()]))
+    atomic_write(folder / "page.html", page(report, pictures, [*frames.items()]))
     files = ["page.html"]
     for title, frame in frames.items():
         files.append(f"{title.replace(' ', '_')}.csv")

@@ -8,6 +8,7 @@ import torch
 from omegaconf import DictConfig
 from tabulate import tabulate
 
+from ltr.atomic import make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
 from ltr.data.lists import Columns
@@ -15,7 +16,6 @@ from ltr.errors import CheckpointError, ConfigError, as_started
 from ltr.experiment.scorer import load_model
 from ltr.rounds import RoundModel
 from ltr.trees import BoostedTrees
-from ltr.whole import make_folder, write_frame
 
 
 def importances(cfg: DictConfig) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
+from ltr.atomic import atomic_write, make_folder, writing
 from ltr.console.values import required, text
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
@@ -28,7 +29,6 @@ from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
 from ltr.trees import BoostedTrees
-from ltr.whole import make_folder, write_whole, writing
 
 _WRITERS = {
     "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,
@@ -70,7 +70,7 @@ def export_kept(cfg: DictConfig) -> str:
     with beside:
         (part := Path(beside.name, output.name)).mkdir()
         for name, content in exported.files.items():
-            write_whole(part / name, content)
+            atomic_write(part / name, content)
         compared = {
             "to": engine,
             "ran_by": exported.ran_by,
@@ -82,9 +82,9 @@ def export_kept(cfg: DictConfig) -> str:
         file, selected = selected_checkpoint(Path(cfg.checkpoint))
         digests = {"checkpoint": sha256(file.read_bytes()), "data": dict(selected["data"])}
         described = manifest(engine, context, exported, kept.columns, results, digests)
-        write_whole(part / "manifest.json", json_text(described, 2))
-        write_whole(part / "parity.json", json_text(compared, 2))
-        write_whole(part / "MODEL_CARD.md", model_card(described, compared, results))
+        atomic_write(part / "manifest.json", json_text(described, 2))
+        atomic_write(part / "parity.json", json_text(compared, 2))
+        atomic_write(part / "MODEL_CARD.md", model_card(described, compared, results))
         part.rename(output)
     sizes = ", ".join(f"{n} {(output / n).stat().st_size:,} bytes" for n in exported.files)
     return (

@@ -9,12 +9,12 @@ from typing import Any
 
 from tabulate import tabulate
 
+from ltr.atomic import without_nan
 from ltr.data.lists import Columns
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
 from ltr.export.context import ExportContext, Exported
 from ltr.models.embeddings import WithEmbeddings
-from ltr.whole import without_nan
 
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
 _OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",

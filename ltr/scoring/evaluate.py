@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.atomic import safe_cell
 from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
@@ -28,7 +29,6 @@ from ltr.scoring.predict import check_output, read_file, read_text, set_threads
 from ltr.scoring.table_input import is_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores
-from ltr.whole import safe_cell
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 

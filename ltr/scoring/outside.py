@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
@@ -15,7 +16,6 @@ from ltr.experiment.trust import trusted
 from ltr.metrics import Convention
 from ltr.scoring.evaluate import read_scored, scores_of
 from ltr.training.evaluation import metrics_of_scores
-from ltr.whole import safe_cell
 
 
 def values_of_scores(

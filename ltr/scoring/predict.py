@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig
 
+from ltr.atomic import atomic_write, write_frame
 from ltr.console.values import flag, required, whole
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, item_ids, read_blocks, together
@@ -21,7 +22,6 @@ from ltr.experiment.scorer import Scorer, load_model
 from ltr.scoring.table_input import is_table, read_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
-from ltr.whole import write_frame, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def predict_kept(cfg: DictConfig) -> str:
     scores = scorer.scores(lists, items=cfg.evaluation_items)
     table = ranking(given, scores.cpu().numpy(), cfg.order)
     if output.suffix == ".parquet":
-        write_whole(output, lambda file: table.to_parquet(file, index=False))
+        atomic_write(output, lambda file: table.to_parquet(file, index=False))
     else:
         write_frame(output, table)
     return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"

@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
+from ltr.atomic import atomic_write
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError, DataError, as_started
@@ -18,7 +19,6 @@ from ltr.search.definition import Search
 from ltr.search.results import own_values
 from ltr.search.space import sets_what_is_searched
 from ltr.search.study import finished
-from ltr.whole import write_whole
 
 _COPY = "best.yaml"  # in the folder of the search: what it wrote last
 
@@ -63,7 +63,7 @@ def write_best(path: Path, search: Search, study: optuna.Study, best: FrozenTria
         check_free(path, search.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         for place in (search.folder / _COPY, path):
-            write_whole(place, text)
+            atomic_write(place, text)
 
 
 def command_of(path: Path) -> str:

@@ -5,6 +5,7 @@ from contextlib import suppress
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
+from ltr.atomic import atomic_write
 from ltr.console.ending import is_full, one_line
 from ltr.errors import LTRError, OutputError, TrainingError
 from ltr.search.definition import Search, define_search
@@ -14,7 +15,6 @@ from ltr.search.search import begin, read_all
 from ltr.search.study import finished, open_study, reason, storage_errors
 from ltr.search.worker import work
 from ltr.training.interruption import handing_on, stoppable
-from ltr.whole import write_whole
 
 
 @handing_on()
@@ -36,7 +36,7 @@ def search_job(cfg: DictConfig) -> float:
             raise OutputError(f"{line}; then give the same command again") from error
         kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
         with suppress(OutputError):
-            write_whole(search.folder / "error.txt", f"{kind}{line or error}\n")
+            atomic_write(search.folder / "error.txt", f"{kind}{line or error}\n")
         return float("nan")
     with suppress(OSError):
         (search.folder / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
@@ -71,5 +71,5 @@ def _found(search: Search) -> Found:
         search=search_identity(search, data),
         code=search.code(),
     )
-    write_whole(found_path(search), yaml.safe_dump(found.plain(), sort_keys=False))
+    atomic_write(found_path(search), yaml.safe_dump(found.plain(), sort_keys=False))
     return found

@@ -9,11 +9,11 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from ltr.analysis.style import BLUE, GREY, ORANGE, page, save_figure, style
+from ltr.atomic import write_csv
 from ltr.console.progress import Finished
 from ltr.search.definition import Search
 from ltr.search.space import as_text
 from ltr.search.study import BEST_EPOCH, REACHED, finished, reason
-from ltr.whole import write_csv
 
 _FEWEST = 5  # trials done, below which importances say nothing
 _WORDS = {

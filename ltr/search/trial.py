@@ -17,6 +17,7 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.samplers import TPESampler
 from sqlalchemy.exc import SQLAlchemyError
 
+from ltr.atomic import atomic_write
 from ltr.console.ending import is_full
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, DataError, LTRError, OutputError, TrainingError
@@ -29,7 +30,6 @@ from ltr.search.definition import Repeat, Search
 from ltr.search.space import Choice, as_text
 from ltr.search.study import BEST_EPOCH, REACHED, begin_beating, first_number, kills, retry_stopped
 from ltr.training.checkpoint import load_checkpoint
-from ltr.whole import write_whole
 
 SPLITS_READ = ("train", "vali")  # a search never opens test
 _TRIES = 3  # a trial whose process was killed so often counts as failed
@@ -105,7 +105,7 @@ def _objective(
     except Exception as error:
         if isinstance(error, _NO_FAULT_OF_IT) or is_full(error):
             raise
-        write_whole(folder / "error.txt", traceback.format_exc())
+        atomic_write(folder / "error.txt", traceback.format_exc())
         kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
         trial.set_user_attr("error", kind + " ".join(str(error).split()))
         raise _Failed from error
@@ -244,7 +244,7 @@ def _train(
     else:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / _CODE, code)
+        atomic_write(folder / _CODE, code)
     return fit(config, experiment, lists, folder, choices, report).crossfit
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock
 
+from ltr.atomic import atomic_write, make_folder, writing
 from ltr.errors import ConfigError, DataError
 from ltr.search.found import Found, parse_found
-from ltr.whole import make_folder, write_whole, writing
 
 _WHOLE = "all"  # in place of a fold
 Place = tuple[str, int | None]  # a row and a fold, None where the data have none
@@ -60,4 +60,4 @@ def add_kept(path: Path, command: str, found: Mapping[Place, Found]) -> None:
         for (label, fold), one in (read_kept(path) | dict(found)).items():
             rows.setdefault(label, {})[_WHOLE if fold is None else fold] = one.plain()
         text = yaml.safe_dump(rows, sort_keys=False, width=1000)
-        write_whole(path, _HEAD.format(command=command) + text)
+        atomic_write(path, _HEAD.format(command=command) + text)

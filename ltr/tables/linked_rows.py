@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ltr.atomic import make_folder
 from ltr.console.progress import say
 from ltr.ensembles.combine import Order, make_ensemble
 from ltr.errors import DataError, LTRError
@@ -17,7 +18,6 @@ from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.tables.verdicts import ALPHA, Verdicts
 from ltr.training.device import on_threads
-from ltr.whole import make_folder
 
 _SAMPLES = 10_000
 

@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from ltr.analysis.latex import latex_comment, latex_table, latex_text
 from ltr.analysis.style import verdict_css
-from ltr.whole import make_folder, write_frame, write_whole
+from ltr.atomic import atomic_write, make_folder, write_frame
 
 PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours
 Details = Sequence[tuple[str, pd.DataFrame]]  # further tables, each with its title
@@ -110,9 +110,9 @@ def write_table(
         OutputError: ``folder`` cannot be made or written.
     """
     make_folder("output_dir", folder)
-    write_whole(folder / "table.md", markdown(report, details[:1]))
-    write_whole(folder / "table.tex", latex(report))
-    write_whole(folder / "table.html", page(report, pictures, details))
+    atomic_write(folder / "table.md", markdown(report, details[:1]))
+    atomic_write(folder / "table.tex", latex(report))
+    atomic_write(folder / "table.html", page(report, pictures, details))
     for name, frame in frames.items():
         write_frame(folder / f"{name}.csv", frame)
 

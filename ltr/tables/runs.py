@@ -18,6 +18,7 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import merged, quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
@@ -29,7 +30,6 @@ from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.tables.spec import Row, Table
-from ltr.whole import make_folder, write_whole
 
 _POLL_SECONDS = 0.5
 # What each choice of model needs.
@@ -324,7 +324,7 @@ def launch(
         while left and launches:
             subdirs = [f"hydra.sweep.subdir={quoted(piece.folder.name)}" for piece in left]
             listed = [[*piece.job, subdir] for piece, subdir in zip(left, subdirs, strict=True)]
-            write_whole(jobs, yaml.safe_dump(listed))
+            atomic_write(jobs, yaml.safe_dump(listed))
             before, killed = len(left), False
             try:
                 through_hydra(config_name, function, arguments)

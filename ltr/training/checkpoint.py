@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ltr.atomic import atomic_write
 from ltr.data.lists import Columns
 from ltr.data.transforms import QUANTILE, FeatureTransform
 from ltr.errors import CheckpointError, LTRError
-from ltr.whole import write_whole
 
 VERSION = 3
 ENSEMBLE = "ensemble.pt"  # the checkpoint of an ensemble, in its run folder
@@ -38,7 +38,7 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     buffer.seek(-2, io.SEEK_END)  # the length of the comment of a zip file
     buffer.write(_TAIL.to_bytes(2, "little"))
     buffer.write(_MARK + hashlib.sha256(buffer.getbuffer()).hexdigest().encode())
-    write_whole(path, lambda file: file.write(buffer.getbuffer()))
+    atomic_write(path, lambda file: file.write(buffer.getbuffer()))
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from ltr.atomic import write_csv
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS
 from ltr.errors import TrainingError
@@ -28,7 +29,6 @@ from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.interruption import Interruption
 from ltr.training.processes import by_first
 from ltr.training.settings import Settings
-from ltr.whole import write_csv
 
 log = logging.getLogger(__name__)
 

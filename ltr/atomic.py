@@ -31,7 +31,7 @@ def without_nan(content: Any) -> Any:
     )
 
 
-def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
+def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
 
     The content goes to ``.part-NAME`` beside it, is synced to the disk, and then renamed. The part
@@ -79,10 +79,10 @@ def _locked_part(path: Path) -> tuple[BinaryIO, Path]:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
-    """Write ``rows`` as CSV with a line of names, as ``write_whole`` does.
+    """Write ``rows`` as CSV with a line of names, as ``atomic_write`` does.
 
     Args:
-        path: as for ``write_whole``.
+        path: as for ``atomic_write``.
         rows: a value for each name; a missing name is an empty cell.
         names: the columns; by default all names of ``rows`` in the order of their appearance.
     """
@@ -91,11 +91,11 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str
     writer = csv.writer(text)
     writer.writerow(map(safe_cell, columns))
     writer.writerows([safe_cell(row.get(name, "")) for name in columns] for row in rows)
-    write_whole(path, text.getvalue())
+    atomic_write(path, text.getvalue())
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
-    """Write ``frame`` as CSV without its index, as ``write_whole`` does.
+    """Write ``frame`` as CSV without its index, as ``atomic_write`` does.
 
     A name that ends in ``.tsv`` means tabs, one that ends in ``.gz`` also gzip.
     """
@@ -110,7 +110,7 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
         knobs["sep"] = "\t"
     if path.suffix == ".gz":
         knobs["compression"] = {"method": "gzip", "mtime": 1}  # the same bytes at any time
-    write_whole(path, lambda file: safe.to_csv(file, **knobs))
+    atomic_write(path, lambda file: safe.to_csv(file, **knobs))
 
 
 def make_folder(key: str, folder: Path) -> None:
