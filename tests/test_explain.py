@@ -1,4 +1,4 @@
-"""``scripts/explain.py``: parts of scores add up, items are taken out, shuffles cost a metric."""
+"""``scripts/explain.py``: parts of scores add up, items are left out, shuffles cost a metric."""
 
 import re
 import sys
@@ -26,11 +26,9 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.scorer import Scorer
 from ltr.explain.attributions import attributions_of
 from ltr.explain.command import explain
-from ltr.explain.others import taken_out
-from ltr.explain.permutation import permutation_importance
+from ltr.explain.effects import leave_one_out, permutation_importance
 from ltr.explain.subject import Subject
 from ltr.metrics import Convention, parse_metric
-from ltr.training.evaluation import ranks_of
 
 
 class Compared(nn.Module):
@@ -59,9 +57,9 @@ def subject(model: nn.Module, *, missing: bool = False) -> Subject:
         scores = model(batch.features, batch.mask)[0].numpy()
     return Subject(
         checkpoint="run",
-        kept=Scorer(model.eval(), transform, Columns(("a", "b", "c")), {"precision": "float32"}),
+        scorer=Scorer(model.eval(), transform, Columns(("a", "b", "c")), {"precision": "float32"}),
         name="made", split="vali", lists=lists, chosen=1, data=data, scores=scores,
-        ranks=ranks_of(scores, np.array([0, 6])), items=np.array([4, 0]),
+        items=np.array([4, 0]),
         metric=parse_metric("ndcg@5"), convention=Convention(),
     )  # fmt: skip
 
@@ -109,11 +107,11 @@ def test_a_list_without_an_item_is_scored_in_the_precision_of_the_run(precision)
 
     of = subject(Seen([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
     allowed.clear()
-    taken_out(replace(of, kept=replace(of.kept, config={"precision": precision})))
+    leave_one_out(replace(of, scorer=replace(of.scorer, config={"precision": precision})))
     assert {*allowed} == {precision == "tf32"}
 
 
-def test_an_item_is_taken_out_of_the_list() -> None:
+def test_an_item_is_left_out_of_the_list() -> None:
     of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
 
     class Against(nn.Module):
@@ -123,7 +121,7 @@ def test_an_item_is_taken_out_of_the_list() -> None:
             return features[..., 0] + (features[..., 0] * features[..., 1].roll(1, -1))
 
     of = subject(Against())
-    found = taken_out(of, items=11)  # two lists of five in a batch
+    found = leave_one_out(of, items=11)  # two lists of five in a batch
     x = of.data.features.numpy()
     for at, item in enumerate(of.items):
         for other in range(6):
@@ -205,7 +203,7 @@ def test_categories_ids_and_new_files_are_explained(tmp_path) -> None:
     said, parts = explained("new", "qid=17", f"input={tmp_path}/new.csv")
     assert said.startswith(f"list 17 of {tmp_path}/new.csv\n")
     assert "label" not in said, "it has none"
-    assert "What features are worth" not in said
+    assert "Permutation importance" not in said
     new = table[table["search"] == 17].replace("zeta", "other").set_index("sku")
     brands = parts[parts.feature == "brand"].set_index("id")
     assert brands["value"].to_dict() == new["brand"].to_dict()
@@ -259,7 +257,7 @@ def test_the_page_of_a_list_loads_nothing_and_prints(tiny, tmp_path) -> None:
         "lists=2", "top=3",
     ]  # fmt: skip
     said = explain(typed("explain", [*given, "qid=q2"]))
-    assert "What the other items did" in said
+    assert "Leave-one-out effects" in said
     page = Path(tmp_path, "page", "page.html")
     with browser() as shown:
         shown.open(page, width=DESKTOP)

@@ -1,1 +1,1 @@
-"""Why a kept model ranks a list as it does: features, other items, and features on the metric."""
+"""Why a model ranks a list as it does: features, other items, and features on the metric."""

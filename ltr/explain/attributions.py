@@ -1,8 +1,6 @@
 """What each feature adds to the score of an item: exact for trees, by integrated gradients else."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +12,7 @@ from ltr.experiment.ensemble import Ensemble
 from ltr.explain.subject import Subject
 from ltr.models.embeddings import WithEmbeddings
 from ltr.rounds import RoundModel
-from ltr.trees import BoostedTrees
+from ltr.trees import BoostedTrees, CatBoost, XGBoost
 from ltr.trees.catboost import with_categories
 
 Doubles = NDArray[np.float64]
@@ -60,52 +58,39 @@ def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | N
     Raises:
         ConfigError: Captum is not installed.
     """
-    model = subject.kept.model
+    model = subject.scorer.model
     if isinstance(model, BoostedTrees):
-        return _shap(subject, model)
+        rows = np.ascontiguousarray(subject.data.features[subject.items].cpu().numpy())
+        parts = _shap(model, rows) if model.content else np.zeros((len(rows), model.width + 1))
+        return Attributions(
+            method=f"SHAP values of {model.title}'s own method; the baseline is its expected score",
+            values=parts[:, :-1],
+            others=None,
+            baseline=parts[:, -1],
+            scores=subject.scores[subject.items].astype(np.float64),
+        )
     if isinstance(model, (Ensemble, RoundModel)):
         return None
     return _integrated_gradients(subject, model, items)
 
 
-def _shap(subject: Subject, model: BoostedTrees) -> Attributions:
-    """SHAP values of trees by the library's own method (Lundberg et al., 2020, TreeSHAP)."""
-    rows = subject.data.features[subject.items]
-    given = np.ascontiguousarray(rows.cpu().numpy())
-    parts = np.zeros((len(given), model.width + 1))
-    if model.content:
-        parts = _CONTRIBUTIONS[model.library](model, model.load(model.content), given)
-    return Attributions(
-        method=f"SHAP values of {model.title}'s own method; the baseline is its expected score",
-        values=parts[:, :-1],
-        others=None,
-        baseline=parts[:, -1],
-        scores=subject.scores[subject.items].astype(np.float64),
-    )
+def _shap(model: BoostedTrees, items: NDArray[np.float32]) -> Doubles:
+    """SHAP values of trees by the library's own method (Lundberg et al., 2020, TreeSHAP).
 
-
-def _of_lightgbm(model: BoostedTrees, booster: Any, items: NDArray[np.float32]) -> Doubles:
-    return np.asarray(booster.predict(items, pred_contrib=True), np.float64)
-
-
-def _of_xgboost(model: BoostedTrees, booster: Any, items: NDArray[np.float32]) -> Doubles:
-    kinds = ["c" if i in model.categories else "q" for i in range(model.width)]
-    given = model.module.DMatrix(items, feature_types=kinds, enable_categorical=True)
-    return np.asarray(booster.predict(given, pred_contribs=True), np.float64)
-
-
-def _of_catboost(model: BoostedTrees, booster: Any, items: NDArray[np.float32]) -> Doubles:
-    table = with_categories(items, model.categories)
-    pool = model.module.Pool(table, cat_features=model.categories or None)
-    return np.asarray(booster.get_feature_importance(pool, type="ShapValues"), np.float64)
-
-
-# Of each library, by its module: ``[items, features + 1]``, the expected score last.
-_CONTRIBUTIONS: dict[str, Callable[[BoostedTrees, Any, NDArray[np.float32]], Doubles]] = {
-    "lightgbm": _of_lightgbm,
-    "xgboost": _of_xgboost,
-    "catboost": _of_catboost,
-}
+    ``[items, features + 1]``, the expected score last.
+    """
+    booster, module = model.load(model.content), model.module
+    if isinstance(model, CatBoost):
+        table = with_categories(items, model.categories)
+        pool = module.Pool(table, cat_features=model.categories or None)
+        parts = booster.get_feature_importance(pool, type="ShapValues")
+    elif isinstance(model, XGBoost):
+        kinds = ["c" if i in model.categories else "q" for i in range(model.width)]
+        given = module.DMatrix(items, feature_types=kinds, enable_categorical=True)
+        parts = booster.predict(given, pred_contribs=True)
+    else:
+        parts = booster.predict(items, pred_contrib=True)
+    return np.asarray(parts, np.float64)
 
 
 def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Attributions:
@@ -122,7 +107,7 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
             f"explaining a network needs captum, which does not load here ({error}): "
             f"{install('explain')}"
         ) from error
-    features, transform = subject.data.features[None], subject.kept.transform  # [1, list, column]
+    features, transform = subject.data.features[None], subject.scorer.transform  # [1, list, column]
     column_of = np.concatenate([np.arange(transform.width), transform.indicated])
     if isinstance(model, WithEmbeddings):
         with torch.no_grad():

@@ -1,8 +1,9 @@
-"""The model, the list and the items to explain, from the arguments of ``scripts/explain.py``."""
+"""The model, the list and the items to explain, from the arguments of ``ltr explain``."""
 
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,41 +29,44 @@ from ltr.training.evaluation import ranks_of
 
 @dataclass(frozen=True)
 class Subject:
-    """A list with a kept model that ranks it.
+    """A list with a trained model that ranks it.
 
     Attributes:
         checkpoint: as it was given.
-        kept: the model.
+        scorer: the model.
         name: of the data set, with its fold, or of the file.
         split: of the data set; None: a file, whose labels are not read.
         lists: all lists of the split, or of the file.
         chosen: the number of the list.
         data: the list alone, as the model reads it.
         scores: of the items of the list, ``[items]`` float32.
-        ranks: of the items, 1 = best, ties in file order.
         items: the 0-based places of the items to explain, best first.
         metric, convention: of the run: ``select_on``.
         ids: of the items of the list, ``[items]``, empty where an item has none; None: no item has.
     """
 
     checkpoint: str
-    kept: Scorer
+    scorer: Scorer
     name: str
     split: str | None
     lists: Lists
     chosen: int
     data: ItemTensors
     scores: NDArray[np.float32]
-    ranks: NDArray[np.int64]
     items: NDArray[np.int64]
     metric: Metric
     convention: Convention
     ids: Sequence[str] | None = None
 
+    @cached_property
+    def ranks(self) -> NDArray[np.int64]:
+        """Of the items of the list, 1 = best, ties in file order."""
+        return ranks_of(self.scores, self.data.offsets)
+
     @property
     def rows(self) -> slice:
         """The items of the list among all items of ``lists``."""
-        return slice(int(self.lists.offsets[self.chosen]), int(self.lists.offsets[self.chosen + 1]))
+        return slice(*self.lists.offsets[self.chosen : self.chosen + 2].tolist())
 
     @property
     def qid(self) -> str:
@@ -70,14 +74,9 @@ class Subject:
         return str(self.lists.qids[self.chosen])
 
     @property
-    def labels(self) -> NDArray[np.float32]:
-        """Of the items of the list, ``[items]``."""
-        return np.asarray(self.lists.labels[self.rows])
-
-    @property
     def features(self) -> list[str]:
         """The name of each feature, or its number from 1."""
-        columns = self.kept.columns or self.lists.columns
+        columns = self.scorer.columns or self.lists.columns
         if columns is not None:
             return list(columns.names)
         return [f"feature {number}" for number in range(1, self.lists.width + 1)]
@@ -85,28 +84,27 @@ class Subject:
     @property
     def model_name(self) -> str:
         """The choice of ``model=`` that the run names, or else the class."""
-        model, path = self.kept.model, Path(self.checkpoint)
+        model, path = self.scorer.model, Path(self.checkpoint)
         run = RunFolder(path.parent if path.suffix == ".pt" else path)
         named = run.results.get("choices", {}).get("model") if run.finished else None
         return named or type(model.model if isinstance(model, WithEmbeddings) else model).__name__
 
-    def name_of(self, place: int) -> str:
-        """The id of the item at this 0-based place of the list, or its place from 1."""
-        named = "" if self.ids is None else self.ids[place]
-        return named or f"item {place + 1}"
+    @property
+    def pointwise(self) -> bool:
+        """Whether the score of an item depends on that item alone."""
+        return bool(getattr(self.scorer.model, "pointwise", False))
+
+    def names(self, places: Sequence[int] | NDArray[np.int64]) -> list[str]:
+        """The ids of the items at these 0-based places of the list, or their places from 1."""
+        return [(self.ids or {place: ""})[place] or f"item {place + 1}" for place in places]
 
     def value(self, feature: int, value: float) -> float | str:
         """A value as the data have it: of a category its text, "other" where train had none."""
-        columns = self.kept.columns
+        columns = self.scorer.columns
         values = () if columns is None else columns.categories.get(columns.names[feature], ())
         if isinstance(values, int) or not values or np.isnan(value):
             return float(value)
         return ("other", *values)[int(value)]
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether the score of an item depends on that item alone."""
-        return bool(getattr(self.kept.model, "pointwise", False))
 
 
 def subject_of(cfg: DictConfig) -> Subject:
@@ -119,43 +117,39 @@ def subject_of(cfg: DictConfig) -> Subject:
     if cfg.split not in SPLITS:
         raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
     set_threads(cfg)
-    device = pick_device(cfg.device)
-    kept = load_model(cfg.checkpoint, device, cfg.trust)
-    own = kept.own_config(cfg, ["dataset", "metrics"])
-    dataset, split = None, None
+    scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
+    own = scorer.own_config(cfg, ["dataset", "metrics"])
+    split, name = None, str(cfg.input)
     if cfg.input is not None:
         names = cfg.features if OmegaConf.is_list(cfg.features) else None
         read_as: Any = OmegaConf.merge(cfg, {"features": names})
-        given = read_input(read_as, kept)
-        lists, name = given.lists, str(cfg.input)
+        given = read_input(read_as, scorer)
+        lists, chosen = given.lists, _list_of(str(cfg.qid), given.lists, name)
+        rows = np.arange(*lists.offsets[chosen : chosen + 2])
+        ids = _texts(given.ids, rows)
     else:
-        dataset, lists = kept.read(own.dataset, cfg.split)
-        split, fold = str(cfg.split), f" fold {dataset.fold}" if dataset.fold is not None else ""
-        name = f"{dataset.name}{fold}"
+        dataset, lists = scorer.read(own.dataset, cfg.split)
+        split = str(cfg.split)
+        name = dataset.name + (f" fold {dataset.fold}" if dataset.fold is not None else "")
+        chosen = _list_of(str(cfg.qid), lists, split)
+        rows = np.arange(*lists.offsets[chosen : chosen + 2])
+        read = getattr(dataset, "ids", None)
+        ids = read and read(split, (rows if lists.rows is None else lists.rows[rows]).tolist())
     metrics = named_metrics(
         [*as_list(own.metrics), str(own.select_on)], own.get("own_metrics") or {}
     )
-    chosen = _list_of(str(cfg.qid), lists, split or name)
-    rows = np.arange(lists.offsets[chosen], lists.offsets[chosen + 1])
-    if dataset is None:
-        ids = _texts(given.ids, rows)
-    else:
-        read = getattr(dataset, "ids", None)
-        ids = read and read(split, (rows if lists.rows is None else lists.rows[rows]).tolist())
-    data = kept.open(lists.subset(np.array([chosen])))
-    found = kept.scores(data, items=cfg.evaluation_items).cpu().numpy()
-    ranks = ranks_of(found, data.offsets)
+    data = scorer.open(lists.subset(np.array([chosen])))
+    scores = scorer.scores(data, items=cfg.evaluation_items).cpu()
     return Subject(
         checkpoint=str(cfg.checkpoint),
-        kept=kept,
+        scorer=scorer,
         name=name,
         split=split,
         lists=lists,
         chosen=chosen,
         data=data,
-        scores=found,
-        ranks=ranks,
-        items=_items(cfg, ranks),
+        scores=scores.numpy(),
+        items=_items(cfg, ranks_of(scores.numpy(), data.offsets)),
         metric=next(one for one in metrics if str(one) == str(own.select_on)),
         convention=make_convention(own),
         ids=ids if ids and any(ids) else None,
@@ -170,26 +164,22 @@ def _texts(ids: list[str] | pd.DataFrame | None, rows: NDArray[np.int64]) -> lis
     return None if ids is None else [ids[row] for row in rows]
 
 
-def _list_of(qid: str, lists: Lists, split: str) -> int:
-    found = np.flatnonzero(lists.qids == qid)
-    if len(found):
-        return int(found[0])
-    known = list(map(str, lists.qids))
+def _list_of(qid: str, lists: Lists, place: str) -> int:
+    known = lists.qids.tolist()
+    if qid in known:
+        return known.index(qid)
     near = difflib.get_close_matches(qid, known, 1) or known[:1]
-    raise ConfigError(f"qid={qid}: {split} has no such query; give one of it, such as {near[0]}")
+    raise ConfigError(f"qid={qid}: {place} has no such query; give one of it, such as {near[0]}")
 
 
 def _items(cfg: DictConfig, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
     """The places of the items to explain, best first."""
-    given = texts(cfg, "items")
-    order = np.argsort(ranks)
+    given, order = texts(cfg, "items"), np.argsort(ranks)
     if not given:
         return order[: whole(cfg, "top", least=1)]
-    places = []
-    for text in given:
-        if not text.isdecimal() or not 1 <= int(text) <= len(ranks):
-            raise ConfigError(
-                f"items={text}: the list has the items 1 to {len(ranks)}, in the order of the data"
-            )
-        places.append(int(text) - 1)
-    return order[np.isin(order, places)]
+    known = list(map(str, range(1, len(ranks) + 1)))
+    if wrong := [text for text in given if text not in known]:
+        raise ConfigError(
+            f"items={wrong[0]}: the list has the items 1 to {len(ranks)}, in the order of the data"
+        )
+    return order[np.isin(order, [known.index(text) for text in given])]
