@@ -135,7 +135,7 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
     narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
     assert "5 features" in refused(lambda: with_teacher_scores(cfg, narrow, torch.device("cpu")))
     with monkeypatch.context() as patch, scored_again:
-        patch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: "other")
+        patch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
         with_teacher_scores(cfg, lists, torch.device("cpu"))
     (kept,) = tmp_path.rglob("teacher-*.pt")
     kept.write_bytes(kept.read_bytes()[:-40] + b"x" * 40)  # damaged: scored again

@@ -13,23 +13,63 @@ from test_table import SYNTHETIC
 from ltr.console.configs import CONFIGS
 from ltr.console.keys import KEYS
 from ltr.experiment import identity as identities
-from ltr.experiment.identity import identity_without_data
+from ltr.experiment.identity import code_hash, identity_without_data
 from ltr.tables.runs import plan
 from ltr.tables.spec import Row, read_table
 
 # Rooms that report on runs and compute none of them.
-COMPUTE_NO_RUN = {
-    *("analysis", "checks", "compare", "console", "ensembles", "estimator"),
-    *("experiment", "explain", "export", "scoring", "search"),
-    *("statistics", "tables"),
+REPORT = {
+    *("analysis", "checks", "compare", "console", "ensembles", "estimator", "explain", "export"),
+    *("scoring", "search", "statistics", "tables"),
+}
+DCG = '''
+"""DCG."""
+import logging
+log = logging.getLogger(__name__)
+BASE = 2  # of the logarithm
+
+def dcg(scores, labels, k=None):
+    """The sum of the gains."""
+    if k == 0:
+        raise ConfigError(f"k={k}: give 1 or more")
+    log.info("computing %s", k)
+    return gains(labels, base=BASE) / lb(scores)
+'''
+CHANGES = {
+    "docstring": ("The sum of the gains.", "Sum of the gains, discounted.", True),
+    "module docstring": ('"""DCG."""', '"""DCG of a list."""', True),
+    "a docstring less": ('    """The sum of the gains."""\n', "", True),
+    "comment": ("# of the logarithm", "", True),
+    "layout": (
+        "gains(labels, base=BASE)",
+        "gains(\n        labels,\n        base=BASE,\n    )",
+        True,
+    ),
+    "error": ("give 1 or more", "write 1 or more", True),
+    "log": ("computing %s", "now %s", True),
+    "constant": ("BASE = 2", "BASE = 3", False),
+    "default": ("k=None", "k=10", False),
+    "operator": ("gains(labels, base=BASE) /", "gains(labels, base=BASE) *", False),
+    "condition": ("k == 0", "k == 1", False),
+    "import": ("import logging", "import warnings as logging", False),
+    "no Python": ("import logging", "import logging)", False),
 }
 
 
+@pytest.mark.parametrize("change", CHANGES)
+def test_code_is_another_where_it_computes_something_else(change: str, tmp_path: Path) -> None:
+    old, new, same = CHANGES[change]
+    assert DCG.count(old) == 1
+    path, found = tmp_path / "dcg.py", []
+    for text in (DCG, DCG.replace(old, new)):
+        path.write_text(text)
+        found.append(code_hash([path]))
+    assert (found[0] == found[1]) == same
+
+
 def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
-    ltr = Path(identities.__file__).parents[1]
-    rooms = {path.parent.name for path in ltr.glob("*/__init__.py")}
-    assert {part for part in identities._CODE if (ltr / part).is_dir()} == rooms - COMPUTE_NO_RUN
-    assert all((ltr / part).exists() for part in identities._CODE)
+    rooms = {path.parent.name for path in identities._LTR.glob("*/__init__.py")}
+    assert {*identities._ROOMS, *identities._OF_ROUNDS} == rooms - REPORT
 
 
 @pytest.mark.slow
@@ -45,29 +85,21 @@ def test_a_run_is_known_by_what_it_computes(tmp_path: Path) -> None:
     assert len({folder(), *(folder(*more) for more in changed)}) == 5
 
 
-@pytest.mark.slow
-def test_the_code_of_trees_counts_in_runs_of_trees_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = read_table("neuralndcg_table3").only(["NeuralNDCG@5", "ListNet", "XGBoost"])
-    given = [*SYNTHETIC, f"cache_dir={tmp_path}"]
-
-    def folders(of_networks: str, of_trees: str) -> dict[str, Path]:
-        code = {False: of_networks, True: of_trees}
-        monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: code[rounds])
-        return {run.label: run.folder for run in plan(spec, given, [1], tmp_path)}
-
-    before, after = folders("a", "b"), folders("a", "c")
-    assert [row for row in before if before[row] != after[row]] == ["XGBoost"]
-    both = folders("d", "c")
-    assert [row for row in both if both[row] == after[row]] == ["XGBoost"]
+def test_the_code_of_trees_counts_in_runs_of_trees_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [known("model=mlp"), known("model=lightgbm")]
+    digest = identities.room_digest
+    monkeypatch.setattr(
+        identities, "room_digest", lambda room: "new" if room == "trees" else digest(room)
+    )
+    after = [known("model=mlp"), known("model=lightgbm")]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
 
 
 def test_what_scores_a_teacher_counts_in_its_students(tmp_path: Path, monkeypatch) -> None:
     """Its trees, and the mean over the members of an ensemble."""
     shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
     monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
-    monkeypatch.setattr(identities, "code_digest", identities.code_digest.__wrapped__)  # no cache
+    monkeypatch.setattr(identities, "room_digest", identities.room_digest.__wrapped__)  # no cache
     monkeypatch.setattr(identities, "teacher_digest", lambda teacher: teacher)
     student = ("model=linear", "loss=distil", "teacher=outputs/x")
     found = [known(*student)]
@@ -94,15 +126,6 @@ def known(*overrides: str) -> str:
     return identity_without_data(compose(*overrides))
 
 
-@pytest.mark.slow
-def test_a_config_of_this_project_alone_is_hashed_as_ever() -> None:
-    """Else every kept run of every table would be done again."""
-    for more in ([], ["monitor=vali"], ["monitor=[]"], ["optimizer=sgd"]):
-        assert identities._more(compose(*more)) == {}
-    assert known() == known("monitor=vali") == known("monitor=[vali,vali]")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "file", "counts"),
     [
@@ -139,19 +162,16 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
     assert identities.tree_library(compose("model=catboost")) == {"catboost": "0.1"}
 
 
-def test_trees_of_the_user_are_trees(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_of_the_user_are_trees(mine: Path) -> None:
     (mine / "mine_trees.py").write_text("import ltr.trees\nclass Mine(ltr.trees.LightGBM): ...")
     target = "model._target_=mine_trees.Mine"
     assert identities.tree_library(compose(target)) == {"lightgbm": version("lightgbm")}
-    counted: list[bool] = []
-    monkeypatch.setattr(identities, "code_digest", lambda *, rounds: counted.append(rounds) or "")
-    known(target), known("model=mlp")
-    assert counted == [True, False]
 
 
 @pytest.mark.slow
 def test_what_is_watched_counts_beyond_vali() -> None:
     """A table may show columns of history.csv."""
+    assert known() == known("monitor=vali") == known("monitor=[vali,vali]")
     assert known("monitor=[train,vali]") != known()
     assert known("monitor=[train,vali]") == known("monitor=[vali,train]") == known("monitor=train")
 

@@ -8,7 +8,7 @@ import torch
 from conftest import compose
 
 from ltr.errors import ConfigError
-from ltr.experiment.identity import _more
+from ltr.experiment.identity import _parts
 from ltr.losses import sodeep_loss
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations import learned_ranks, learned_sorter
@@ -55,9 +55,9 @@ def test_a_mix_is_known_by_its_sorter(tmp_path: Path) -> None:
     mine.write_text(SHIPPED.read_text() + " ")
     mix = ["loss=mix", "loss.parts.sodeep=1"]
     given = compose(*mix, f"+loss.knobs.sodeep.sorter={mine}")
-    assert _more(compose(*mix))["sorter"] == _more(compose("loss=sodeep"))["sorter"]
-    assert _more(given)["sorter"] not in (None, _more(compose(*mix))["sorter"])
-    assert "sorter" not in _more(compose("loss=mix"))
+    assert _parts(compose(*mix))["sorter"] == _parts(compose("loss=sodeep"))["sorter"]
+    assert _parts(given)["sorter"] not in (None, _parts(compose(*mix))["sorter"])
+    assert _parts(compose("loss=mix"))["sorter"] is None
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "."])
@@ -78,11 +78,11 @@ def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: P
     assert len({value.sum().item() for value in values}) == 3
     # a file that becomes another is read anew, and a run with it is another run
     cfg = compose("loss=sodeep", f"loss.sorter={paths[1]}")
-    before = _more(cfg)
+    before = _parts(cfg)
     (tmp_path / "b.json").write_bytes(c + b" ")
     assert torch.equal(sodeep_loss(*data, sorter=paths[1]), values[2])
-    assert before != _more(cfg)
-    assert _more(compose("loss=sodeep"))["sorter"] not in (None, before["sorter"])
+    assert before != _parts(cfg)
+    assert _parts(compose("loss=sodeep"))["sorter"] not in (None, before["sorter"])
     with pytest.raises(SystemExit):
         quick(tmp_path / "b.json")
 

@@ -52,7 +52,7 @@ def test_changed_code_is_told(
 ) -> None:
     assert searched(*small, "trials=1", "epochs=1")
     assert "note: the code changed" not in capsys.readouterr().err
-    monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: "other")
+    monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
     assert searched(*small, "trials=1", "epochs=1")
     assert "note: the code changed since" in capsys.readouterr().err
 
@@ -127,7 +127,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     last.write_bytes(last.read_bytes()[:100])
     stopped()
     assert "resumed at epoch" not in caplog.text
-    monkeypatch.setattr("ltr.experiment.identity.code_digest", lambda *, rounds: "other")
+    monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
     caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text

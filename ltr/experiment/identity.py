@@ -4,11 +4,8 @@ import ast
 import functools
 import hashlib
 import json
-import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,33 +13,23 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.configs import CONFIGS
 from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import as_list, by_rounds, class_of, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
-from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 
 SHOWN = 10  # characters of an identity in the name of a folder
-# The code that decides what a run computes; what is not listed is not counted.
-_CODE = (
-    "metrics", "relaxations", "kernels", "losses", "models", "rounds", "trees", "data",
-    "training",
-    "experiment/warm_start.py", "experiment/build.py", "experiment/ensemble.py",
-    "experiment/fit.py", "experiment/labels.py", "experiment/parts.py", "experiment/run.py",
-    "experiment/list_steps.py", "experiment/scorer.py",
-)  # fmt: skip
-# And what an ensemble computes from its members.
-_CODE_OF_ENSEMBLES = (
-    "experiment/ensemble.py", "ensembles/combine.py", "ensembles/weights.py",
-)  # fmt: skip
-_OF_ROUNDS = ("rounds", "trees")  # not counted in a run of a network that has no teacher
+# The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
+_ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "experiment")
+_OF_ROUNDS = ("rounds", "trees")
+# Files in them that prepare data, list runs or say where they were computed.
+_AROUND = ("prepare", "prepare_data", "public_sets", "unpack", "sweep", "folder_list", "gpus",
+           "provenance", "identity", "engines")  # fmt: skip
 _DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
-_NOT_OWN = ("ltr", "torch")
 _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
 
 
@@ -58,12 +45,12 @@ def identity(config: DictConfig) -> str:
     """
     data = _data(json.dumps(OmegaConf.to_container(config.dataset, resolve=True), sort_keys=True))
     settled = with_levels(config, lambda: make_dataset(config.dataset).split("train"))
-    return _hash(settled, data)
+    return _hash(_parts(settled) | {"data": data})
 
 
 def identity_without_data(config: DictConfig) -> str:
     """As ``identity`` where the data are missing: different for each config, equal to no run's."""
-    return _hash(config, {})
+    return _hash(_parts(config))
 
 
 def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
@@ -73,34 +60,27 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
         members: in order.
         weights: ``equal``, ``vali``, or one for each member.
     """
-    sources = ((_LTR / part).read_text(encoding="utf-8") for part in _CODE_OF_ENSEMBLES)
-    parts = [list(members), weights, code_hash(sources)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return _hash([list(members), weights, *map(room_digest, ("experiment", "ensembles"))])
 
 
-def _hash(config: DictConfig, data: dict[str, str]) -> str:
+def training_code(*configs: DictConfig) -> str:
+    """A hash of all code that trains ``configs``: ours, the user's own, libraries of trees."""
+    return _hash([_code(config) for config in configs])
+
+
+def _parts(config: DictConfig) -> dict[str, Any]:
     whole: Any = OmegaConf.to_container(config, resolve=True)
-    plain = Settings.spelled(without(whole, Kind.PLACE))
-    del plain["monitor"], plain["init_from"], plain["shards"]  # ``_more`` has them
-    plain.pop("teacher", None)  # an older run has none
-    rounds = by_rounds(config.model) or config.get("teacher") is not None  # trees may be a teacher
-    parts = {"config": plain, "data": data, "code": code_digest(rounds=rounds)}
-    parts |= _more(config)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    plain = without(whole, Kind.PLACE)
+    plain["monitor"] = sorted({*as_list(config.monitor)} - {"vali"})  # columns of history.csv
+    plain["init_from"] = beginning_digest(config.init_from)
+    plain["teacher"] = teacher_digest(config.get("teacher"))
+    return {"config": plain, "code": _code(config), "sorter": sorter_digest(config.get("loss"))}
 
 
-def _more(config: DictConfig) -> dict[str, Any]:
-    """The parts that only some runs have; absent elsewhere, so that other hashes stay."""
-    more = {
-        "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
-        "own_code": own_code(config),
-        "library": tree_library(config),
-        "init_from": beginning_digest(config.init_from),
-        "teacher": teacher_digest(config.get("teacher")),
-        "sorter": sorter_digest(config.get("loss")),
-        "shards": config.shards,
-    }
-    return {key: value for key, value in more.items() if value}
+def _hash(parts: Any) -> str:
+    """SHA-256 of what JSON can hold; 0 and 0.0 are the same number."""
+    same = json.loads(json.dumps(parts), parse_int=float)
+    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache
@@ -110,42 +90,22 @@ def _data(node: str) -> dict[str, str]:
     return {split: dataset.split(split).digest for split in SPLITS}
 
 
-@functools.cache
-def code_digest(*, rounds: bool = True) -> str:
-    """A hash of the code that decides what a run computes; without ``rounds``, of a network."""
-    return code_hash(file.read_text(encoding="utf-8") for file in _code_files(rounds=rounds))
-
-
-def _code_files(*, rounds: bool) -> Iterator[Path]:
-    for part in _CODE:
-        place = _LTR / part
-        if rounds or part not in _OF_ROUNDS:
-            yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
-
-
-def training_code(*configs: DictConfig) -> str:
-    """A hash of all code that trains ``configs``: ours, the user's own, libraries of trees."""
-    parts = [
-        [code_digest(rounds=by_rounds(config.model)), own_code(config), tree_library(config)]
-        for config in configs
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+def _code(config: DictConfig) -> list[Any]:
+    rounds = by_rounds(config.model) or config.get("teacher") is not None  # trees may be a teacher
+    rooms = [*_ROOMS, *(_OF_ROUNDS if rounds else ())]
+    return [[*map(room_digest, rooms)], own_code(config), tree_library(config)]
 
 
 def own_code(config: DictConfig) -> dict[str, str]:
     """A hash for each ``_target_`` and metric outside ``ltr`` and ``torch`` whose file is found.
 
-    A module counts with its file, a module of a package with all files of its folder. Nothing is
-    imported.
+    A module counts with its file, a module of a package with all files of its folder.
     """
     whole: Any = OmegaConf.to_container(config, resolve=True)
     plain = without(whole, Kind.PLACE)
-    found = {}
-    for target in sorted({*_targets(plain), *own_metrics(plain)}):
-        files = _files(target) if target.partition(".")[0] not in _NOT_OWN else []
-        if files:
-            found[target] = code_hash(file.read_text(errors="replace") for file in files)
-    return found
+    named = {*_targets(plain), *own_metrics(plain)}
+    others = sorted(name for name in named if name.partition(".")[0] not in ("ltr", "torch"))
+    return {name: code_hash(files) for name in others if (files := _files(name))}
 
 
 def own_metrics(config: Mapping[str, Any]) -> list[str]:
@@ -156,6 +116,34 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
     """
     texts = [*as_list(config.get("metrics")), str(config.get("select_on"))]
     return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
+
+
+def _targets(value: Any) -> Iterator[str]:
+    """Every ``_target_`` in ``value``."""
+    if isinstance(value, dict):
+        if isinstance(value.get("_target_"), str):
+            yield value["_target_"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _targets(item)
+
+
+def _files(target: str) -> list[Path]:
+    """The source files of the module, or of the package's folder, that ``target`` is in."""
+    first, *rest = target.split(".")
+    try:
+        spec = find_spec(first)  # it imports nothing
+    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
+        spec = None
+    if spec is None or not str(spec.origin).endswith(".py"):
+        return []
+    folder = Path(str(spec.origin)).parent
+    if not spec.submodule_search_locations:
+        return [Path(str(spec.origin))]
+    for name in rest:
+        folder = folder / name if (folder / name).is_dir() else folder
+    return sorted(folder.glob("*.py"))
 
 
 def tree_library(config: DictConfig) -> dict[str, str]:
@@ -173,10 +161,8 @@ def sorter_digest(loss: DictConfig | None) -> str | None:
 
     None for a loss without one.
     """
-    if loss is None:
-        return None
-    of_mix = OmegaConf.select(loss, "parts.sodeep")
-    if "sorter" not in loss and not of_mix:
+    of_mix = loss is not None and OmegaConf.select(loss, "parts.sodeep")
+    if loss is None or ("sorter" not in loss and not of_mix):
         return None
     given = OmegaConf.select(loss, "knobs.sodeep.sorter") if of_mix else loss.sorter
     path = Path(given or SHIPPED)
@@ -203,135 +189,46 @@ def teacher_digest(teacher: str | None) -> str | None:
     Raises:
         CheckpointError: its checkpoint cannot be read.
     """
-    if teacher is None:
-        return None
-    return scoring_digest(selected_checkpoint(Path(teacher))[1])
+    return None if teacher is None else scoring_digest(selected_checkpoint(Path(teacher))[1])
 
 
-def _targets(value: Any) -> Iterator[str]:
-    """Every ``_target_`` in ``value``."""
-    if isinstance(value, dict):
-        if isinstance(value.get("_target_"), str):
-            yield value["_target_"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _targets(item)
+@functools.cache
+def room_digest(room: str) -> str:
+    """A hash of the code of a room of this project."""
+    files = sorted((_LTR / room).rglob("*.py"))
+    return code_hash([path for path in files if path.stem not in _AROUND])
 
 
-def _files(target: str) -> list[Path]:
-    """The source files of the innermost module that ``target`` names."""
-    first, *rest = target.split(".")
-    spec = _top(first)
-    for name in rest:
-        inside = spec.submodule_search_locations if spec is not None else None
-        below = (
-            PathFinder.find_spec(f"{spec.name}.{name}", list(inside)) if spec and inside else None
-        )
-        if below is None:
-            break
-        spec = below
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return []
-    file = Path(spec.origin)
-    in_package = "." in spec.name or spec.submodule_search_locations is not None
-    return sorted(file.parent.glob("*.py")) if in_package else [file]
+def code_hash(files: Sequence[Path]) -> str:
+    """SHA-256 of the statements of Python files.
 
-
-def _top(name: str) -> ModuleSpec | None:
-    """A module that is in no package, as ``train.py`` would find it."""
-    try:
-        return PathFinder.find_spec(name, [str(CONFIGS.parent), *sys.path]) or find_spec(name)
-    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
-        return None
-
-
-def code_hash(sources: Iterable[str]) -> str:
-    """SHA-256 of the statements of Python modules.
-
-    Comments, docstrings, layout, the order of the definitions and their modules do not count, nor
-    do the texts of errors and of the log. An import from ``ltr`` counts only where several
-    definitions share the imported name. A text that is no Python counts as it is.
-
-    Args:
-        sources: the text of each module.
-
-    >>> before = code_hash(["x = 1  # one", "def f(a):\\n    'Double.'\\n    return 2 * a"])
-    >>> before == code_hash(["def f(a):\\n    return 2 * a\\nx = 1"])
-    True
-    >>> before == code_hash(["def f(a):\\n    return 3 * a\\nx = 1"])
-    False
+    Comments, docstrings, layout and the texts of errors and of the log do not count. A text that is
+    no Python counts as it is.
     """
-    modules, found = [], []
-    for source in sources:
-        try:
-            modules.append(ast.parse(source))
-        except SyntaxError:
-            found.append(source)
-    names = Counter(name for module in modules for part in module.body for name in _defined(part))
-    quiet = _Quiet({name for name, times in names.items() if times > 1})
-    imports: set[str] = set()  # two modules that become one need a shared import once
-    for module in modules:
-        for part in quiet.visit(module).body:
-            if isinstance(part, (ast.Import, ast.ImportFrom)):
-                imports.update(_imports(part))
-            elif "__all__" not in _defined(part):
-                found.append(ast.unparse(part))
-    return hashlib.sha256("\0".join(sorted([*found, *imports])).encode()).hexdigest()
-
-
-def _defined(statement: ast.stmt) -> list[str]:
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-        return [statement.name]
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
-def _imports(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """A text for each imported name, but for those of ``ltr`` that one definition alone has."""
-    module = statement.module if isinstance(statement, ast.ImportFrom) else None
-    for alias in statement.names:
-        if module != "ltr" or alias.asname is not None:
-            yield f"{module} {alias.name} {alias.asname}"
+    digest = hashlib.sha256()
+    for path in files:
+        source = path.read_text(errors="replace")
+        with suppress(SyntaxError):
+            source = ast.unparse(_Quiet().visit(ast.parse(source)))
+        digest.update(f"{path.name}\0{source}\0".encode())
+    return digest.hexdigest()
 
 
 class _Quiet(ast.NodeTransformer):
-    """Remove docstrings, texts of errors and of the log, and the modules that ``ltr`` imports."""
+    """Remove docstrings, and the texts of errors and of the log."""
 
-    def __init__(self, shared: set[str]) -> None:
-        self._shared = shared
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [  # type: ignore[attr-defined]
-                part for part in body if not (isinstance(part, ast.Expr) and _is_text(part.value))
-            ]
-        return node
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
-        if f"{node.module}.".startswith("ltr.") and not any(
-            alias.name in self._shared for alias in node.names
-        ):
-            node.module = "ltr"
-        return node
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if _is_text(node.value) else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        function = node.func
-        if isinstance(function, ast.Attribute):
-            to_log = isinstance(function.value, ast.Name) and function.value.id == "log"
-            message = function.attr.endswith("Error") or (to_log and function.attr in _LOGGED)
-        else:
-            message = isinstance(function, ast.Name) and function.id.endswith("Error")
-        if message:
-            node.args = [
-                ast.Constant("") if isinstance(part, ast.JoinedStr) or _is_text(part) else part
-                for part in node.args
-            ]
+        name, _, method = ast.unparse(node.func).rpartition(".")
+        if method.endswith("Error") or (name == "log" and method in _LOGGED):
+            node.args = [ast.Constant("") if _is_text(part) else part for part in node.args]
         return node
 
 
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )

@@ -68,22 +68,6 @@ class Settings:
         if wrong:
             raise ConfigError("; ".join(wrong))
 
-    @staticmethod
-    def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
-        """``config`` with its numbers as these settings have them: 0 and 0.0 are one ``l1``.
-
-        >>> Settings.spelled({"l1": 0, "epochs": 3, "augment": {"noise": 1}, "clip": None})
-        {'l1': 0.0, 'epochs': 3, 'augment': {'noise': 1.0}, 'clip': None}
-        """
-        numbers = {"noise", *(name for name, least in _LEAST.items() if isinstance(least, float))}
-
-        def spelled(name: str, value: Any) -> Any:
-            if name == "augment" and isinstance(value, Mapping):
-                return {key: spelled(key, one) for key, one in value.items()}
-            return float(value) if name in numbers and type(value) is int else value
-
-        return {name: spelled(name, one) for name, one in config.items()}
-
     @classmethod
     def names(cls) -> list[str]:
         """The keys of the config that are settings."""

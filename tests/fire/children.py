@@ -221,15 +221,14 @@ def warm() -> None:
     import ltr.search.search
     import ltr.tables.table  # noqa: F401
     from ltr.console.compose import composed
-    from ltr.experiment.identity import code_digest
+    from ltr.experiment.identity import identity_without_data
 
     libraries = ("lightgbm", "xgboost", "catboost")
     for library in (*libraries, "ltr.kernels.neuralndcg", "ltr.kernels.pairs"):
         with suppress(ImportError):
             __import__(library)
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports a second's worth
-    for rounds in (False, True):
-        code_digest(rounds=rounds)  # a second, for every run
-    composed("train")  # finds Hydra's plugins
+    for model in ("mlp", "adarank"):
+        identity_without_data(composed("train", f"model={model}"))  # a second, for every run
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
