@@ -6,28 +6,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ltr.data.lists import Doubles, Floats, Ints
 from ltr.errors import DataError
 
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+_KINDS = {
+    "number": ("boolean", "integer", "floating", "decimal", "null"),
+    "text": ("string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary"),
+    "date": ("temporal",),
+}
 
 
 def kind(type_: Any) -> str:
     """``number``, ``text``, ``date`` or ``other``: what a column of an Arrow type holds."""
-    types = pa.types
-    if types.is_dictionary(type_):
+    if pa.types.is_dictionary(type_):
         return kind(type_.value_type)
-    numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
-    if any(is_one(type_) for is_one in (*numbers, types.is_null)):
-        return "number"
-    texts = (types.is_string, types.is_large_string, types.is_string_view)
-    bytes_ = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
-    if any(is_one(type_) for is_one in (*texts, *bytes_)):
-        return "text"
-    return "date" if types.is_temporal(type_) else "other"
+    for found, types in _KINDS.items():
+        if any(getattr(pa.types, f"is_{name}")(type_) for name in types):
+            return found
+    return "other"
 
 
 def numbers(array: Any) -> Doubles | Floats:
@@ -89,16 +88,6 @@ def category_text(value: Any) -> str:
     return whole[1] if whole else _FLAGS.get(text, text)
 
 
-def float32(values: Doubles | Floats, out: NDArray[np.float32]) -> Ints:
-    """Round to the nearest float32 into ``out``, NaN beyond it; the rows that hold inf."""
-    with np.errstate(over="ignore", under="ignore"):
-        out[:] = values
-    beyond = np.flatnonzero(np.isinf(out))
-    if len(beyond):
-        out[beyond] = np.nan
-    return beyond[np.isinf(values[beyond])]
-
-
 def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]:
     """The texts of the different query ids of a column, and the place there of each row's.
 
@@ -120,19 +109,15 @@ def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]
 
 
 def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
-    """The weights ``values``, ``[rows]``, as float32.
-
-    Args:
-        values: NaN where a row has none.
-        at: where a row stands, for messages.
+    """The weights ``values``, ``[rows]``, NaN where a row has none, as float32.
 
     Raises:
-        DataError: one is not a finite number > 0 in float32.
+        DataError: one is not a finite number > 0 in float32; ``at`` names the row.
     """
     with np.errstate(over="ignore", under="ignore"):
         single = values.astype(np.float32)
-    if not (good := (single > 0) & np.isfinite(single)).all():
-        row = int(np.flatnonzero(~good)[0])
+    if len(wrong := np.flatnonzero(~((single > 0) & np.isfinite(single)))):
+        row = int(wrong[0])
         found = "no weight" if np.isnan(values[row]) else f"weight {values[row]:g}"
         raise DataError(
             f"{at(row)}: {found}; expected a finite number > 0 in float32, so leave out the "

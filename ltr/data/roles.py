@@ -13,7 +13,7 @@ CATEGORY_VALUES = 1000
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to it
 _SHOWN = 12  # columns that a message names
 ENDINGS = ".parquet, .csv, .tsv, .csv.gz, .tsv.gz, .feather, .arrow"
-_SAME = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow", ".arrows": ".arrow"}
+_SAME = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow"}
 
 
 @dataclass(frozen=True)
@@ -46,29 +46,16 @@ class Roles:
     category_values: int = CATEGORY_VALUES
 
     def __post_init__(self) -> None:
-        single = {"query": self.query, "label": self.label, "weight": self.weight}
-        seen: dict[str, str] = {}
-        for role, name in single.items():
-            if name is not None and name in seen:
-                raise ConfigError(
-                    f"column {name!r} is dataset.{seen[name]} and dataset.{role}: give it one role"
-                )
-            if name is not None:
-                seen[name] = role
-        for role in ("features", "categories", "hashed"):
-            names = list(getattr(self, role) or ())
+        alone = [name for name in (self.query, self.label, self.weight) if name is not None]
+        for role, names in (
+            ("dataset.features", [*alone, *(self.features or ())]),
+            ("dataset.categories and hashed", [*alone, *self.categories, *self.hashed]),
+        ):
             if twice := [name for name in names if names.count(name) > 1]:
-                raise ConfigError(f"dataset.{role} names column {twice[0]!r} twice: name it once")
-            for name in names:
-                if name in seen:
-                    raise ConfigError(
-                        f"column {name!r} is dataset.{seen[name]} and in dataset.{role}: give it "
-                        "one role"
-                    )
-        if both := sorted({*self.categories} & {*self.hashed}):
-            raise ConfigError(
-                f"column {both[0]!r} is in dataset.categories and dataset.hashed: keep it in one"
-            )
+                raise ConfigError(
+                    f"column {twice[0]!r} stands twice in dataset.query, label, weight and {role}: "
+                    "give it one role"
+                )
         if self.features is not None and not (self.features or self.categories or self.hashed):
             raise ConfigError("dataset.features=[] leaves no feature: name some, or give null")
         sizes = {f"hashed.{name}": size for name, size in self.hashed.items()}
@@ -79,12 +66,25 @@ class Roles:
                 )
 
     @property
+    def coded(self) -> list[str]:
+        """The features whose values are categories."""
+        return [*self.categories, *self.hashed]
+
+    @property
     def fixed_columns(self) -> Columns | None:
         """Names and categories of the features; None where they depend on the table."""
         if self.features is None or self.categories:
             return None
-        more = (name for name in self.hashed if name not in self.features)
-        return Columns((*self.features, *more), dict(self.hashed))
+        return Columns(tuple(dict.fromkeys([*self.features, *self.hashed])), dict(self.hashed))
+
+    def named(self, *, labelled: bool) -> dict[str, str]:
+        """The columns that the roles name, and the key of each."""
+        keys = {name: f"dataset.{key}" for key in ("id", "categories", "hashed", "features")
+                for name in getattr(self, key) or ()}  # fmt: skip
+        for key in ("weight", "label") if labelled else ():
+            if (name := getattr(self, key)) is not None:
+                keys[name] = f"dataset.{key}"
+        return {**keys, self.query: "dataset.query"}
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Roles":
@@ -95,33 +95,19 @@ class Roles:
         """
         if given.get("query") in (None, ""):
             raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
-        hashed = given.get("hashed") or {}
+        roles: dict[str, Any] = {
+            role: given[role] for role in cls.__dataclass_fields__ if given.get(role) is not None
+        }
+        for role in {"query", "label", "weight"} & roles.keys():
+            roles[role] = str(roles[role])
+        for role in {"id", "features", "categories"} & roles.keys():
+            names = roles[role]  # one may be written without brackets
+            many = isinstance(names, Sequence) and not isinstance(names, str)
+            roles[role] = tuple(map(str, names)) if many else (str(names),)
+        hashed = roles.setdefault("hashed", {})
         if not isinstance(hashed, Mapping):
             raise ConfigError(f"dataset.hashed={hashed}: give {{COLUMN: NUMBER OF CODES}}")
-        features = given.get("features")
-        values = given.get("category_values")
-        return cls(
-            query=str(given["query"]),
-            label=_name(given.get("label")),
-            id=_names(given.get("id")),
-            features=None if features is None else _names(features),
-            categories=_names(given.get("categories")),
-            hashed={str(name): size for name, size in hashed.items()},
-            weight=_name(given.get("weight")),
-            category_values=CATEGORY_VALUES if values is None else values,
-        )
-
-
-def _name(given: Any) -> str | None:
-    return None if given is None else str(given)
-
-
-def _names(given: Any) -> tuple[str, ...]:
-    """One name may be written without brackets."""
-    if given is None:
-        return ()
-    many = isinstance(given, Sequence) and not isinstance(given, str)
-    return tuple(map(str, given)) if many else (str(given),)
+        return cls(**roles | {"hashed": {str(name): size for name, size in hashed.items()}})
 
 
 def check_there(named: Mapping[str, str], there: Sequence[str], title: str) -> None:
@@ -138,16 +124,15 @@ def check_there(named: Mapping[str, str], there: Sequence[str], title: str) -> N
     if len({*there}) < len(there):
         twice = next(name for name in there if list(there).count(name) > 1)
         raise DataError(f"{title}: two columns are named {twice!r}; rename one of them")
-    for name, what in named.items():
-        if name not in there:
-            lower = {other.lower(): other for other in there}
-            near = get_close_matches(name.lower(), lower, 1)
-            meant = f"did you mean {lower[near[0]]!r}? " if near else ""
-            more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-            raise DataError(
-                f"{title}: no column {name!r} ({what}); {meant}it has "
-                f"{', '.join(there[:_SHOWN])}{more}"
-            )
+    for name in [name for name in named if name not in there][:1]:
+        lower = {other.lower(): other for other in there}
+        near = get_close_matches(name.lower(), lower, 1)
+        meant = f"did you mean {lower[near[0]]!r}? " if near else ""
+        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+        raise DataError(
+            f"{title}: no column {name!r} ({named[name]}); {meant}it has "
+            f"{', '.join(there[:_SHOWN])}{more}"
+        )
 
 
 def ending(path: Path) -> str | None:
@@ -157,8 +142,7 @@ def ending(path: Path) -> str | None:
     ['.parquet', '.tsv', None, None]
     """
     name = path.name.lower()
-    packed = name.endswith(".gz")
     last = Path(name.removesuffix(".gz")).suffix
     found = _SAME.get(last, last)
-    known = (".csv", ".tsv") if packed else (".csv", ".tsv", ".parquet", ".arrow")
+    known = [".csv", ".tsv", *([] if name.endswith(".gz") else [".parquet", ".arrow"])]
     return found if found in known else None

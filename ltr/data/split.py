@@ -1,4 +1,4 @@
-"""Cut queries into parts, the same whatever their order."""
+"""Split queries into parts, the same whatever their order."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ class Part:
 
     def __contains__(self, qid: object) -> bool:
         """Whether the query is one of them."""
-        return self.start <= place(str(qid), self.seed) < self.end
+        return self.start <= _place(str(qid), self.seed) < self.end
 
 
-def place(qid: str, seed: int) -> int:
+def _place(qid: str, seed: int) -> int:
     """A number below 2**128 that is drawn for a query."""
     return int.from_bytes(blake2b(f"{seed} {qid}".encode(), digest_size=16).digest())
 
 
-def cut(
-    places: Iterable[int], fractions: Sequence[float], seed: int, *, title: str, remedy: str
+def split_queries(
+    qids: Iterable[str], fractions: Sequence[float], seed: int, *, title: str, remedy: str
 ) -> list[Part]:
     """Parts with these fractions of the queries, to the nearest whole number.
 
     Args:
-        places: of the queries, by ``seed``.
+        qids: of all queries, any number of times.
         fractions: each > 0, 1 in sum.
         seed: another one draws other parts.
         title, remedy: for the message.
@@ -40,12 +40,11 @@ def cut(
     Raises:
         DataError: a part would have no query.
     """
-    ranked = sorted({*places})
+    ranked = sorted({_place(qid, seed) for qid in qids})
     ends = [round(len(ranked) * sum(fractions[: i + 1])) for i in range(len(fractions))]
-    starts = [0, *ends[:-1]]
-    if any(start >= end for start, end in zip(starts, ends, strict=True)):
+    if any(start >= end for start, end in pairwise([0, *ends])):
         raise DataError(
-            f"{title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
+            f"{title}: {len(ranked)} queries cannot be split into parts of {list(fractions)}; "
             f"{remedy}"
         )
     bounds = [0, *(ranked[end] for end in ends[:-1]), 1 << 128]
