@@ -14,14 +14,13 @@ import pyarrow.parquet
 import pytest
 from conftest import compose
 from folders import refused
-from omegaconf import OmegaConf
 
 from ltr.data import table_sources as sources
 from ltr.data.lists import Lists
 from ltr.data.table_files import TableFiles
 from ltr.errors import ConfigError
-from ltr.experiment import beginning
 from ltr.experiment.prepare_data import prepared
+from ltr.experiment.warm_start import with_its_categories
 
 Write = Callable[[pa.Table, Path], None]
 
@@ -39,8 +38,8 @@ def shards(table: pa.Table, path: Path) -> None:
         pa.parquet.write_table(table.slice(start, 100), path / f"part-{number:03}.parquet")
 
 
-def stream(table: pa.Table, path: Path) -> None:
-    with pa.ipc.new_stream(path, table.schema) as writer:
+def batches(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=30)
 
 
@@ -49,7 +48,7 @@ FORMS: dict[str, Write] = {
     "a.csv": pa.csv.write_csv,
     "a.tsv.gz": tsv,
     "a.feather": pa.feather.write_feather,
-    "a.arrows": stream,
+    "b.feather": batches,
     "a": shards,
 }
 
@@ -171,7 +170,7 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
         ("q,y,x\n1,0,1\n" + "2,1,2\n" * 300 + "3,1,abc\n", ["row 302", "'abc'", "'x'"]),
         ("q,y,x\n1,0,1\n1,0\n", ["row 2", "Expected 3 columns"]),
         ("q,y,x\n1,0,1\n1,,1\n", ["row 2", "no label"]),
-        ("q,y,y\n1,0,1\n", ["two columns", "'y'"]),
+        ("q,y,y\n1,0,1\n", ["multiple columns named y"]),
         ("q,y,x\n", ["no rows"]),
         ("", ["Empty"]),
         ("q,y,x\n1,0,\xff\n", ["a.csv"]),
@@ -246,9 +245,7 @@ def test_prepare_data_counts_tables(tmp_path: Path) -> None:
     assert "train" in report.table
 
 
-def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(tmp_path: Path) -> None:
     pa.parquet.write_table(table(), tmp_path / "a.parquet")
     knobs: dict[str, Any] = {"path": "a.parquet"}
     first = files(tmp_path, **knobs)
@@ -256,10 +253,6 @@ def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
     assert first.split("test").digest == fewer.split("test").digest  # such runs can be compared
     assert first.split("test").digest != files(tmp_path, **knobs, seed=1).split("test").digest
 
-    kept = SimpleNamespace(columns=fewer.columns)
-    monkeypatch.setattr(beginning, "load_model", lambda *_: kept)
-    cfg = OmegaConf.create({"init_from": "outputs/a", "resume": None, "trust": []})
-    begun = beginning.with_its_categories(cfg, first, tmp_path)
+    begun = with_its_categories(first, SimpleNamespace(columns=fewer.columns))
     assert begun.split("train").columns == fewer.columns != first.columns
-    cfg.init_from = None
-    assert beginning.with_its_categories(cfg, first, tmp_path) is first
+    assert with_its_categories(first, SimpleNamespace(columns=None)) is first

@@ -160,7 +160,7 @@ def test_a_feature_that_is_not_there_is_named() -> None:
     [
         ({"label": "q"}, "one role"),
         ({"features": ("x", "y")}, "one role"),
-        ({"hashed": {"c": 5}}, "keep it in one"),
+        ({"hashed": {"c": 5}}, "one role"),
         ({"hashed": {"h": 0}}, "whole number"),
         ({"category_values": True}, "whole number"),
         ({"features": ("x", "x")}, "twice"),

@@ -59,7 +59,7 @@ def assemble(
     *,
     keep: Container[str] | None = None,
     apart: str = "",
-    digest: Callable[[], str] = str,
+    digest: str = "",
     columns: Columns | None = None,
 ) -> Lists:
     """The lists of ``blocks``, in the order in which their queries first appear.
@@ -69,8 +69,7 @@ def assemble(
         into: where the rows go; None: into memory.
         keep: the query ids whose rows are taken; None: all.
         apart: the remedy where rows of a query stand apart; empty: they are put together.
-        digest: called after the last block.
-        columns: of the lists.
+        digest, columns: of the lists.
 
     Raises:
         DataError: a query id is too long or comes back, or the weights of a query differ.
@@ -90,7 +89,7 @@ def assemble(
     if order is not None:
         rows = order if rows is None else rows[order]
     return into.finish(
-        offsets, np.array(list(queries.lists)), order=order, rows=rows, digest=digest(),
+        offsets, np.array(list(queries.lists)), order=order, rows=rows, digest=digest,
         columns=columns, weights=queries.weights,
     )  # fmt: skip
 

@@ -272,13 +272,18 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
             after = _identity(file.fileno())
     except OSError as error:
         raise DataError(unreadable(path, error)) from None
-    if before != after:
-        raise DataError(f"{path}: changed while it was read; run again when it is complete")
+    check_unchanged(path, str(before), str(after))
     if _settled(before, now):
         with suppress(OSError, OutputError):  # a cache that cannot be written costs only time
             note.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
     return digest
+
+
+def check_unchanged(path: Path, before: str, after: str) -> None:
+    """Raise ``DataError`` where the digests of a file before and after it was read differ."""
+    if before != after:
+        raise DataError(f"{path}: changed while it was read; run again when it is complete")
 
 
 def unreadable(path: Path, error: OSError) -> str:

@@ -14,7 +14,14 @@ _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 _KINDS = {
     "number": ("boolean", "integer", "floating", "decimal", "null"),
-    "text": ("string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary"),
+    "text": (
+        "string",
+        "large_string",
+        "string_view",
+        "binary",
+        "large_binary",
+        "fixed_size_binary",
+    ),
     "date": ("temporal",),
 }
 

@@ -1,23 +1,21 @@
 """``LetorFiles``: a data set in LETOR/LibSVM files."""
 
 import hashlib
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from tqdm import tqdm
 
 from ltr.data.assemble import Assembler, assemble
-from ltr.data.cache import cached_lists, file_digest
-from ltr.data.cut import Part, cut, place
+from ltr.data.cache import cached_lists, check_unchanged, file_digest
 from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks, together
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import SPLITS, Lists, check_split
 from ltr.data.public_sets import public_sets
+from ltr.data.split import Part, split_queries
 from ltr.errors import ConfigError, DataError
-
-log = logging.getLogger(__name__)
 
 
 class LetorFiles:
@@ -74,6 +72,7 @@ class LetorFiles:
         self.folder = self.data_dir / str(folder)
         self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
         self._width, self._vali_share, self._seed = width, vali_share, seed
+        self._place = self.folder if fold is None else self.folder / f"Fold{fold}"
 
     @property
     def width(self) -> int:
@@ -88,9 +87,7 @@ class LetorFiles:
         Raises:
             ConfigError: there is no such split.
         """
-        if split not in SPLITS:
-            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
-        return self._place / f"{'train' if split in self._cut else split}.txt"
+        return self._place / f"{'train' if check_split(split) in self._cut else split}.txt"
 
     @property
     def _cut(self) -> tuple[str, ...]:
@@ -98,16 +95,16 @@ class LetorFiles:
         alone = self._vali_share is not None and not (self._place / "vali.txt").exists()
         return ("train", "vali") if alone else ()
 
-    def _part(self, split: str, rules: Rules) -> Part | None:
-        """The queries of ``train.txt`` that are ``split``; None: all."""
-        if split not in self._cut or self._vali_share is None:
-            return None
-        blocks = read_blocks(self.path(split), rules)
-        places = {place(qid, self._seed) for block in blocks for qid in block.queries}
-        shares = [1 - self._vali_share, self._vali_share]
-        remedy = "put a vali.txt beside it"
-        parts = cut(places, shares, self._seed, title=str(self.path(split)), remedy=remedy)
-        return dict(zip(self._cut, parts, strict=True))[split]
+    @cached_property
+    def _parts(self) -> dict[str, Part]:
+        """The queries of each split that is cut from ``train.txt``."""
+        path, share = self.path("train"), self._vali_share or 0.0
+        blocks = read_blocks(path, self.rules)
+        parts = split_queries(
+            {qid for block in blocks for qid in block.queries}, [1 - share, share], self._seed,
+            title=str(path), remedy="put a vali.txt beside it",
+        )  # fmt: skip
+        return dict(zip(self._cut, parts, strict=True))
 
     def check(self) -> None:
         """Raise ``DataError`` that names every missing file; read no data."""
@@ -123,36 +120,25 @@ class LetorFiles:
         path = self.path(split)
         self._check([split])
         rules = self.rules if split == "train" else replace(self.rules, width=self.width)
-        digest = file_digest(path, self.cache_dir)
+        content = digest = file_digest(path, self.cache_dir)
         if split in self._cut:
             text = f"{digest} {split} vali_share={self._vali_share} seed={self._seed}"
             content = hashlib.sha256(text.encode()).hexdigest()
-        else:
-            content = digest
         key = f"letor {content} reader={READER_VERSION} {rules} regroup={self.regroup}"
 
         def build(into: Assembler) -> Lists:
-            size, sha256 = path.stat().st_size, hashlib.sha256()
+            size = path.stat().st_size
             with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
-
-                def see(text: bytes) -> None:
-                    sha256.update(text)
-                    bar.update(len(text))
-
-                blocks = read_blocks(path, rules, see)
-                lists = assemble(
-                    blocks, into, keep=self._part(split, rules), apart=together(self.regroup),
-                    digest=lambda: content,
-                )  # fmt: skip
-            if sha256.hexdigest() != digest:
-                raise DataError(f"{path}: changed while it was read; run again when it is complete")
+                blocks = read_blocks(path, rules, lambda text: bar.update(len(text)))
+                keep = self._parts[split] if split in self._cut else None
+                apart = together(self.regroup)
+                lists = assemble(blocks, into, keep=keep, apart=apart, digest=content)
+            check_unchanged(path, digest, file_digest(path, self.cache_dir))
             return lists
 
         lists = cached_lists(self.cache_dir, key, build, width=rules.width)
         if split == "train":
             self._width = lists.width
-        if lists.missing:
-            log.info("%d values of %s are missing: nan, or beyond float32", lists.missing, path)
         return lists
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
@@ -167,10 +153,6 @@ class LetorFiles:
                     break
         return [found[row] for row in rows]
 
-    @property
-    def _place(self) -> Path:
-        return self.folder if self.fold is None else self.folder / f"Fold{self.fold}"
-
     def _check(self, splits: Sequence[str]) -> None:
         try:
             missing = [path for path in map(self.path, splits) if not path.is_file()]
@@ -184,32 +166,22 @@ class LetorFiles:
 
     def _explain(self, missing: Sequence[Path]) -> str:
         if strange := [path for path in missing if os.path.lexists(path)]:
-            return (
-                f"{strange[0]}: a folder, a pipe or a link that leads nowhere; "
-                "put a file of LETOR text there"
-            )
+            return f"{strange[0]}: not a file; put a file of LETOR text there"
         if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
-            holds = _contents(self.folder)
-            return f"{self.folder} holds {holds}; set dataset.fold=1, or another of them"
+            return f"{self.folder} holds {_contents(self.folder)}; set dataset.fold=1, or another"
+        found = f"{self._place}: no such folder"
         if self._place.is_dir():
             files = ", ".join(path.name for path in missing)
             found = f"{self._place}: no {files}; it holds {_contents(self._place)}"
-        else:
-            found = f"{self._place}: no such folder"
-        return f"{found}; {self._remedy()}"
-
-    def _remedy(self) -> str:
         if public := public_sets().get(self.name):
-            return public.how_to_get(self.data_dir)
+            return f"{found}; {public.how_to_get(self.data_dir)}"
         if self._place.is_dir():
-            return "name the files train.txt, vali.txt and test.txt"
-        for there, setting in (
-            (self.folder, "dataset.fold to one there, or to null"),
-            (self.data_dir, "dataset.folder to one there, or data_dir=DIR"),
-        ):
-            if there.is_dir():
-                return f"{there} holds {_contents(there)}; set {setting}"
-        return "set data_dir=DIR to the folder that holds it"
+            return f"{found}; name the files train.txt, vali.txt and test.txt"
+        there = self.folder if self.folder.is_dir() else self.data_dir
+        if not there.is_dir():
+            return f"{found}; set data_dir=DIR to the folder that holds it"
+        setting = "dataset.fold" if there == self.folder else "dataset.folder or data_dir"
+        return f"{found}; {there} holds {_contents(there)}: set {setting}"
 
 
 def _contents(folder: Path) -> str:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
@@ -149,7 +149,7 @@ def read_letor(
     sha256 = hashlib.sha256()
     rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
     blocks = read_blocks(path, rules, see=sha256.update)
-    return assemble(blocks, apart=together(regroup), digest=sha256.hexdigest)
+    return replace(assemble(blocks, apart=together(regroup)), digest=sha256.hexdigest())
 
 
 def together(regroup: bool) -> str:

@@ -1,12 +1,15 @@
 """``Lists``, the ragged arrays that every data set becomes, and the protocol of a data set."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ltr.errors import ConfigError
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -153,8 +156,27 @@ class Lists:
             teacher=None if self.teacher is None else self.teacher[items],
         )
 
+    def with_digest(self) -> "Lists":
+        """The same with the SHA-256 of the arrays as the digest."""
+        sha256 = hashlib.sha256("\0".join(self.qids).encode())
+        for array in (self.offsets, self.labels, self.features, self.weights):
+            if array is not None:
+                sha256.update(np.ascontiguousarray(array).data if array.size else b"")
+        return replace(self, digest=sha256.hexdigest())
+
 
 SPLITS = ("train", "vali", "test")
+
+
+def check_split(split: str) -> str:
+    """``split``, one of the three.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
+    return split
 
 
 class Dataset(Protocol):

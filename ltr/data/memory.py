@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ltr.data.lists import SPLITS, Lists
-from ltr.errors import ConfigError, DataError
+from ltr.data.lists import SPLITS, Lists, check_split
+from ltr.errors import DataError
 
 
 class MemoryLists:
@@ -49,9 +49,7 @@ class MemoryLists:
             DataError: they were in the memory of another program, or were not given.
             ConfigError: there is no such split.
         """
-        if split not in SPLITS:
-            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
-        if split not in self._lists:
+        if check_split(split) not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in a program's memory: give dataset=CHOICE "
                 "with lists of the same features, or to go on fit Ranker(init_from=FOLDER)"

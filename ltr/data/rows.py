@@ -164,8 +164,10 @@ def _remedy(name: str, found: str) -> str:
         listed, hashed = f"dataset.categories=[{name}]", f"dataset.hashed={{{name}: 1000}}"
         return f"name it in {quote(listed)}, {quote(hashed)} or dataset.id"
     what = "turn it into a number, such as days since a date"
-    return f"{what if found == 'date' else 'give a column for each of its numbers'}, or name it " \
+    return (
+        f"{what if found == 'date' else 'give a column for each of its numbers'}, or name it "
         "in dataset.id"
+    )
 
 
 def table_blocks(

@@ -44,7 +44,7 @@ def split_queries(
     ends = [round(len(ranked) * sum(fractions[: i + 1])) for i in range(len(fractions))]
     if any(start >= end for start, end in pairwise([0, *ends])):
         raise DataError(
-            f"{title}: {len(ranked)} queries cannot be split into parts of {list(fractions)}; "
+            f"{title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
             f"{remedy}"
         )
     bounds = [0, *(ranked[end] for end in ends[:-1]), 1 << 128]

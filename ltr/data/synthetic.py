@@ -26,7 +26,7 @@ import numpy as np
 
 from ltr.data.assemble import Assembler
 from ltr.data.cache import cached_lists
-from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists
+from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists, check_split
 from ltr.errors import ConfigError
 
 LONGEST = 1251  # Web30K's longest list
@@ -258,9 +258,7 @@ class SyntheticLists:
             ConfigError: as ``check``, or there is no such split.
         """
         self.check()
-        if split not in SPLITS:
-            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
-        lists = self.queries if split == "train" else max(1, round(self.queries / 3))
+        lists = self.queries if check_split(split) == "train" else max(1, round(self.queries / 3))
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
 
         def build(into: Assembler) -> Lists:

@@ -7,26 +7,26 @@ import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from ltr.data.assemble import Assembler, assemble
-from ltr.data.cache import cached_lists, file_digest
-from ltr.data.cells import query_text
-from ltr.data.columns import find_columns
-from ltr.data.cut import Part
+from ltr.data.cache import cached_lists, check_unchanged, file_digest
+from ltr.data.cells import query_text, query_texts
 from ltr.data.letor import Rules
-from ltr.data.lists import SPLITS, Columns, Lists
-from ltr.data.roles import CATEGORY_VALUES, Roles
-from ltr.data.rows import READER_VERSION, table_blocks
-from ltr.data.table_cut import check_fractions, parts
-from ltr.data.table_sources import Form, TableSource, check_form, table_files
+from ltr.data.lists import SPLITS, Columns, Lists, check_split
+from ltr.data.roles import CATEGORY_VALUES, Roles, check_there
+from ltr.data.rows import READER_VERSION, find_columns, table_blocks
+from ltr.data.split import Part, split_queries
+from ltr.data.table_sources import Form, Source, table_files
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 _ROWS = 1 << 15  # of a block of ids
+_SPLIT = "'dataset.split={train:PATH,vali:PATH,test:PATH}'"  # as one types it
 
 
 class TableFiles:
@@ -70,8 +70,7 @@ class TableFiles:
             fractions: of the queries: of train, vali and test of ``path``, None: 0.8, 0.1, 0.1;
                 of train and vali where ``split`` has no vali, None: 0.8, 0.2.
             seed: of the cut.
-            header, names: of text files: whether their first line has the names, else the names;
-                None: 1, 2, ... from left to right.
+            header, names: the ``Form`` of text files.
             labels, max_grade: as for ``ltr.data.letor.Rules``.
 
         Raises:
@@ -87,17 +86,22 @@ class TableFiles:
         self.data_dir, self.cache_dir = Path(str(data_dir)), Path(str(cache_dir))
         self.rules = Rules(labels=labels, max_grade=max_grade)
         self.form = Form(bool(header), None if names is None else tuple(map(str, names)))
-        check_form(self.form)
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ConfigError(f"dataset.seed={seed}: give a whole number")
         self._paths, self._cut = _paths(split, path)
-        if self._cut:
-            usual = (0.8, 0.1, 0.1) if len(self._cut) == 3 else (0.8, 0.2)
-            self._fractions = check_fractions(fractions or usual, self._cut)
-        elif fractions is not None:
-            raise ConfigError("dataset.fractions cuts dataset.path, or train without vali: drop it")
-        self._seed, self._parts = seed, dict[str, Part]()
-        self._columns = self.roles.fixed_columns
+        self._seed, self._columns = seed, self.roles.fixed_columns
+        usual = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}[len(self._cut)]
+        self._fractions = tuple(usual if fractions is None else fractions)
+        known = len(self._fractions) == len(usual)
+        known = known and all(
+            isinstance(part, int | float) and part > 0 for part in fractions or ()
+        )
+        if not known or (usual and abs(sum(self._fractions) - 1) > 1e-6):
+            what = f"the parts of {', '.join(self._cut)}, each > 0, 1 in sum"
+            only = "drop it, it cuts dataset.path, or train without vali"
+            raise ConfigError(
+                f"dataset.fractions={list(self._fractions)}: {f'give {what}' if usual else only}"
+            )
 
     def with_columns(self, columns: Columns) -> "TableFiles":
         """The same set with names and categories that a model was trained on."""
@@ -124,9 +128,7 @@ class TableFiles:
         Raises:
             ConfigError: there is no such split, or no path for it.
         """
-        if split not in SPLITS:
-            raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
-        if split not in self._paths:
+        if check_split(split) not in self._paths:
             raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}")
         return self.data_dir / self._paths[split]
 
@@ -143,12 +145,11 @@ class TableFiles:
             ConfigError: there is no such split, or no path for it.
         """
         path = self.path(split)
-        files = table_files(path)
         columns = None if split == "train" and self._columns is None else self.columns
         cut = ""
         if split in self._cut:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
-        content = self._digest(files)
+        content = self._digest(path)
         known = "" if columns is None else json.dumps(columns.state())
         # of the items and labels: runs on other features of the same items can be compared
         items = (
@@ -161,29 +162,24 @@ class TableFiles:
         )
 
         def build(into: Assembler) -> Lists:
-            source = TableSource(path, self.form)
-            keep = self._part(source, split) if cut else None
+            source = Source(path, self.form)
+            keep = self._parts[split] if cut else None
             found = find_columns(source, self.roles, keep) if columns is None else columns
             roles = replace(self.roles, id=())  # training needs none
             with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
                 see = lambda cells: bar.update(len(cells))  # noqa: E731
                 blocks = table_blocks(source, roles, found, rules=self.rules, see=see)
                 digest = hashlib.sha256(items.encode()).hexdigest()
-                lists = assemble(blocks, into, keep=keep, digest=lambda: digest, columns=found)
-            if self._digest(files) != content:
-                raise DataError(f"{path}: changed while it was read; run again when it is complete")
+                lists = assemble(blocks, into, keep=keep, digest=digest, columns=found)
+            check_unchanged(path, content, self._digest(path))
             return lists
 
-        lists = cached_lists(
-            self.cache_dir, key, build, width=None if columns is None else len(columns.names)
-        )
-        if lists.missing:
-            log.info("%s of %s: %s values are missing", split, path, f"{lists.missing:,}")
-        return lists
+        width = None if columns is None else len(columns.names)
+        return cached_lists(self.cache_dir, key, build, width=width)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """The columns of ids in these rows of the table of ``split``, as one text each."""
-        source = TableSource(self.path(split), self.form)
+        source = Source(self.path(split), self.form)
         names, found, first = list(self.roles.id), dict.fromkeys(rows, ""), 0
         for block in source.blocks(names, [], _ROWS) if names else ():
             for row in [row for row in found if first <= row < first + len(block.cells)]:
@@ -192,20 +188,25 @@ class TableFiles:
             first += len(block.cells)
         return [found[row] for row in rows]
 
-    def _digest(self, files: Sequence[Path]) -> str:
+    def _digest(self, path: Path) -> str:
         """Of the content of the files, in their order."""
-        digests = [file_digest(file, self.cache_dir) for file in files]
+        digests = [file_digest(file, self.cache_dir) for file in table_files(path)]
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    def _part(self, source: TableSource, split: str) -> Part:
-        if not self._parts:
-            cut = parts(source, self.roles.query, self._fractions, self._seed)
-            self._parts = dict(zip(self._cut, cut, strict=True))
-            log.info("%s is cut into %s by query", source.title, ", ".join(self._cut))
-        return self._parts[split]
-
-
-_SPLIT = "'dataset.split={train:PATH,vali:PATH,test:PATH}'"  # as one types it
+    @cached_property
+    def _parts(self) -> dict[str, Part]:
+        """The queries of each split that is cut from one table."""
+        source, query = Source(self.path("train"), self.form), self.roles.query
+        check_there({query: "dataset.query"}, source.schema.names, source.title)
+        qids = set[str]()
+        for block in source.blocks([query], [], _ROWS):
+            qids.update(query_texts(block.cells.column(query), partial(block.at, column=query))[0])
+        if not qids:
+            raise DataError(f"{source.title}: no rows; expected a row for each item")
+        remedy = "set dataset.fractions to larger parts, or give a file for each split"
+        parts = split_queries(qids, self._fractions, self._seed, title=source.title, remedy=remedy)
+        log.info("%s is cut into %s by query", source.title, ", ".join(self._cut))
+        return dict(zip(self._cut, parts, strict=True))
 
 
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:

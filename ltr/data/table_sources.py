@@ -106,7 +106,7 @@ class Source:
         """A file, or a table, as a ``pa.dataset.Dataset``."""
         if isinstance(file, pa.Table):
             return pa.dataset.dataset(file)
-        with _reading(str(file)):
+        with _reading(str(file), header=self._form.header):
             if ending(file) in (".csv", ".tsv"):
                 return self._opened_text(file, texts, numbers)
             scan = pa.dataset.ParquetFragmentScanOptions(
@@ -171,7 +171,7 @@ def _reading(title: str, names: Sequence[str] = (), header: bool = False) -> Ite
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        text = str(error)
+        text = str(error).rpartition("Invalid: ")[2]  # behind where pyarrow was
         row, cell = _ROW.search(text), _CELL.search(text)
         where = f"{title}, row {int(row[1]) - header}" if row else title
         if names and cell:

@@ -1,14 +1,13 @@
 """Cut the lists of vali from those of train."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.cut import cut, place
 from ltr.data.lists import Lists
+from ltr.data.split import split_queries
 from ltr.errors import DataError
 
 
@@ -33,10 +32,9 @@ class Cut:
             raise DataError(
                 f"vali_fraction={self.part}: give a number between 0 and 1, such as 0.2"
             )
-        places = [place(qid, self.seed) for qid in qids.tolist()]
-        parts = [1 - self.part, self.part]
-        train = cut(places, parts, self.seed, title="vali from train", remedy=remedy)[0]
-        return np.array([one < train.end for one in places])
+        parts, title = [1 - self.part, self.part], "vali from train"
+        train = split_queries(qids, parts, self.seed, title=title, remedy=remedy)[0]
+        return np.array([qid in train for qid in qids])
 
 
 def cut_off(lists: Lists, cut: Cut) -> Mapping[str, Lists]:
@@ -47,13 +45,4 @@ def cut_off(lists: Lists, cut: Cut) -> Mapping[str, Lists]:
 
 def _chosen(lists: Lists, which: NDArray[np.bool_]) -> Lists:
     """The lists where ``which``, ``[lists]``, is True."""
-    return digested(replace(lists.subset(np.flatnonzero(which)), rows=None))
-
-
-def digested(lists: Lists) -> Lists:
-    """``lists`` with the SHA-256 of their arrays."""
-    digest = hashlib.sha256("\0".join(lists.qids).encode())
-    for array in (lists.offsets, lists.labels, lists.features, lists.weights):
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
-    return replace(lists, digest=digest.hexdigest())
+    return replace(lists.subset(np.flatnonzero(which)), rows=None).with_digest()

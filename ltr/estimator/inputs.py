@@ -19,7 +19,7 @@ from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.data.roles import Roles, check_there
 from ltr.data.rows import lists_of
 from ltr.errors import DataError
-from ltr.estimator.cut import Cut, digested
+from ltr.estimator.cut import Cut
 
 QID = "qid"  # the column of a table that holds query ids
 
@@ -298,7 +298,7 @@ def grouped(
         columns=rows.columns,
         weights=None if weights is None else _weights(weights, numbers, len(lengths)),
     )
-    return Grouped(digested(lists), order)
+    return Grouped(lists.with_digest(), order)
 
 
 def _numbers(values: Any, name: str, rows: int) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ def read_table(cfg: DictConfig, kept: Scorer) -> "TableLists":
     """
     from ltr.data.roles import Roles
     from ltr.data.rows import lists_of
-    from ltr.data.table_sources import Form, TableSource, check_form
+    from ltr.data.table_sources import Form, Source
 
     node: Any = kept.config["dataset"]
     of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}
@@ -64,8 +64,7 @@ def read_table(cfg: DictConfig, kept: Scorer) -> "TableLists":
             raise ConfigError(f"id: a column {taken[0]!r} would stand twice in the output; drop it")
         names = given["names"]
         form = Form(given["header"] is not False, None if names is None else tuple(map(str, names)))
-        check_form(form)
-        source = TableSource(Path(cfg.input), form)
+        source = Source(Path(cfg.input), form)
         return lists_of(source, roles, columns=columns, labelled=False)
     except (ConfigError, DataError) as error:
         raise type(error)(_SHARED.sub("", str(error))) from None
