@@ -16,7 +16,7 @@ from ltr.console.configs import choices
 from ltr.errors import LTRError
 from ltr.search import definition
 from ltr.search.definition import Search, need_optuna
-from ltr.search.found import search_identity
+from ltr.search.job import search_identity
 from ltr.search.search import begin, check_space
 from ltr.search.space import FORMS, Choice, Range, distribution, parse_space
 from ltr.search.study import open_study

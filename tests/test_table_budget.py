@@ -18,13 +18,16 @@ from orders import table_of
 
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.search.found import Found
-from ltr.tables.budget import known_already, spend
+from ltr.tables.budget import (
+    RowSearch,
+    add_settings,
+    plan_searches,
+    read_settings,
+    spend_budget,
+)
 from ltr.tables.config import TableConfig
-from ltr.tables.found import add_kept, read_kept
-from ltr.tables.searches import RowSearch, plan_searches
 from ltr.tables.spec import read_table
-from ltr.tables.table import _budget, make_table
+from ltr.tables.table import make_table
 
 TABLE: dict[str, Any] = {
     "title": "Two rows",
@@ -41,6 +44,12 @@ TABLE: dict[str, Any] = {
         "RankSVM": ["loss.pair_weight=null"],
         "wide": ["batch_size=8", "space=linear,loss/ranksvm"],
     },
+}  # fmt: skip
+
+
+GOOD = {
+    "settings": ["optimizer.lr=0.01", "batch_size=32"], "worth": "crossfit ndcg@5", "value": 0.5,
+    "best_epoch": 0.6, "own": None, "trials": 2, "pruned": 0, "failed": 0, "code": "code",
 }  # fmt: skip
 
 
@@ -84,42 +93,39 @@ def test_a_row_is_searched_but_not_in_what_makes_it_that_row(here: list[str]) ->
 
 def test_a_file_from_elsewhere_chooses_only_within_the_space(here: list[str]) -> None:
     one = planned(here)["RankSVM", 2]
-    good = Found(
-        ("optimizer.lr=0.01", "batch_size=32"), "crossfit ndcg@5", 0.5, 0.6, None, 2, 0, 0,
-        one.known, "code",
-    )  # fmt: skip
+    good = {**GOOD, "search": one.known}
     path = Path("configs/found/x.yaml")
-    add_kept(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
-    assert read_kept(path) == {one.place: good, ("a: row", None): good}
+    add_settings(path, "python scripts/table.py", {one.place: good, ("a: row", None): good})
+    assert read_settings(path) == {one.place: good, ("a: row", None): good}
     assert one.accepts(good)
     for setting in ("batch_size=7", "model._target_=os.system", "optimizer.lr=${oc.env:HOME}"):
-        assert not one.accepts(replace(good, settings=(setting,)))
-    assert not one.accepts(replace(good, trials=3))
+        assert not one.accepts({**good, "settings": [setting]})
+    assert not one.accepts({**good, "trials": 3})
     other = planned([*here, "epochs=3"])["RankSVM", 2]
     assert not other.accepts(good)
     for text in ("- 1", "a: {1: {settings: [b]}}", "a: {x: 1}", "a: b", "{"):
         path.write_text(text)
         with pytest.raises(ConfigError, match="move it away"):
-            read_kept(path)
+            read_settings(path)
 
 
 def test_commands_for_other_rows_write_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = Found(("optimizer.lr=1",), "ndcg@5", 0.5, 0.6, None, 2, 0, 0, "known", "code")
+    good = {**GOOD, "search": "known"}
     path, places = tmp_path / "found.yaml", [("A", 1), ("A", 2), ("B", 1)]
-    add_kept(path, "first", {places[0]: good})
+    add_settings(path, "first", {places[0]: good})
 
     @contextmanager
     def locked(file: Path) -> Iterator[None]:
         """The lock, which another command held until it had written."""
-        monkeypatch.setattr("ltr.tables.found.FileLock", FileLock)
-        add_kept(path, "second", {places[1]: good})
+        monkeypatch.setattr("ltr.tables.budget.FileLock", FileLock)
+        add_settings(path, "second", {places[1]: good})
         yield
 
-    monkeypatch.setattr("ltr.tables.found.FileLock", locked)
-    add_kept(path, "third", {places[2]: good})
-    assert list(read_kept(path)) == places
+    monkeypatch.setattr("ltr.tables.budget.FileLock", locked)
+    add_settings(path, "third", {places[2]: good})
+    assert list(read_settings(path)) == places
 
 
 def test_without_its_member_an_ensemble_is_left_out(tmp_path: Path) -> None:
@@ -147,16 +153,16 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     said = capsys.readouterr().out
     assert "configs/found/two_mq2008_budget-2.yaml" in said
     (path,) = Path("configs/found").glob("*.yaml")
-    found = read_kept(path)
+    found = read_settings(path)
     assert set(found) == {("RankSVM", 1), ("RankSVM", 2)}
-    mean = sum(one.value for one in found.values()) / 2
+    mean = sum(one["value"] for one in found.values()) / 2
     assert re.search(rf"^RankSVM .* {mean:.4f} ± ", said, re.MULTILINE)  # crossfit beside test
     for (_, fold), one in found.items():
         (folder,) = Path("out/runs").glob(f"ranksvm-mq2008-fold{fold}-*")
-        assert one.settings
-        assert set(one.settings) <= set(RunFolder(folder).overrides)
-        assert RunFolder(folder).crossfit == pytest.approx(one.value)
-        assert one.trials == 2
+        assert one["settings"]
+        assert set(one["settings"]) <= set(RunFolder(folder).overrides)
+        assert RunFolder(folder).crossfit == pytest.approx(one["value"])
+        assert one["trials"] == 2
         (database,) = Path("out/search").glob(f"two-ranksvm-mq2008-fold{fold}-*/search.db")
         study = optuna.load_study(study_name="search", storage=f"sqlite:///{database}")
         assert set(study.user_attrs["search"]["data"]) == {
@@ -167,16 +173,16 @@ def test_what_is_found_is_what_runs_and_is_searched_once(
     def searched(cfg: object) -> float:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr("ltr.search.job.search_job", searched)
-    searches = [one for one in planned(here).values() if one.label == "RankSVM"]
+    monkeypatch.setattr("ltr.tables.budget.search_job", searched)
+    table, order = read_table("two").only(["RankSVM"]), table_of(here)
     path.unlink()  # killed before it was written: what the searches left is taken
-    order, left = table_of(here), known_already(searches, path)
-    assert spend(searches, order, path, left, Path("out"), [], []).found == found
-    assert read_kept(path) == found
-    shutil.rmtree("out")  # another machine, whose code has changed
-    add_kept(path, "x", {place: replace(one, code="other") for place, one in found.items()})
-    capsys.readouterr()
-    budget = _budget(read_table("two").only(["RankSVM"]), order, Path("out").absolute())
+    budget = spend_budget(table, order, Path("out").absolute())
     assert budget is not None
-    assert budget.settings == {place: one.settings for place, one in found.items()}
+    assert budget.best == read_settings(path) == found
+    shutil.rmtree("out")  # another machine, whose code has changed
+    add_settings(path, "x", {place: {**one, "code": "other"} for place, one in found.items()})
+    capsys.readouterr()
+    budget = spend_budget(table, order, Path("out").absolute())
+    assert budget is not None
+    assert budget.settings == {place: one["settings"] for place, one in found.items()}
     assert capsys.readouterr().err.count("the code changed since 2 settings") == 1

@@ -1,20 +1,45 @@
-"""A search as one job of a sweep: it says nothing, and leaves what it has found in its folder."""
+"""A search as one job of a sweep: it leaves the best settings in its folder, and says nothing."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write
 from ltr.console.ending import is_full, one_line
+from ltr.console.keys import stated
 from ltr.errors import LTRError, OutputError, TrainingError
 from ltr.search.definition import Search, define_search
-from ltr.search.found import Found, found_path, search_identity
 from ltr.search.results import best_of, own_values, worth, write_trials
 from ltr.search.search import begin, read_all
 from ltr.search.study import finished, open_study, reason, storage_errors
 from ltr.search.worker import work
 from ltr.training.interruption import handing_on, stoppable
+
+
+def search_identity(search: Search, data: Mapping[str, str]) -> str:
+    """SHA-256 of what is searched, and of the lists of train and vali; code does not count.
+
+    Args:
+        search: with its ``select_value``.
+        data: as ``read_all`` has it.
+    """
+    parts = {
+        "settings": stated(search.settings()),
+        "data": dict(data),
+        "pruner": search.pruner,
+        "sampler": [search.sampler_seed, search.n_startup_trials],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def settings_path(search: Search) -> Path:
+    """Where its job leaves the best settings: more trials, another file."""
+    return search.folder / f"found-{search.trials}.yaml"
 
 
 @handing_on()
@@ -27,28 +52,24 @@ def search_job(cfg: DictConfig) -> float:
     """
     search = define_search(cfg)
     search.folder.mkdir(parents=True, exist_ok=True)
+    error_file = search.folder / "error.txt"
     try:
         with stoppable():
-            found = _found(search)
+            value = _search(search)
     except Exception as error:
         line = one_line(error)
         if is_full(error):
             raise OutputError(f"{line}; then give the same command again") from error
         kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
         with suppress(OutputError):
-            atomic_write(search.folder / "error.txt", f"{kind}{line or error}\n")
+            atomic_write(error_file, f"{kind}{line or error}\n")
         return float("nan")
-    with suppress(OSError):
-        (search.folder / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
-    return found.value
+    error_file.unlink(missing_ok=True)  # of an earlier attempt
+    return value
 
 
-def _found(search: Search) -> Found:
-    """Search, and write what is found.
-
-    Raises:
-        TrainingError: no trial was trained to its end.
-    """
+def _search(search: Search) -> float:
+    """Search, and write the best settings; ``TrainingError`` where no trial came to its end."""
     search, data = read_all(search)
     with storage_errors(search):
         study = open_study(search)
@@ -56,20 +77,20 @@ def _found(search: Search) -> Found:
         work(search, study)
         write_trials(search.folder / "trials.csv", study, search)
         trials = finished(study)[: search.trials]  # of a longer search the first
-    best, first = best_of(trials), own_values(trials)
+    best, own = best_of(trials), own_values(trials)
     if best is None or best.value is None:
         raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
-    found = Found(
-        settings=tuple(map(str, best.user_attrs["overrides"])),
-        worth=search.value_name,
-        value=best.value,
-        best_epoch=worth(best) or best.value,
-        own=None if first is None else first.value,
-        trials=len(trials),
-        pruned=sum("pruned" in trial.user_attrs for trial in trials),
-        failed=sum(reason(trial) is not None for trial in trials),
-        search=search_identity(search, data),
-        code=search.code(),
-    )
-    atomic_write(found_path(search), yaml.safe_dump(found.plain(), sort_keys=False))
-    return found
+    settings = {
+        "settings": list(map(str, best.user_attrs["overrides"])),
+        "worth": search.value_name,
+        "value": best.value,
+        "best_epoch": worth(best) or best.value,  # on vali, which is too high
+        "own": None if own is None else own.value,  # of the config's own settings
+        "trials": len(trials),
+        "pruned": sum("pruned" in trial.user_attrs for trial in trials),
+        "failed": sum(reason(trial) is not None for trial in trials),
+        "search": search_identity(search, data),
+        "code": search.code(),
+    }
+    atomic_write(settings_path(search), yaml.safe_dump(settings, sort_keys=False))
+    return best.value

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.progress import say
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.build import build
 from ltr.experiment.labels import resolve_labels
 from ltr.search.best_file import best_path, check_free, command_of, data_of, write_best
 from ltr.search.definition import Search, value_for
-from ltr.search.found import digests
 from ltr.search.results import Watch, best_of, draw_history, summary, write_trials
 from ltr.search.space import as_text
 from ltr.search.study import (
@@ -119,6 +119,12 @@ def read_all(search: Search) -> tuple[Search, dict[str, str]]:
         counts.append(len(lists["vali"]))
     value = search.select_value or value_for(search.config, min(counts))
     return replace(search, select_value=value), found
+
+
+def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
+    """What identifies the ``lists`` of a fold."""
+    place = "" if fold is None else f"fold {fold} "
+    return {f"{place}{split}": part.digest for split, part in lists.items()}
 
 
 def _work(search: Search, study: optuna.Study) -> None:

@@ -1,18 +1,32 @@
 """The arguments of ``scripts/table.py``."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from omegaconf import DictConfig
 
 from ltr.console.folders import asked, label_of
 from ltr.console.values import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError, as_started
+from ltr.experiment.gpus import gpus_here, offer
 from ltr.tables.spec import split_space
+from ltr.training.device import pick_device
 
 MARGIN = 0.005  # half a point: differences smaller than this count as none
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many jobs run at a time, with how many threads, and what a job is told of it."""
+
+    count: int
+    threads: int
+    on_gpu: bool
+    extra: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,18 @@ class TableConfig:
         name = Path(self.table).name.removesuffix(".yaml")
         more = [*words, *(item for item in self.asked if item != f"dataset={data}")]
         return "_".join([name, data, *([label_of(more)] if more else [])])
+
+    def workers_for(self, config: DictConfig) -> Workers:
+        """Who does runs of ``config``; several GPUs of this machine are offered to them."""
+        on_gpu, cores = pick_device(config.device).type == "cuda", os.cpu_count() or 1
+        gpus = gpus_here(torch.cuda.device_count()) if on_gpu else []
+        count = self.workers or (len(gpus) or 1 if on_gpu else cores)
+        if count > 1 or self.launcher:
+            offer(gpus)
+        threads = max(1, cores // count)
+        given = {override.partition("=")[0] for override in self.overrides}
+        told = not ("threads" in given or self.launcher or on_gpu)
+        return Workers(count, threads, on_gpu, (f"threads={threads}",) * told)
 
 
 def _text(value: object) -> str:

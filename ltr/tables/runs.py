@@ -229,22 +229,22 @@ def folds_of(table: Table, config: DictConfig) -> list[int | None]:
 
 
 def execute(
-    runs: Sequence[Run], jobs: Path, launcher: Sequence[str], extra: Sequence[str] = ()
+    runs: Sequence[Run], file: Path, launcher: Sequence[str], extra: Sequence[str] = ()
 ) -> dict[Path, str]:
     """Finish ``runs`` as one sweep of ``train.py``; return why a run is not done, by folder.
 
     Args:
         runs: at least one, not done yet, in folders side by side.
-        jobs, launcher: as for ``launch``.
+        file, launcher: as for ``launch``.
         extra: overrides for all runs that change no result, such as ``threads=1``.
     """
     planned = {run.folder: run for run in runs}
-    pieces = [
-        Piece(run.folder, run.name, (*map(with_quotes, run.overrides), *extra), run.outcome)
+    jobs = [
+        Job(run.folder, run.name, (*map(with_quotes, run.overrides), *extra), run.outcome)
         for run in planned.values()
     ]
     options = ["hydra.callbacks.summary.quiet=true", *launcher]
-    failures = launch("train", train_job, pieces, jobs, options)
+    failures = launch("train", train_job, jobs, file, options)
     for folder in failures:
         left = RunFolder(folder)
         if not left.error and left.finished and left.identity != planned[folder].known:
@@ -255,25 +255,25 @@ def execute(
 
 
 @dataclass(frozen=True)
-class Piece:
+class Job:
     """One job of a sweep.
 
     Attributes:
         folder: it leaves its result there, or ``error.txt``.
         name: of what it does.
-        job: its arguments, as Hydra takes them.
+        arguments: as Hydra takes them.
         outcome: what it has reached, and after how many seconds; None while it is not done.
     """
 
     folder: Path
     name: str
-    job: tuple[str, ...]
+    arguments: tuple[str, ...]
     outcome: Callable[[], tuple[str, float | None] | None]
 
-    @property
-    def error(self) -> str | None:
-        """The error that ended it, in one line."""
-        return RunFolder(self.folder).error
+    def ended(self) -> tuple[str, float | None] | None:
+        """Its outcome, or the error that ended it; None while it goes on."""
+        error = RunFolder(self.folder).error
+        return self.outcome() or (None if error is None else (f"failed: {error}", None))
 
 
 def local_launcher(workers: int) -> list[str]:
@@ -290,41 +290,41 @@ def local_launcher(workers: int) -> list[str]:
 def launch(
     config_name: str,
     function: Callable[[DictConfig], Any],
-    pieces: Sequence[Piece],
-    jobs: Path,
+    jobs: Sequence[Job],
+    file: Path,
     options: Sequence[str],
     unit: str = "run",
 ) -> dict[Path, str]:
-    """Finish ``pieces`` as one sweep; return why a piece is not done, by folder.
+    """Do ``jobs`` as one sweep; return why a job is not done, by folder.
 
     The launcher decides where they run and how many at a time. When one of its processes is killed,
-    the missing pieces are launched again, until two launches in a row finish none.
+    the jobs that are left are launched again, until two launches in a row finish none.
 
     Args:
         config_name: of the root config.
         function: does a job.
-        pieces: at least one, not done yet, in folders side by side.
-        jobs: the file that lists them for the launcher; it is written.
+        jobs: at least one, not done yet, in folders side by side.
+        file: that lists them for the launcher; it is written.
         options: overrides of ``hydra/launcher`` and the like.
-        unit: what one piece is called.
+        unit: what a job is called.
     """
     arguments = [
         "--multirun",
         "hydra/sweeper=jobs",
-        f"hydra.sweeper.jobs={quoted(str(jobs))}",
-        f"hydra.sweep.dir={quoted(str(pieces[0].folder.parent))}",
+        f"hydra.sweeper.jobs={quoted(str(file))}",
+        f"hydra.sweep.dir={quoted(str(jobs[0].folder.parent))}",
         "hydra/job_logging=file",
         *options,
     ]
-    make_folder("output_dir", jobs.parent)
-    for piece in pieces:
-        (piece.folder / "error.txt").unlink(missing_ok=True)
-    left, launches, reason = list(pieces), 2, "not finished"
-    with _progress(pieces, unit):
-        while left and launches:
-            subdirs = [f"hydra.sweep.subdir={quoted(piece.folder.name)}" for piece in left]
-            listed = [[*piece.job, subdir] for piece, subdir in zip(left, subdirs, strict=True)]
-            atomic_write(jobs, yaml.safe_dump(listed))
+    make_folder("output_dir", file.parent)
+    for job in jobs:
+        (job.folder / "error.txt").unlink(missing_ok=True)
+    left, attempts, reason = list(jobs), 2, "not finished"
+    with _progress(jobs, unit):
+        while left and attempts:
+            folders = [f"hydra.sweep.subdir={quoted(job.folder.name)}" for job in left]
+            listed = [[*job.arguments, folder] for job, folder in zip(left, folders, strict=True)]
+            atomic_write(file, yaml.safe_dump(listed))
             before, killed = len(left), False
             try:
                 through_hydra(config_name, function, arguments)
@@ -332,27 +332,28 @@ def launch(
                 raise
             except Exception as error:
                 killed, reason = True, f"its process ended early: {error}"
-            left = [piece for piece in left if piece.outcome() is None and not piece.error]
-            launches = 0 if not killed else 2 if len(left) < before else launches - 1
-    return {piece.folder: piece.error or reason for piece in pieces if piece.outcome() is None}
+            left = [job for job in left if job.ended() is None]
+            attempts = 0 if not killed else 2 if len(left) < before else attempts - 1
+    return {
+        job.folder: RunFolder(job.folder).error or reason for job in jobs if job.outcome() is None
+    }
 
 
 @contextmanager
-def _progress(pieces: Sequence[Piece], unit: str) -> Iterator[None]:
-    """Say a line for each of ``pieces`` that has a result or an error, under any launcher."""
-    ended, finished, left = threading.Event(), Finished(len(pieces)), list(pieces)
-    bar = tqdm(total=len(pieces), unit=unit, disable=None)
+def _progress(jobs: Sequence[Job], unit: str) -> Iterator[None]:
+    """Say a line for each of ``jobs`` that has a result or an error, under any launcher."""
+    stop, finished, left = threading.Event(), Finished(len(jobs)), list(jobs)
+    bar = tqdm(total=len(jobs), unit=unit, disable=None)
 
     def look() -> None:
-        for piece in list(left):
-            outcome, error = piece.outcome(), piece.error
-            if outcome is not None or error is not None:
-                left.remove(piece)
-                finished.add(piece.name, *(outcome or (f"failed: {error}", None)))
+        for job in list(left):
+            if (ended := job.ended()) is not None:
+                left.remove(job)
+                finished.add(job.name, *ended)
                 bar.update()
 
     def watch() -> None:
-        while not ended.wait(_POLL_SECONDS):
+        while not stop.wait(_POLL_SECONDS):
             look()
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -360,7 +361,7 @@ def _progress(pieces: Sequence[Piece], unit: str) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        stop.set()
         watcher.join()
         look()
         bar.close()

@@ -11,7 +11,9 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.configs import files_of, hint
+from ltr.ensembles.weights import parse_weights
 from ltr.errors import ConfigError
+from ltr.experiment.parts import named_metrics
 from ltr.search.space import as_text
 
 RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"
@@ -257,9 +259,6 @@ def _with_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
 
 def _check(table: Table) -> None:
     """Raise ``ConfigError`` where the file refers to a name that it does not define."""
-    from ltr.ensembles.weights import parse_weights  # torch, which --help does without
-    from ltr.experiment.parts import named_metrics
-
     named_metrics(table.metrics)
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     alone = [label for label in trained if label not in table.teachers]

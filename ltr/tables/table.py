@@ -1,24 +1,21 @@
 """Make a table: run what is missing of it and write it."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import torch
 from omegaconf import DictConfig
 
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.gpus import gpus_here, offer
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.metrics import Convention
-from ltr.tables.budget import Budget, describe_budget, found_file, known_already, spend
+from ltr.search.definition import need_optuna
 from ltr.tables.config import MARGIN, TableConfig, table_config
 from ltr.tables.data_counts import count_data
 from ltr.tables.folds import check_as_published, chosen_on_vali, fold_report
@@ -28,11 +25,12 @@ from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, execute, local_launcher, missing_libraries, plan
-from ltr.tables.searches import plan_searches
 from ltr.tables.sizes import lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import FOLDS, STATISTICS, Table, read_table
 from ltr.tables.verdicts import judge, numbers
-from ltr.training.device import pick_device
+
+if TYPE_CHECKING:
+    from ltr.tables.budget import Budget
 
 
 def table(cfg: DictConfig) -> bool:
@@ -60,7 +58,12 @@ def make_table(order: TableConfig) -> bool:
         say(f"{label} {reason}: left out")
     output_dir = Path(order.output_dir).absolute()
     can_run = table.without(missing)
-    budget = _budget(can_run, order, output_dir) if order.budget and can_run.rows else None
+    budget = None
+    if order.budget is not None:
+        need_optuna()
+        from ltr.tables.budget import spend_budget
+
+        budget = spend_budget(can_run, order, output_dir)
     failed = {} if budget is None else budget.failed
     searched = can_run.without(failed)
     missing |= {label: "search failed" for label in can_run.rows if label not in searched.rows}
@@ -78,8 +81,8 @@ def make_table(order: TableConfig) -> bool:
     for run in todo:
         if run.damaged:
             say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
-    place = _place(order, runs[0].config)
-    together = f", {min(place.workers, len(todo))} at a time" if todo and not order.launcher else ""
+    workers = order.workers_for(runs[0].config)
+    together = f", {min(workers.count, len(todo))} at a time" if todo and not order.launcher else ""
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
     data, sizes = str(runs[0].config.dataset.name), sizes_of(runs)
     unlike = unlike_published(data, sizes) if {data, FOLDS} & table.published.keys() else None
@@ -88,7 +91,7 @@ def make_table(order: TableConfig) -> bool:
     if unlike:
         say(f"warning: {unlike}")
     done = list(dict.fromkeys(run.folder for run in runs if run.done))
-    if note := elsewhere(done, asked_place(runs[0].config, place.threads)):
+    if note := elsewhere(done, asked_place(runs[0].config, workers.threads)):
         say(note)
     if order.dry_run:
         for run in todo:
@@ -100,9 +103,9 @@ def make_table(order: TableConfig) -> bool:
     failures: dict[Path, str] = {}
     while ready := [run for run in todo if not (run.done or run.waits or run.folder in failures)]:
         if trained := [run for run in ready if not run.members]:
-            launcher = order.launcher or local_launcher(min(place.workers, len(trained)))
-            failures |= execute(trained, folder / "jobs.yaml", launcher, place.extra)
-        threads = runs[0].config.threads or (None if place.on_gpu else place.threads)
+            launcher = order.launcher or local_launcher(min(workers.count, len(trained)))
+            failures |= execute(trained, folder / "jobs.yaml", launcher, workers.extra)
+        threads = runs[0].config.threads or (None if workers.on_gpu else workers.threads)
         failures |= make_ensembles([run for run in ready if run.members], threads)
         if any(run.teacher for run in todo):  # who learns from a run has an identity after it
             runs = planned()
@@ -130,49 +133,6 @@ def make_table(order: TableConfig) -> bool:
     return not failures and not failed
 
 
-@dataclass(frozen=True)
-class _Place:
-    """How many jobs run at a time, with how many threads, and what a job is told of it."""
-
-    workers: int
-    threads: int
-    on_gpu: bool
-    extra: tuple[str, ...]
-
-
-def _place(order: TableConfig, config: DictConfig) -> _Place:
-    on_gpu = pick_device(config.device).type == "cuda"
-    gpus = gpus_here(torch.cuda.device_count()) if on_gpu else []
-    workers = order.workers or (len(gpus) or 1 if on_gpu else os.cpu_count() or 1)
-    if workers > 1:
-        offer(gpus)
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    given = {override.partition("=")[0] for override in order.overrides}
-    alone = "threads" in given or order.launcher or on_gpu
-    return _Place(workers, threads, on_gpu, () if alone else (f"threads={threads}",))
-
-
-def _budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:
-    """Find the settings of the rows; None where no row has any to search."""
-    searches = plan_searches(table, order, output_dir, absent_ok=order.dry_run)
-    if not searches:
-        return None
-    config = searches[0].search.config
-    place, path = _place(order, config), found_file(searches, order)
-    found = known_already(searches, path)
-    todo = len(searches) - len(found)
-    say(f"{table.title}: {len(searches)} searches of {order.budget} trials each, {todo} to do")
-    if order.dry_run:
-        print(describe_budget(searches, found) + "\n")
-        return Budget(int(order.budget or 0), path, found, {})
-    launcher = order.launcher or local_launcher(min(place.workers, max(1, todo)))
-    folder = output_dir / "tables" / order.name(str(config.dataset.name), order.of_table)
-    budget = spend(searches, order, path, found, folder, launcher, place.extra)
-    for label, reason in budget.failed.items():
-        say(f"{label}: its search failed: {reason}")
-    return budget
-
-
 def _write(
     table: Table,
     order: TableConfig,
@@ -182,7 +142,7 @@ def _write(
     folder: Path,
     lists: str,
     unlike: str | None,
-    budget: Budget | None,
+    budget: "Budget | None",
 ) -> Report:
     """Compute the table from the finished runs and write it in every format."""
     measured = measure(table, runs)
