@@ -68,11 +68,11 @@ def pytest_collection_finish() -> None:
         if not name.startswith(tuple(CHECKED)):
             continue
         for word, value in [*vars(module).items()]:
-            own = [value, getattr(value, "__wrapped__", None)]  # with a decorator both are checked
-            checked = [inspect.isfunction(x) and "jaxtyping" in x.__code__.co_filename for x in own]
+            inner = getattr(value, "__wrapped__", None)
+            checked = inspect.isfunction(value) and "jaxtyping" in value.__code__.co_filename
             helper = word.startswith("_") or name == "ltr.knobs"
-            if helper and checked == [True, False]:
-                setattr(module, word, value.__wrapped__)
+            if helper and checked and inner.__code__.co_filename == module.__file__:
+                setattr(module, word, inner)  # one with a decorator stays as it is
     gc.freeze()  # it lives to the end, and need not be looked through again
     gc.enable()
 

@@ -18,8 +18,7 @@ from ltr.losses import (
     ranknet_loss,
     soft_ndcg_loss,
 )
-from ltr.losses.fused_permutation import neural_dcg
-from ltr.losses.soft_permutation import minus_normalised
+from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
 from ltr.relaxations.noise import uniform_noise
@@ -91,8 +90,8 @@ FAULTS = {
     ),
     "k ignored": Fault(
         neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", neural_ndcg_loss,
-        {"ltr.losses.soft_permutation.neural_dcg": lambda *x, k, **y: neural_dcg(*x, k=None, **y),
-         "ltr.losses.neuralndcg.minus_normalised": lambda *x, k: minus_normalised(*x, k=None)},
+        {"ltr.losses.neuralndcg.neural_dcg": lambda *x, k, **y: neural_dcg(*x, k=None, **y),
+         "ltr.losses.neuralndcg.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
     ),
     "ideal not cut": Fault(
         neural_ndcg_loss, "the_best_order_is_the_bound_at_every_cutoff",

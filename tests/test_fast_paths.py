@@ -1,6 +1,5 @@
 """Losses by the compiled loops of the CPU, against the same formula on whole tensors."""
 
-import importlib
 import math
 import os
 import sys
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from ltr import losses
 from ltr.kernels.compile import exp, log1p
-from ltr.losses.fused import kernels_apply, numba_works, over_lists
+from ltr.kernels.dispatch import kernels_apply, numba_works, over_lists
 from ltr.relaxations.noise import uniform_noise
 
 NAMES = [name for name in vars(losses) if name.endswith("_loss")]
@@ -56,14 +55,11 @@ cases = pytest.mark.parametrize(
 )
 
 
-SHARED = ("ltr.losses.soft_permutation", "ltr.losses.listmle")
-
-
-def plain(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """From here on the loss takes its plain path."""
-    for module in (getattr(losses, name).__module__, *SHARED):
-        found = importlib.import_module(module)
-        monkeypatch.setattr(found, "kernels_apply", lambda scores: False, raising=False)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on every loss takes its plain path."""
+    monkeypatch.setattr("ltr.kernels.dispatch.kernels_apply", lambda scores: False)
+    monkeypatch.setattr("ltr.kernels.dispatch.numba_works", lambda: False)
+    monkeypatch.setattr("ltr.kernels.neural_dcg.numba_works", lambda: False)
 
 
 @pytest.mark.slow
@@ -77,7 +73,7 @@ def test_both_paths_agree(
         scores, labels, mask = random_lists(0, dtype)
         with monkeypatch.context() as patch:
             found = value_and_gradient(loss, scale * scores, labels, mask)
-            plain(patch, name)
+            plain(patch)
             expected = value_and_gradient(loss, scale * scores, labels, mask)
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype == dtype
@@ -99,7 +95,7 @@ def test_differences_beyond_the_largest_float_are_no_nan(
     for name, knobs in [*cases, ("distil_loss", {"cost": "lambdarank"})]:
         with monkeypatch.context() as patch:
             if path != "kernels":
-                plain(patch, name)
+                plain(patch)
             if path == "off the CPU":
                 patch.setattr(torch.compiler, "is_compiling", lambda: True)
             loss = partial(getattr(losses, name), **knobs)
@@ -119,7 +115,7 @@ def test_differences_beyond_the_largest_float_are_no_nan(
 def test_listmle_follows_scores_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, labels, mask = random_lists(0, torch.float64)
     found = value_and_gradient(losses.listmle_loss, 1e3 * scores, labels, mask)
-    plain(monkeypatch, "listmle_loss")
+    plain(monkeypatch)
     expected = value_and_gradient(losses.listmle_loss, 1e3 * scores, labels, mask)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-11)
 
@@ -141,7 +137,7 @@ def test_a_nan_makes_its_list_nan_and_no_other(fast: bool, monkeypatch: pytest.M
     for name, knobs in EVERY:
         with monkeypatch.context() as patch:
             if not fast:
-                plain(patch, name)
+                plain(patch)
             loss = partial(getattr(losses, name), **knobs)
             value, gradient = value_and_gradient(loss, scores, labels, mask)
         if value.isnan().tolist() != [False, True, True, True] or gradient[0].isnan().any():
@@ -302,7 +298,7 @@ def test_without_a_numba_that_works_losses_take_the_plain_path(
 
     numba_works.cache_clear()
     monkeypatch.setattr("ltr.kernels.compile.exp", broken)
-    monkeypatch.setattr("ltr.losses.fused.summed", None)
+    monkeypatch.setattr("ltr.kernels.dispatch.value_op", None)
     try:
         for _ in range(2):
             value, _ = value_and_gradient(losses.ranknet_loss, *random_lists(0, torch.float64))

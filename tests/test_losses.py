@@ -24,7 +24,7 @@ from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, Subject, judge
 from ltr.errors import ConfigError
 from ltr.losses.batch import counted_lists
 from ltr.losses.mix import OF_RUN, losses_by_name
-from ltr.losses.pairs import pair_weights
+from ltr.losses.pairs import label_weight, ordered_pairs, weight_matrix
 from ltr.metrics import Metric
 
 CHOICES = {
@@ -286,7 +286,7 @@ def test_only_pairs_of_some_weight_count(
     cost: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "plain":
-        plain(monkeypatch, cost.split()[0])
+        plain(monkeypatch)
     labels, mask = torch.tensor([[1.0, 0.0]]), torch.tensor([[True, True]])
     for far in (1e26, 3e38):  # the cost of the pair (j, i), and s_j - s_i itself, overflow
         scores = torch.tensor([[far, -far]])
@@ -298,7 +298,7 @@ def test_only_pairs_of_some_weight_count(
 @both_paths
 def test_the_slope_of_lapndcg_exists_at_ties(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
-        plain(monkeypatch, "lap_ndcg_loss")
+        plain(monkeypatch)
     scores = torch.tensor([[0.5, 0.5, -1.0, 0.5, -1.0]], dtype=torch.float64, requires_grad=True)
     labels, mask = torch.tensor([[0.0, 2, 1, 3, 0]]).double(), torch.ones(1, 5, dtype=torch.bool)
     torch.autograd.gradcheck(lambda s: losses.lap_ndcg_loss(s, labels, mask), scores, atol=1e-6)
@@ -326,7 +326,7 @@ def test_lapndcg_of_a_list_of_100000_items() -> None:
 @both_paths
 def test_ndcg_loss_1_bounds_the_ndcg_cost(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
-        plain(monkeypatch, "lambda_loss")
+        plain(monkeypatch)
     generator = torch.Generator().manual_seed(0)
     for size in range(1, 11):
         shape = (2000, size)
@@ -345,7 +345,7 @@ def test_weights_of_the_pairs_in_the_wrong_order_add_up_to_the_lost_ndcg_beta() 
     scores, labels, mask = ragged()
     labels = labels.masked_fill(~mask, 0)
     lost = 1 - metrics.ndcg_beta(scores, labels, mask)
-    weights = pair_weights(labels, mask, "ndcg_beta")
+    weights = weight_matrix(label_weight(labels, mask, "ndcg_beta")) * ordered_pairs(labels, mask)
     found = (weights * (scores.unsqueeze(-1) < scores.unsqueeze(-2))).sum((-2, -1))
     torch.testing.assert_close(found, lost, atol=1e-14, rtol=0)
     for cost in COSTS.values():
@@ -380,7 +380,7 @@ def test_value_and_slope_in_one_pass_are_those_of_the_kernels(
 def test_a_shift_of_all_scores_costs_no_digits(
     loss: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain(monkeypatch, "listmle_loss")
+    plain(monkeypatch)
     scores, _, mask = ragged(torch.float32)
     scores = (32 * scores).round() / 32  # exact near the shift too
     labels = torch.arange(8.0).expand(3, 8)
@@ -480,7 +480,7 @@ def test_bad_knobs_end_with_the_remedy(path: str, monkeypatch: pytest.MonkeyPatc
     for name, knobs, message in WRONG:
         with monkeypatch.context() as patch:
             if path == "plain":
-                plain(patch, name)
+                plain(patch)
             with pytest.raises(ConfigError, match=f"^{message}"):
                 getattr(losses, name)(*ragged(), **knobs)
     scores, labels, mask = ragged()

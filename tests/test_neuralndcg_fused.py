@@ -12,9 +12,9 @@ from test_fast_paths import plain
 from torch import Tensor
 
 from ltr.errors import ConfigError
+from ltr.kernels.neural_dcg import neural_dcg
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.fused_permutation import neural_dcg
-from ltr.losses.soft_permutation import dcg_of, minus_normalised
+from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics.cumulative_gain import dcg
 from ltr.relaxations import sinkhorn, stochastic_neural_sort
 
@@ -22,7 +22,7 @@ from ltr.relaxations import sinkhorn, stochastic_neural_sort
 def composed(*data: Tensor, **knobs: Any) -> Tensor:
     """By the plain path, one matrix after the other."""
     with pytest.MonkeyPatch.context() as patch:
-        plain(patch, "neural_ndcg_loss")
+        plain(patch)
         return neural_ndcg_loss(*data, **knobs)
 
 
@@ -90,8 +90,8 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
     def drawn_alike(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         scores = scores.masked_fill(~mask, 0)
         drawn = stochastic_neural_sort(scores, mask, temperature=0.5, n_samples=3)
-        found = torch.stack([dcg_of(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn])
-        return minus_normalised(found.mean(0), labels, mask, k=4)
+        found = torch.stack([soft_dcg(sinkhorn(soft, mask), labels, mask, k=4) for soft in drawn])
+        return negative_ndcg(found.mean(0), labels, mask, k=4)
 
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
     for found, expected in zip(

@@ -12,24 +12,22 @@ import pytest
 import torch
 from ragged import random_lists, value_and_gradient
 
+from ltr.kernels.neural_dcg import neural_dcg, right_on, worthwhile
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.fused_permutation import neural_dcg
-from ltr.losses.neuralndcg_gpu import right_on, worthwhile
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 INTERPRETED = """
 import torch
 from ragged import random_lists
-from ltr.losses import neuralndcg_gpu
-from ltr.losses.fused_permutation import neural_dcg, neural_dcg_and_slope
-from ltr.losses.neuralndcg_gpu import right_on, value_and_slope_on_gpu
+from ltr.kernels import neural_dcg as calls
+from ltr.kernels.neural_dcg import _operator, neural_dcg, right_on, value_and_slope_on_gpu
 torch.set_num_threads(1)
 
 def check(lists, near, *knobs):
     scores, labels, mask = lists
     value, slope = value_and_slope_on_gpu(*lists, *knobs)
-    expected, slopes = neural_dcg_and_slope(scores.double(), labels.double(), mask, *knobs)
+    expected, slopes = _operator(scores.double(), labels.double(), mask, *knobs)
     assert ((value - expected).abs() <= near * expected).all(), knobs
     largest = slopes.abs().amax(-1, keepdim=True)  # of which the CPU's kernel is right to 1e-6
     assert ((slope - slopes).abs() <= near * largest + 1e-6).all(), knobs
@@ -51,10 +49,10 @@ lists = scores, labels.float(), scores == scores
 for i, power in enumerate((-6, -4, -3, 0, 4)):
     check(lists, 3e-5, None, 10.0**power, i % 2 == 1, 2, 0.0)
 
-neuralndcg_gpu.neural_dcg_on_gpu = neural_dcg
+calls.neural_dcg_on_gpu = neural_dcg
 assert right_on(torch.device("cpu"))
 right_on.cache_clear()
-neuralndcg_gpu.neural_dcg_on_gpu = lambda *data, **knobs: 1.01 * neural_dcg(*data, **knobs)
+calls.neural_dcg_on_gpu = lambda *data, **knobs: 1.01 * neural_dcg(*data, **knobs)
 assert not right_on(torch.device("cpu"))
 """
 
@@ -79,7 +77,7 @@ from pathlib import Path
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from ltr.kernels.neuralndcg_triton import neural_ndcg_list
-from ltr.losses.neuralndcg_gpu import launch_options
+from ltr.kernels.neural_dcg import launch_options
 tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 names = neural_ndcg_list.arg_names
 for size, dtype, transposed, capability in json.loads(sys.argv[1]):
@@ -125,7 +123,7 @@ def test_compiled_for_a_gpu_the_kernel_is_short_and_spills_nothing() -> None:
 
 
 def test_a_gpu_is_tried_in_evaluation_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ltr.losses.neuralndcg_gpu.neural_dcg_on_gpu", neural_dcg)
+    monkeypatch.setattr("ltr.kernels.neural_dcg.neural_dcg_on_gpu", neural_dcg)
     for evaluating in (torch.no_grad, torch.inference_mode):
         with evaluating():
             assert right_on.__wrapped__(torch.device("cpu"))

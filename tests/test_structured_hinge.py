@@ -43,7 +43,7 @@ def slope_is_of_the_worst(found: tuple[Tensor, Tensor], worth: Tensor, scores: T
 @pytest.mark.parametrize("path", ["kernel", "plain"])
 def test_svm_map_is_the_largest_of_all_rankings(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "plain":
-        plain(monkeypatch, "svm_map_loss")
+        plain(monkeypatch)
     for scores, labels in small_lists():
         ranks = rankings(len(scores))
         scores = scores.requires_grad_()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ltr.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, page, style
 from ltr.losses import neural_ndcg_loss
-from ltr.losses.soft_permutation import dcg_of, minus_normalised
+from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics import ndcg
 from ltr.metrics.ordering import at_ranks
 from ltr.relaxations import neural_sort
@@ -46,9 +46,9 @@ def curves(
     mask = torch.ones_like(moved, dtype=torch.bool)
     columns = {"x": x[:, 0], "ndcg": ndcg(moved, given, mask)}
     for t in temperatures:
-        soft = dcg_of(neural_sort(moved, mask, temperature=t), given, mask, k=None)
+        soft = soft_dcg(neural_sort(moved, mask, temperature=t), given, mask, k=None)
         columns[f"neuralndcg_{t:g}"] = -neural_ndcg_loss(moved, given, mask, temperature=t)
-        columns[f"unscaled_{t:g}"] = -minus_normalised(soft, given, mask, k=None)
+        columns[f"unscaled_{t:g}"] = -negative_ndcg(soft, given, mask, k=None)
     return pd.DataFrame({name: values.numpy() for name, values in columns.items()})
 
 

@@ -8,5 +8,5 @@ latter at real items.
 
 Numba compiles a kernel at its first call, for a few seconds, and keeps it on the disk for the next
 process. So import the module of a kernel where it is called, not at the top. Kernels release
-Python's lock: threads run them side by side, see ``ltr.losses.fused``.
+Python's lock: threads run them side by side, see ``ltr.kernels.dispatch``.
 """

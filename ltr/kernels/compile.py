@@ -1,7 +1,5 @@
 """Compile kernels and keep them on the disk; exp and log1p that the compiler can vectorise."""
 
-import logging
-import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
@@ -10,62 +8,12 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.serialize import dumps
 from numpy.typing import NDArray
-
-log = logging.getLogger(__name__)
 
 Vector = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Places = NDArray[np.uint64]
-
-
-def keep(compiled: Any) -> Any:
-    """Keep the machine code of a function of Numba for later processes, and return the function.
-
-    Numba's own cache raises pickle's errors over a torn file, passes on the error of a full disk,
-    and runs whatever a damaged file holds. Here a digest detects damage, damaged code is compiled
-    again, and without a writable folder or free space nothing is kept.
-    """
-    with suppress(RuntimeError):  # no folder for it
-        compiled._cache = _Kept(compiled.py_func)
-    return compiled
-
-
-class _Sealed(CompileResultCacheImpl):
-    """Machine code with its SHA-256."""
-
-    def reduce(self, result: Any) -> tuple[bytes, bytes]:
-        content = dumps(super().reduce(result))
-        return sha256(content).digest(), content
-
-    def rebuild(self, target_context: Any, payload: tuple[bytes, bytes]) -> Any:
-        digest, content = payload
-        if sha256(content).digest() != digest:
-            raise ValueError("the machine code is not what was written")
-        return super().rebuild(target_context, pickle.loads(content))
-
-
-class _Kept(FunctionCache):
-    _impl_class = _Sealed
-
-    def load_overload(self, signature: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(signature, target_context)
-        except Exception as error:  # a torn pickle raises many kinds
-            log.info("%s is compiled again, %s is damaged: %r", self, self.cache_path, error)
-            with suppress(OSError):
-                self.flush()
-        return None
-
-    def save_overload(self, signature: Any, result: Any) -> None:
-        try:
-            super().save_overload(signature, result)
-        except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            log.info("%s is not kept, %s cannot be written: %r", self, self.cache_path, error)
-
 
 # Sums may be taken in any order, which lets the compiler vectorise them; NaN and infinity keep
 # their meaning. A check for 0 at every division would keep it from that too.
@@ -73,6 +21,13 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 _FILES = sorted(Path(__file__).parent.glob("*.py"))
 _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexdigest()[:16]
+
+
+def keep(compiled: Any) -> Any:
+    """Keep the machine code of a function of Numba for later processes, if a folder takes it."""
+    with suppress(RuntimeError):  # there is no such folder
+        compiled.enable_caching()
+    return compiled
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,15 +60,20 @@ def _near(s: Vector, w: Vector, high: float) -> tuple[float, Vector]:
 
 @part
 def _far(s: Vector, w: Vector) -> tuple[float, Vector]:
-    """The same by logarithms."""
+    """The same, every exponential less the largest one left, so that no digits are lost."""
     n = len(s)
-    left, total, value = np.empty(n), -np.inf, 0.0
+    top, left, high, total, value = np.empty(n), np.empty(n), s[n - 1], 0.0, 0.0
     for r in range(n - 1, -1, -1):
-        total = left[r] = np.logaddexp(total, s[r])
-        value += w[r] * (total - s[r])
-    slope, total = np.empty(n), -np.inf
+        if s[r] > high:
+            total *= np.exp(high - s[r])
+            high = s[r]
+        total += np.exp(s[r] - high)
+        top[r], left[r] = high, total
+        value += w[r] * (np.log(total) + (high - s[r]))
+    slope, total = np.empty(n), 0.0
     for r in range(n):
-        if w[r] > 0:
-            total = np.logaddexp(total, np.log(w[r]) - left[r])
-        slope[r] = np.exp(s[r] + total) - w[r]
+        if r > 0:
+            total *= np.exp(top[r] - top[r - 1])
+        total += w[r] / left[r]
+        slope[r] = np.exp(s[r] - top[r]) * total - w[r]
     return value, slope

@@ -1,15 +1,13 @@
 """ApproxNDCG: NDCG with each rank counted by sigmoids."""
 
+from ltr.kernels.dispatch import list_sizes, rank_op, with_kernel
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import approximate_ranks, kernels_apply
-from ltr.losses.soft_permutation import minus_normalised
+from ltr.losses.soft_permutation import negative_ndcg
 from ltr.metrics.cumulative_gain import gains
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def approx_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -44,16 +42,24 @@ def approx_ndcg_loss(
     check_positive("temperature", temperature)
     check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
-    if kernels_apply(scores):
-        ranks = approximate_ranks(scores, mask, temperature)
-    else:
-        above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
-        # the item itself adds sigmoid(0) = 1/2
-        ranks = 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
-    return minus_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
+    ranks = _approximate_ranks(scores, mask, temperature)
+    return negative_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
 
 
-def minus_ndcg_at(
+def _by_loops(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    loop = "ranks:approx_rank_lists"
+    return rank_op(loop, scores, mask, temperature, list_sizes(mask) ** 2)
+
+
+@with_kernel(_by_loops)
+def _approximate_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    """r of each item, ``[batch, list]``; not defined on padding."""
+    above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
+    # the item itself adds sigmoid(0) = 1/2
+    return 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
+
+
+def negative_ndcg_at(
     ranks: Scores, labels: Labels, mask: Mask, *, k: int | None, cut_slope: float
 ) -> PerList:
     """Minus NDCG@k of each list, ``[batch]``, whose items stand at soft ``ranks``.
@@ -63,4 +69,4 @@ def minus_ndcg_at(
     found = gains(labels, mask) / (1 + ranks).log2()
     if k is not None:
         found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
-    return minus_normalised(found.sum(-1), labels, mask, k=k)
+    return negative_ndcg(found.sum(-1), labels, mask, k=k)

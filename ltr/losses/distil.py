@@ -5,13 +5,11 @@ from torch import Tensor
 
 from ltr.knobs import check_choice, check_positive, check_share
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, sum_over_pairs
 from ltr.losses.lambdarank import lambdarank_loss
 from ltr.losses.listnet import cross_entropy, listnet_loss
-from ltr.losses.pairs import differences, pairwise_logistic
+from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -60,31 +58,21 @@ def distil_loss(
     total = torch.zeros(())
     if alpha > 0:
         given, called = (labels, "labels") if teacher is None else (teacher, "teacher")
-        taught = without_padding(scores, given, mask, called=called)
-        distilled = _softened_listnet if cost == "listnet" else _teachers_lambdas
-        total = alpha * distilled(*taught, mask, temperature)
+        s, t = without_padding(scores, given, mask, called=called)
+        softened = cross_entropy if cost == "listnet" else _teachers_lambdas
+        total = alpha * softened(s, t / temperature, mask)
     if alpha < 1:
         of_labels = listnet_loss if cost == "listnet" else lambdarank_loss
         total = total + (1 - alpha) * of_labels(scores, labels, mask)
     return total
 
 
-def _softened_listnet(scores: Scores, teacher: Scores, mask: Mask, temperature: float) -> PerList:
-    return cross_entropy(scores, teacher / temperature, mask)
-
-
-@twice
-def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask, temperature: float) -> PerList:
-    softened = (teacher / temperature).masked_fill(~mask, -torch.inf).softmax(-1)
-    gain = softened.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN
+def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask) -> PerList:
+    gain = teacher.masked_fill(~mask, -torch.inf).softmax(-1)
+    gain = gain.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN
     of_rank = discounts(mask.shape[-1], scores, k=None)
     ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1, keepdim=True)
-    gain = gain / ideal.masked_fill(ideal <= 0, 1)
     discount = of_rank[rank_of_item(scores, mask) - 1]
-    if kernels_apply(scores):
-        return sum_over_pairs(
-            scores, teacher, mask, cost="logistic", gain=gain, discount=discount,
-            factors=(0.0, 1.0, 0.0),
-        )  # fmt: skip
-    weights = differences(gain).abs() * differences(discount).abs()
-    return pairwise_logistic(scores, teacher, mask, weights)
+    gain = gain / ideal.masked_fill(ideal <= 0, 1)
+    weight = PairWeight(gain=gain, discount=discount, factors=(0.0, 1.0, 0.0))
+    return sum_over_pairs(scores, teacher, mask, weight)

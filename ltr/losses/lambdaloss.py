@@ -2,22 +2,12 @@
 
 from ltr.knobs import check_choice, check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import (
-    all_pairs,
-    differences,
-    normalised_gains,
-    ordered_pairs,
-    pairs_at_cutoff,
-    pairwise_logistic,
-)
+from ltr.losses.pairs import PairWeight, normalised_gains, sum_over_pairs
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def lambda_loss(
     scores: Scores,
     labels: Labels,
@@ -69,30 +59,15 @@ def lambda_loss(
     check_choice("variant", variant, ["ndcg1", "ndcg2", "ndcg2++"])
     check_positive("mu", mu)
     scores, labels = without_padding(scores, labels, mask)
-    gain = normalised_gains(labels, mask, k=k)
-    ranks = rank_of_item(scores, mask)
-    discount = discounts(mask.shape[-1] + 1, scores)
-    of_item, steps = discount[ranks - 1], discount[:-1] - discount[1:]
-    first = variant == "ndcg1"
-    if kernels_apply(scores):
-        factors = {
-            "ndcg1": (0.0, 0.0, 0.0),
-            "ndcg2": (0.0, 0.0, 1.0),
-            "ndcg2++": (0.0, 1.0, float(mu)),
-        }
-        return sum_over_pairs(
-            scores, labels, mask, cost="logistic", sigma=sigma,
-            own=gain * of_item if first else None, gain=gain, discount=of_item, steps=steps,
-            factors=factors[variant], ranks=ranks, k=k, pairs=pairs, ordered=not first,
-        )  # fmt: skip
-    counted = pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
-    summed = ordered_pairs(labels, mask)
-    if first:
-        weights = (gain * of_item).unsqueeze(-1) * counted
-        summed = summed | (all_pairs(mask) & (ranks <= (k or mask.shape[-1])).unsqueeze(-1))
-    else:
-        weights = steps[(differences(ranks).abs() - 1).clamp(min=0)]  # of 0: of no pair
-        if variant == "ndcg2++":
-            weights = differences(of_item).abs() + mu * weights
-        weights = weights * differences(gain).abs() * counted
-    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma, pairs=summed)
+    gain, ranks = normalised_gains(labels, mask, k=k), rank_of_item(scores, mask)
+    of_rank = discounts(mask.shape[-1] + 1, scores)
+    discount, steps = of_rank[ranks - 1], of_rank[:-1] - of_rank[1:]
+    weight = {
+        "ndcg1": PairWeight(own=gain * discount),
+        "ndcg2": PairWeight(None, gain, None, ranks, steps, (0.0, 0.0, 1.0)),
+        "ndcg2++": PairWeight(None, gain, discount, ranks, steps, (0.0, 1.0, float(mu))),
+    }[variant]
+    ordered = variant != "ndcg1"
+    return sum_over_pairs(
+        scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs, ordered=ordered
+    )

@@ -4,15 +4,12 @@ import torch
 
 from ltr.knobs import check_choice, check_positive, positive_int
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import differences, normalised_gains, pairs_at_cutoff, pairwise_logistic
+from ltr.losses.pairs import PairWeight, normalised_gains, sum_over_pairs
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def lambdarank_loss(
     scores: Scores,
     labels: Labels,
@@ -46,18 +43,8 @@ def lambdarank_loss(
     """
     scores, labels = without_padding(scores, labels, mask)
     gain, discount = ndcg_parts(scores, labels, mask, k=k)
-    if kernels_apply(scores):
-        return sum_over_pairs(
-            scores, labels, mask, cost="logistic", sigma=sigma, gain=gain, discount=discount,
-            factors=(0.0, 1.0, 0.0), k=k, pairs=pairs,
-            ranks=None if k is None else rank_of_item(scores, mask),
-        )  # fmt: skip
-    counted = pairs_at_cutoff(scores, mask, k=k, pairs=pairs)
-    weights = differences(discount).abs_()
-    weights *= differences(gain)  # >= 0 where y_i > y_j
-    if k is not None:
-        weights *= counted
-    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
+    weight = PairWeight(gain=gain, discount=discount, factors=(0.0, 1.0, 0.0))
+    return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
 
 
 def ndcg_parts(

@@ -4,16 +4,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ltr.kernels.dispatch import list_sizes, rank_op, with_kernel
 from ltr.knobs import check_positive
-from ltr.losses.approxndcg import minus_ndcg_at
+from ltr.losses.approxndcg import negative_ndcg_at
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, laplace_ranks
 from ltr.metrics.ordering import order_by_score, ranks_like
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def lap_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -53,11 +51,15 @@ def lap_ndcg_loss(
     check_positive("temperature", temperature)
     check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
-    soft = laplace_ranks if kernels_apply(scores) else _laplace_ranks
-    ranks = soft(scores, mask, temperature)
-    return minus_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
+    ranks = _laplace_ranks(scores, mask, temperature)
+    return negative_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
 
 
+def _by_one_sort(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    return rank_op("ranks:laplace_rank_lists", scores, mask, temperature, list_sizes(mask) * 64)
+
+
+@with_kernel(_by_one_sort)
 def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """r of each item, ``[batch, list]``; not defined on padding."""
     order = order_by_score(scores.detach(), mask)

@@ -1,13 +1,13 @@
 """ListMLE: the likelihood of the ideal ordering under the Plackett-Luce model."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ltr.kernels.dispatch import as_array, list_sizes, value_op, with_kernel
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, listmle_cost
 from ltr.metrics.per_list import check_lists, promoted
 from ltr.relaxations.noise import uniform_noise
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -49,16 +49,28 @@ def cost_of_order(
     """
     check_lists(scores, labels, mask)
     noise = uniform_noise(mask, 1, promoted(scores), generator)[0]
+    scores, labels = without_padding(scores, labels, mask)
     return _cost_of_order(scores, labels, mask, noise, of_rank)
 
 
-@twice
+def _by_loops(
+    scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor
+) -> PerList:
+    keys, drawn = as_array((-labels).masked_fill(~mask, torch.inf)), as_array(noise)
+    if noise.dtype == torch.float32 and bool(((labels % 1 == 0) & (labels.abs() < 1 << 28)).all()):
+        order = np.argsort(keys + drawn, -1)  # the sums are exact
+    else:
+        draws = np.argsort(drawn, -1)
+        by_label = np.argsort(np.take_along_axis(keys, draws, -1), -1, kind="stable")
+        order = np.take_along_axis(draws, by_label, -1)
+    arrays = [mask, torch.from_numpy(order), of_rank]
+    return value_op("listmle:listmle_lists", scores, arrays, [], list_sizes(mask) * 8)
+
+
+@with_kernel(_by_loops)
 def _cost_of_order(
     scores: Scores, labels: Labels, mask: Mask, noise: Scores, of_rank: Tensor
 ) -> PerList:
-    scores, labels = without_padding(scores, labels, mask)
-    if kernels_apply(scores):
-        return listmle_cost(scores, labels, noise, of_rank, mask)
     draws = noise.argsort(-1)
     keys = labels.masked_fill(~mask, -torch.inf).gather(-1, draws)
     order = draws.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))

@@ -9,7 +9,7 @@ item gives 0 without gradient. ``relevant`` > 0 is the lowest label that counts 
 
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import minus_where, softly_sorted
+from ltr.losses.soft_permutation import negative_where, softly_sorted
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like, running_sums
 from ltr.metrics.relevance import first_stop, is_relevant
@@ -46,7 +46,7 @@ def neural_map_loss(
     b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
     precisions = (1 + running_sums(b) - b) / ranks_like(b)
     found = cut(b * precisions, k).sum(-1)
-    return minus_where(hits, found / hits.sum(-1).clamp(min=1))
+    return negative_where(hits, found / hits.sum(-1).clamp(min=1))
 
 
 def neural_mrr_loss(
@@ -77,7 +77,7 @@ def neural_mrr_loss(
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
     b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    return minus_where(hits, cut(first_stop(b) / ranks_like(b), k).sum(-1))
+    return negative_where(hits, cut(first_stop(b) / ranks_like(b), k).sum(-1))
 
 
 def neural_precision_loss(
@@ -108,7 +108,7 @@ def neural_precision_loss(
     hits = is_relevant(labels, mask, relevant)
     b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
     depth = mask.sum(-1).clamp(min=1) if k is None else k
-    return minus_where(hits, cut(b, k).sum(-1) / depth)
+    return negative_where(hits, cut(b, k).sum(-1) / depth)
 
 
 def neural_err_loss(
@@ -143,4 +143,4 @@ def neural_err_loss(
     scores, labels = without_padding(scores, labels, mask)
     p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # the largest float64
     c = softly_sorted(scores, p, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    return minus_where(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))
+    return negative_where(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))

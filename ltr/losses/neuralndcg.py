@@ -4,11 +4,9 @@ import torch
 
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalised
-from ltr.relaxations import neural_sort, sinkhorn
+from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.relaxations.neuralsort import drawn_scores
 from ltr.relaxations.optimal_transport import check_iterations
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -71,33 +69,9 @@ def neural_ndcg_loss(
     labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    found = _neural_dcg(
+    found = neural_dcg(
         scores, labels, masks,
         k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
     )  # fmt: skip
-    values = minus_normalised(found, labels, masks, k=k)
+    values = negative_ndcg(found, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)
-
-
-@twice
-def _neural_dcg(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    *,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-) -> PerList:
-    """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``."""
-    if (fast := fast_neural_dcg(scores)) is not None:
-        return fast(
-            scores, labels, mask,
-            k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
-        )  # fmt: skip
-    soft = neural_sort(scores, mask, temperature=temperature)
-    first = "rows" if transposed else "columns"
-    soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
-    return dcg_of(soft, labels, mask, k=k)

@@ -2,14 +2,11 @@
 
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import dcg_of, fast_neural_dcg, minus_normalised
-from ltr.relaxations import ot_sort
+from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.relaxations.optimal_transport import check_iterations, places
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def ot_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -44,12 +41,8 @@ def ot_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    if (fast := fast_neural_dcg(scores)) is not None:
-        found = fast(
-            places(scores, mask), labels, mask,
-            k=k, temperature=temperature, transposed=False, max_iter=max_iter, tol=tol,
-        )  # fmt: skip
-    else:
-        soft = ot_sort(scores, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-        found = dcg_of(soft, labels, mask, k=k)
-    return minus_normalised(found, labels, mask, k=k)
+    found = neural_dcg(
+        places(scores, mask), labels, mask,
+        k=k, temperature=temperature, transposed=False, max_iter=max_iter, tol=tol,
+    )  # fmt: skip
+    return negative_ndcg(found, labels, mask, k=k)

@@ -1,6 +1,6 @@
-"""Pairs of items: which pairs count, their weights, and the weighted pairwise logistic loss."""
+"""Sums over pairs of items: which pairs count, their weights as data, and their costs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,46 +8,126 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
 from ltr.errors import ConfigError
+from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
 from ltr.knobs import check_choice, check_k, check_positive
-from ltr.losses.batch import without_padding
 from ltr.metrics.cumulative_gain import dcg, gains
 from ltr.metrics.ordering import rank_of_item, ranks_like
-from ltr.relaxations.second_derivatives import plain_path, twice
-from ltr.typing import Labels, Mask, Pairs, PerList, Scores
+from ltr.relaxations.second_derivatives import plain_path
+from ltr.typing import Labels, Mask, Pairs, PerList, Ranks, Scores
+
+COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # in the order of the kernel, as
+COUNTED = ("all", "any", "both")  # these are
+LINEAR_FROM = 30.0  # where the exponential goes on as its tangent: exp(30) = 1e13
 
 
-@twice
-def pairwise_logistic(
+class PairWeight(NamedTuple):
+    """w_ij = own_i + |g_i - g_j| (c + c_d |d_i - d_j| + c_s step(|r_i - r_j|)), constants.
+
+    Attributes:
+        own, gain, discount: own, g and d of each item, ``[batch, list]``; None is 0.
+        ranks: r, ``[batch, list]``, needed with ``steps``.
+        steps: step at the distances 1, 2, ..., ``[list]``; None is 0.
+        factors: c, c_d and c_s.
+    """
+
+    own: Scores | None = None
+    gain: Scores | None = None
+    discount: Scores | None = None
+    ranks: Ranks | None = None
+    steps: Tensor | None = None
+    factors: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+def sum_over_pairs(
     scores: Scores,
     labels: Labels,
     mask: Mask,
-    weights: Tensor,
+    weight: PairWeight,
     *,
+    cost: str = "logistic",
     sigma: float = 1.0,
-    pairs: Pairs | None = None,
+    k: int | None = None,
+    pairs: str = "any",
+    ordered: bool = True,
 ) -> PerList:
-    """Sum over the pairs y_i > y_j of w_ij log(1 + exp(-sigma (s_i - s_j))), ``[batch]``.
+    """Sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
 
-    Natural logarithm, exact at any difference of scores (Burges et al., 2005; C of the RankNet note
-    with alpha = sigma). A list without pairs gives 0 without gradient.
+    On the CPU each thread takes the memory of one row of pairs. A list without pairs gives 0
+    without gradient. Padding is 0 in ``scores`` and ``labels``.
 
     Args:
-        weights: w_ij of item i over item j, ``[batch, i, j]``; finite, at other pairs too.
-        sigma: > 0, slope of the logistic, in units of 1 / score.
-        pairs: the pairs to sum over instead, ``[batch, i, j]``.
+        cost: one of ``COSTS``.
+        sigma: > 0, slope of the logistic log(1 + exp(-x)), in units of 1 / score.
+        k: cutoff rank, None for all pairs.
+        pairs: which count at the cutoff of the current ranking: ``"any"``, at least one item in the
+            top k, or ``"both"``.
+        ordered: False to sum over all j != i, whatever their labels, for i in the top k.
     """
     check_positive("sigma", sigma)
-    scores, labels = without_padding(scores, labels, mask)
-    pairs = ordered_pairs(labels, mask) if pairs is None else pairs
+    check_choice("pairs", pairs, COUNTED[1:])
+    check_k(k)
+    top = mask if k is None else rank_of_item(scores, mask) <= k
+    counted = "all" if k is None else pairs
+    return _sum_over_pairs(scores, labels, mask, weight, top, counted, ordered, cost, float(sigma))
+
+
+def _by_loops(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    weight: PairWeight,
+    top: Mask,
+    counted: str,
+    ordered: bool,
+    cost: str,
+    sigma: float,
+) -> PerList:
+    nothing = torch.zeros((), dtype=torch.float64).expand(mask.shape)
+    items = [nothing if x is None else x for x in (weight.own, weight.gain, weight.discount)]
+    ranks = mask.long() if weight.ranks is None else weight.ranks
+    steps = nothing.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
+    arrays = [labels, mask, *items, ranks, top, steps]
+    numbers = COUNTED.index(counted), ordered, COSTS.index(cost), sigma, LINEAR_FROM
+    knobs = [weight.factors, *numbers]
+    return value_op("pairs:pair_lists", scores, arrays, knobs, list_sizes(mask) ** 2)
+
+
+@with_kernel(_by_loops)
+def _sum_over_pairs(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    weight: PairWeight,
+    top: Mask,
+    counted: str,
+    ordered: bool,
+    cost: str,
+    sigma: float,
+) -> PerList:
+    pairs = ordered_pairs(labels, mask)
+    if not ordered:
+        itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
+        pairs |= (mask & top).unsqueeze(-1) & mask.unsqueeze(-2) & ~itself
+    if counted != "all":
+        first, second = top.unsqueeze(-1), top.unsqueeze(-2)
+        pairs &= first | second if counted == "any" else first & second
+    weights = weight_matrix(weight)
     pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
-    if (scores.device.type != "cpu" or torch.compiler.is_compiling()) and not plain_path():
-        return _ValueAndSlope.apply(scores, weights, pairs, float(sigma))
-    costs = -logsigmoid(torch.where(pairs, sigma * differences(scores), torch.inf))
+    if cost == "logistic" and not plain_path():
+        return _Logistic.apply(scores, weights, pairs, sigma)
+    apart = torch.where(pairs, sigma * differences(scores), torch.inf)
+    if cost == "logistic":
+        costs = -logsigmoid(apart)
+    elif cost == "exponential":
+        costs = (-apart).clamp(max=LINEAR_FROM).exp() * (1 + (-apart - LINEAR_FROM).clamp(min=0))
+    else:
+        short = (1 - apart).clamp(min=0)
+        costs = short.square() if cost == "squared_hinge" else short
     return (weights * costs).sum((-2, -1))
 
 
-class _ValueAndSlope(torch.autograd.Function):
-    """``pairwise_logistic`` and its slope in one pass: no matrix over the pairs outlives it.
+class _Logistic(torch.autograd.Function):
+    """The weighted sum of log(1 + exp(-z)) and its slope: no matrix over the pairs outlives it.
 
     The slope by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)), z =
     sigma (s_i - s_j). Compiled, no matrix is written at all. First derivatives only.
@@ -68,6 +148,23 @@ class _ValueAndSlope(torch.autograd.Function):
         return grad.unsqueeze(-1) * slope, None, None, None
 
 
+def weight_matrix(weight: PairWeight) -> Tensor:
+    """w_ij, ``[batch, i, j]``, or ``[batch, i, 1]`` where it is the same for all j."""
+    own: Any = 0 if weight.own is None else weight.own.unsqueeze(-1)
+    constant, of_discount, of_step = weight.factors
+    changes: list[Any] = [constant] if constant else []
+    if weight.discount is not None and of_discount:
+        changes.append(differences(of_discount * weight.discount).abs_())
+    if weight.ranks is not None and weight.steps is not None and of_step:
+        apart = differences(weight.ranks).abs_()
+        changes.append((of_step * weight.steps)[(apart - 1).clamp(min=0)])  # of 0: of no pair
+    if weight.gain is None or not changes:
+        return own
+    swapped = differences(weight.gain).abs_()
+    swapped *= sum(changes[1:], changes[0])
+    return swapped if weight.own is None else own + swapped
+
+
 def differences(values: Tensor) -> Tensor:
     """x_i - x_j of each two items, ``[batch, i, j]``."""
     return values.unsqueeze(-1) - values.unsqueeze(-2)
@@ -79,34 +176,14 @@ def ordered_pairs(labels: Labels, mask: Mask) -> Pairs:
     return above.unsqueeze(-1) > below.unsqueeze(-2)
 
 
-def all_pairs(mask: Mask) -> Pairs:
-    """True where i and j are two real items, in both orders, ``[batch, i, j]``."""
-    itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
-    return mask.unsqueeze(-1) & mask.unsqueeze(-2) & ~itself
-
-
-def pairs_at_cutoff(scores: Scores, mask: Mask, *, k: int | None, pairs: str) -> Pairs:
-    """True where a pair counts at the cutoff ``k`` of the current ranking, ``[batch, i, j]``.
-
-    ``"any"``: at least one item of the pair in the top k; ``"both"``: both; k = None: every pair.
-    """
-    check_choice("pairs", pairs, ["any", "both"])
-    check_k(k)
-    if k is None:
-        return torch.ones_like(mask).unsqueeze(-1).expand(-1, -1, mask.shape[-1])
-    top = rank_of_item(scores, mask) <= k
-    first, second = top.unsqueeze(-1), top.unsqueeze(-2)
-    return first | second if pairs == "any" else first & second
-
-
 def normalised_gains(labels: Labels, mask: Mask, *, k: int | None) -> Scores:
     """g_j / maxDCG@k of each item, g = 2^y - 1, ``[batch, list]``; 0 in a list without gain."""
     ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
     return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
 
 
-def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
-    """Weight of item i over item j, ``[batch, i, j]``; 0 unless y_i > y_j and both are real.
+def label_weight(labels: Labels, mask: Mask, pair_weight: str | None) -> PairWeight:
+    """The weight of item i over item j that the knob ``pair_weight`` names.
 
     - None: 1.
     - ``"ndcg_beta"``: tau = (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r) of
@@ -116,34 +193,17 @@ def pair_weights(labels: Labels, mask: Mask, pair_weight: str | None) -> Tensor:
     ``labels`` are 0 on padding.
 
     >>> labels, mask = torch.tensor([[0.0, 2.0]]), torch.tensor([[True, True]])
-    >>> pair_weights(labels, mask, "ndcg_beta")[0, 1].tolist()  # (2 - 0) / (2 (2 - 1))
-    [1.0, 0.0]
+    >>> weight_matrix(label_weight(labels, mask, "ndcg_beta"))[0, 1, 0]  # (2 - 0) / (2 (2 - 1))
+    tensor(1.)
     """
-    pairs = ordered_pairs(labels, mask).to(labels.dtype)
-    if not _by_ndcg_beta(pair_weight):
-        return pairs
-    return pairs * differences(labels) / _ideal(labels, mask).unsqueeze(-1)
-
-
-def pair_factors(labels: Labels, mask: Mask, pair_weight: str | None) -> dict[str, Any]:
-    """The same weights as arguments of ``sum_over_pairs``."""
-    if not _by_ndcg_beta(pair_weight):
-        return {"own": torch.ones_like(labels)}
-    return {"gain": labels / _ideal(labels, mask), "factors": (1.0, 0.0, 0.0)}
-
-
-def _by_ndcg_beta(pair_weight: str | None) -> bool:
-    if pair_weight not in (None, "ndcg_beta"):
+    if pair_weight is None:
+        return PairWeight(own=torch.ones_like(labels))
+    if pair_weight != "ndcg_beta":
         raise ConfigError(
             f"pair_weight={pair_weight!r} is not known: write ndcg_beta, or null (None in Python) "
             "for pairs that all count 1"
         )
-    return pair_weight is not None
-
-
-def _ideal(labels: Labels, mask: Mask) -> Tensor:
-    """DCG_beta of the ideal order, 1 where that is 0, ``[batch, 1]``."""
     below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
     # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
     ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
-    return ideal.masked_fill(ideal <= 0, 1)
+    return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr.knobs import check_positive, positive_int
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import minus_over
+from ltr.losses.soft_permutation import negative_ratio
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import running_sums
 from ltr.relaxations.noise import uniform_noise
@@ -62,7 +62,7 @@ def plrank_loss(
     with torch.no_grad():
         m = scores.double() / temperature
         found, slope = _estimated(m, gains(labels, mask).double(), mask, k, n_samples, generator)
-        one = minus_over(torch.ones_like(found), dcg(labels, labels, mask, k=k).double())
+        one = negative_ratio(torch.ones_like(found), dcg(labels, labels, mask, k=k).double())
         value = (one * found).to(scores.dtype)
         slope = (one.unsqueeze(-1) * slope / temperature).to(scores.dtype)
     # 0 in value, with the estimate as its gradient

@@ -1,15 +1,10 @@
 """RankBoost: the pairwise exponential loss."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import differences, pair_factors, pair_weights
-from ltr.relaxations.second_derivatives import twice
+from ltr.losses.pairs import label_weight, sum_over_pairs
 from ltr.typing import Labels, Mask, PerList, Scores
 
-LINEAR_FROM = 30.0  # exp(30) = 1e13; float32 ends at exp(88)
 
-
-@twice
 def rankboost_loss(
     scores: Scores, labels: Labels, mask: Mask, *, pair_weight: str | None = None
 ) -> PerList:
@@ -34,12 +29,5 @@ def rankboost_loss(
     tensor([4.1945])
     """
     scores, labels = without_padding(scores, labels, mask)
-    if kernels_apply(scores):
-        return sum_over_pairs(
-            scores, labels, mask, cost="exponential", linear_from=LINEAR_FROM,
-            **pair_factors(labels, mask, pair_weight),
-        )  # fmt: skip
-    weights = pair_weights(labels, mask, pair_weight)
-    wrong_by = -differences(scores).masked_fill(weights == 0, 0)  # their costs may be infinite
-    costs = wrong_by.clamp(max=LINEAR_FROM).exp() * (1 + (wrong_by - LINEAR_FROM).clamp(min=0))
-    return (weights * costs).sum((-2, -1))
+    weight = label_weight(labels, mask, pair_weight)
+    return sum_over_pairs(scores, labels, mask, weight, cost="exponential")

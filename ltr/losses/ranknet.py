@@ -3,14 +3,10 @@
 import torch
 
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import pairs_at_cutoff, pairwise_logistic
-from ltr.metrics.ordering import rank_of_item
-from ltr.relaxations.second_derivatives import twice
+from ltr.losses.pairs import PairWeight, sum_over_pairs
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def ranknet_loss(
     scores: Scores,
     labels: Labels,
@@ -35,7 +31,6 @@ def ranknet_loss(
             ``"both"``, both, as in the NeuralNDCG paper. Only pairs across the cutoff can lift a
             relevant item into the top k, hence the default.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
     >>> mask = torch.tensor([[True, True, True]])
     >>> ranknet_loss(scores, labels, mask)  # log(1 + exp(2)) + log(1 + exp(1))
@@ -44,12 +39,5 @@ def ranknet_loss(
     tensor([2.1269])
     """
     scores, labels = without_padding(scores, labels, mask)
-    if kernels_apply(scores):
-        own = torch.ones_like(scores)
-        ranks = None if k is None else rank_of_item(scores, mask)
-        return sum_over_pairs(
-            scores, labels, mask, cost="logistic", sigma=sigma, own=own, ranks=ranks, k=k,
-            pairs=pairs,
-        )  # fmt: skip
-    weights = pairs_at_cutoff(scores, mask, k=k, pairs=pairs).to(scores.dtype)
-    return pairwise_logistic(scores, labels, mask, weights, sigma=sigma)
+    weight = PairWeight(own=torch.ones_like(scores))
+    return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)

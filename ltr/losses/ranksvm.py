@@ -1,13 +1,10 @@
 """RankSVM: the pairwise hinge loss."""
 
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply, sum_over_pairs
-from ltr.losses.pairs import differences, pair_factors, pair_weights
-from ltr.relaxations.second_derivatives import twice
+from ltr.losses.pairs import label_weight, sum_over_pairs
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def ranksvm_loss(
     scores: Scores,
     labels: Labels,
@@ -41,12 +38,7 @@ def ranksvm_loss(
     tensor([2.2500])
     """
     scores, labels = without_padding(scores, labels, mask)
-    if kernels_apply(scores):
-        return sum_over_pairs(
-            scores, labels, mask, cost="squared_hinge" if squared else "hinge",
-            **pair_factors(labels, mask, pair_weight),
-        )  # fmt: skip
-    weights = pair_weights(labels, mask, pair_weight)
-    right_by = differences(scores).masked_fill(weights == 0, 0)  # their costs may be infinite
-    costs = (1 - right_by).clamp(min=0)
-    return (weights * (costs.square() if squared else costs)).sum((-2, -1))
+    weight = label_weight(labels, mask, pair_weight)
+    return sum_over_pairs(
+        scores, labels, mask, weight, cost="squared_hinge" if squared else "hinge"
+    )

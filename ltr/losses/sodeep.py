@@ -1,7 +1,7 @@
 """SoDeep-NDCG: NDCG with ranks from a network that was taught to sort."""
 
 from ltr.knobs import check_positive
-from ltr.losses.approxndcg import minus_ndcg_at
+from ltr.losses.approxndcg import negative_ndcg_at
 from ltr.losses.batch import without_padding
 from ltr.relaxations import learned_ranks
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -43,4 +43,4 @@ def sodeep_loss(
     check_positive("cut_slope", cut_slope)
     scores, labels = without_padding(scores, labels, mask)
     ranks = learned_ranks(scores, mask, sorter=sorter)
-    return minus_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
+    return negative_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)

@@ -1,21 +1,18 @@
-"""Metrics of a softly sorted list: of the permutation, and of labels in the soft order."""
+"""Metrics of a softly sorted list: of the permutation, and of values in the soft order."""
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor
 
+from ltr.kernels.dispatch import with_kernel
+from ltr.kernels.neural_dcg import neural_dcg as neural_dcg_by_kernel
+from ltr.kernels.neural_dcg import neurally_sorted, off_the_loop
 from ltr.knobs import check_positive
-from ltr.losses.fused import kernels_apply
-from ltr.losses.fused_permutation import neural_dcg, neurally_sorted
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.relaxations import neural_sort, sinkhorn
 from ltr.relaxations.optimal_transport import check_iterations
-from ltr.relaxations.second_derivatives import plain_path, twice
 from ltr.typing import Labels, Mask, Matrix, PerList, Scores
 
 
-def dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+def soft_dcg(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
     """Sum over ranks r <= k of (S g)_r d(r), ``[batch]``.
 
     g = 2^y - 1, d(r) = 1/log2(1 + r), S = ``soft``, ``[batch, rank, item]``.
@@ -24,33 +21,42 @@ def dcg_of(soft: Matrix, labels: Labels, mask: Mask, *, k: int | None) -> PerLis
     return (sorted_gains * discounts(mask.shape[-1], soft, k=k)).sum(-1)
 
 
-def minus_normalised(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
+def negative_ndcg(found: PerList, labels: Labels, mask: Mask, *, k: int | None) -> PerList:
     """Minus ``found`` over maxDCG@k; 0 without gradient for a list without a relevant item."""
-    return minus_over(found, dcg(labels, labels, mask, k=k))
+    return negative_ratio(found, dcg(labels, labels, mask, k=k))
 
 
-def minus_over(found: PerList, ideal: PerList) -> PerList:
+def negative_ratio(found: PerList, ideal: PerList) -> PerList:
     """``-found / ideal``; 0 without gradient where ``ideal`` is 0."""
     relevant = ideal > 0
     return (-found / ideal.masked_fill(~relevant, 1)).masked_fill(~relevant, 0)
 
 
-def fast_neural_dcg(scores: Tensor) -> Callable[..., Tensor] | None:
-    """``neural_dcg`` by a kernel, the CPU's or Triton's; None: the plain path."""
-    if kernels_apply(scores):
-        return neural_dcg
-    if plain_path():
-        return None
-    if torch.compiler.is_compiling():
-        from ltr.losses import neuralndcg_operator as operator
-
-        return operator.neural_dcg_operator if operator.applies(scores) else None
-    from ltr.losses import neuralndcg_gpu as gpu
-
-    return gpu.neural_dcg_on_gpu if gpu.applies(scores) else None
+def negative_where(relevant: Tensor, values: PerList) -> PerList:
+    """``-values`` of the lists that have a relevant item, 0 without gradient for the others."""
+    return (-values).masked_fill(~relevant.any(-1), 0)
 
 
-@twice
+@with_kernel(neural_dcg_by_kernel, off_the_loop)
+def neural_dcg(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None,
+    temperature: float,
+    transposed: bool,
+    max_iter: int,
+    tol: float,
+) -> PerList:
+    """Sum over ranks r <= k of (S g)_r d(r), S = sinkhorn(neural_sort(s)), ``[batch]``."""
+    soft = neural_sort(scores, mask, temperature=temperature)
+    first = "rows" if transposed else "columns"
+    return soft_dcg(
+        sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first), labels, mask, k=k
+    )
+
+
 def softly_sorted(
     scores: Scores, values: Tensor, mask: Mask, *, temperature: float, max_iter: int, tol: float
 ) -> Tensor:
@@ -62,15 +68,12 @@ def softly_sorted(
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
     values = values.to(scores.dtype)
-    if kernels_apply(scores):
-        return neurally_sorted(
-            scores, values, mask, temperature=temperature, max_iter=max_iter, tol=tol
-        )
+    return _sorted(scores, values, mask, temperature=temperature, max_iter=max_iter, tol=tol)
+
+
+@with_kernel(neurally_sorted)
+def _sorted(
+    scores: Scores, values: Tensor, mask: Mask, *, temperature: float, max_iter: int, tol: float
+) -> Tensor:
     soft = neural_sort(scores, mask, temperature=temperature)
-    soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
-    return (soft * values.unsqueeze(-2)).sum(-1)
-
-
-def minus_where(relevant: Tensor, values: PerList) -> PerList:
-    """``-values`` of the lists that have a relevant item, 0 without gradient for the others."""
-    return (-values).masked_fill(~relevant.any(-1), 0)
+    return (sinkhorn(soft, mask, max_iter=max_iter, tol=tol) * values.unsqueeze(-2)).sum(-1)

@@ -1,19 +1,18 @@
 """SoftNDCG: the NDCG expected under SoftRank's rank distribution."""
 
+import numpy as np
 from torch import Tensor
 
+from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
 from ltr.knobs import check_choice, check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import expected_dcg, kernels_apply
-from ltr.losses.soft_permutation import minus_over
+from ltr.losses.soft_permutation import negative_ratio
 from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.metrics.ordering import ranks_like
 from ltr.relaxations import rank_distribution, sinkhorn
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def soft_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -55,14 +54,31 @@ def soft_ndcg_loss(
     check_positive("sigma", sigma)
     of_rank = _discounts(mask, scores, k=k, discount=discount)
     gain = gains(labels, mask)
-    if kernels_apply(scores) and not normalise:
-        found = expected_dcg(scores, gain, of_rank, mask, sigma=sigma, k=k)
-    else:
-        soft = rank_distribution(scores, mask, sigma=sigma)
-        if normalise:
-            soft = sinkhorn(soft, mask)
+    if normalise:
+        soft = sinkhorn(rank_distribution(scores, mask, sigma=sigma), mask)
         found = (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
-    return minus_over(found, (gain.sort(-1, descending=True).values * of_rank).sum(-1))
+    else:
+        found = _expected_dcg(scores, gain, of_rank, mask, sigma, k)
+    return negative_ratio(found, (gain.sort(-1, descending=True).values * of_rank).sum(-1))
+
+
+def _by_loops(
+    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
+) -> PerList:
+    """One item's distribution at a time: n^2 min(n, k) time, memory of one n x min(n, k) matrix."""
+    sizes, k = list_sizes(mask), k or mask.shape[-1]
+    costs = sizes**2 * np.minimum(sizes, k)
+    loop = "ranks:expected_dcg_lists"
+    return value_op(loop, scores, [mask, gain, of_rank], [float(sigma), k], costs)
+
+
+@with_kernel(_by_loops)
+def _expected_dcg(
+    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
+) -> PerList:
+    """Sum over items j of g_j sum over ranks r of d(r) p_j(r), ``[batch]``."""
+    soft = rank_distribution(scores, mask, sigma=sigma)
+    return (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
 
 
 def _discounts(mask: Mask, like: Tensor, *, k: int | None, discount: str) -> Tensor:

@@ -1,17 +1,15 @@
 """SoftSort-NDCG: NDCG with SoftSort in the place of sorting."""
 
+from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import kernels_apply
-from ltr.losses.fused_permutation import soft_sort_dcg
-from ltr.losses.soft_permutation import dcg_of, minus_normalised
+from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
+from ltr.metrics.cumulative_gain import discounts, gains
 from ltr.relaxations import sinkhorn, soft_sort
 from ltr.relaxations.optimal_transport import check_iterations
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def softsort_ndcg_loss(
     scores: Scores,
     labels: Labels,
@@ -45,12 +43,34 @@ def softsort_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    if kernels_apply(scores):
-        found = soft_sort_dcg(
-            scores, labels, mask, k=k, temperature=temperature, max_iter=max_iter, tol=tol
-        )
-    else:
-        soft = soft_sort(scores, mask, temperature=temperature)
-        soft = sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
-        found = dcg_of(soft, labels, mask, k=k)
-    return minus_normalised(found, labels, mask, k=k)
+    found = _soft_sort_dcg(scores, labels, mask, k, temperature, max_iter, tol)
+    return negative_ndcg(found, labels, mask, k=k)
+
+
+def _by_running_sums(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    k: int | None,
+    temperature: float,
+    max_iter: int,
+    tol: float,
+) -> PerList:
+    arrays = [mask, gains(labels, mask), discounts(mask.shape[-1], scores, k=k)]
+    knobs = [temperature, max_iter, tol]
+    loop = "softsort:softsort_ndcg_lists"
+    return value_op(loop, scores, arrays, knobs, list_sizes(mask) * 400)
+
+
+@with_kernel(_by_running_sums)
+def _soft_sort_dcg(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    k: int | None,
+    temperature: float,
+    max_iter: int,
+    tol: float,
+) -> PerList:
+    soft = soft_sort(scores, mask, temperature=temperature)
+    return soft_dcg(sinkhorn(soft, mask, max_iter=max_iter, tol=tol), labels, mask, k=k)

@@ -2,15 +2,13 @@
 
 import torch
 
+from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
 from ltr.losses.batch import without_padding
-from ltr.losses.fused import hinge_map, kernels_apply
 from ltr.metrics.ordering import order_by_score, running_sums
 from ltr.metrics.relevance import is_relevant
-from ltr.relaxations.second_derivatives import twice
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
-@twice
 def svm_map_loss(
     scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
 ) -> PerList:
@@ -45,9 +43,17 @@ def svm_map_loss(
     tensor([0.1000])
     """
     scores, labels = without_padding(scores, labels, mask)
-    hits = is_relevant(labels, mask, relevant)
-    if kernels_apply(scores):
-        return hinge_map(scores, hits, mask)
+    return _hinge(scores, is_relevant(labels, mask, relevant), mask)
+
+
+def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> PerList:
+    loop = "hinge_map:hinge_map_lists"
+    return value_op(loop, scores, [mask, hits], [], list_sizes(mask) ** 2)
+
+
+@with_kernel(_by_loops)
+def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
+    """max over rankings of (1 - AP) + F - F(ideal), ``[batch]``."""
     order = order_by_score(scores.detach(), mask)
     ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
     other = real & ~good
