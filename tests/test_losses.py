@@ -436,11 +436,7 @@ def test_ordinal_counts_a_label_between_two_grades_as_both() -> None:
 # Knobs and reduction
 
 ABOVE_0 = "is out of range: write a finite number above 0"
-WITH_K = [
-    name
-    for name in (*NAMES, "lambdarank_lambdas")
-    if "k" in inspect.signature(getattr(losses, name)).parameters
-]
+WITH_K = [name for name in NAMES if "k" in inspect.signature(getattr(losses, name)).parameters]
 WRONG = [
     *((name, {"k": 0}, "k=0 is not a cutoff: write an integer k >= 1") for name in WITH_K),
     ("lambdarank_loss", {"k": -1}, "k=-1 is not a cutoff: write an integer k >= 1"),
@@ -492,7 +488,7 @@ WRONG_TYPES = """
 import torch
 from functools import partial
 from ltr.errors import ConfigError
-from ltr.losses import lambdarank_lambdas, neural_ndcg_loss, ordinal_loss, plrank_loss
+from ltr.losses import neural_ndcg_loss, ordinal_loss, plrank_loss
 from ltr.relaxations import sampled_rank_distribution
 scores = torch.tensor([[0.5, 0.2]])
 mask = scores > 0
@@ -503,7 +499,6 @@ for function, knob, least in (
     (drawn, "n_samples", 1),
     (sampled, "n_samples", 1),
     (neural_ndcg_loss, "max_iter", 1),
-    (lambdarank_lambdas, "block", 1),
     (ordinal_loss, "levels", 2),
 ):
     function(scores, scores.round(), mask, **{knob: least})

@@ -33,7 +33,6 @@ from ltr.losses.batch import mean_over_batch as mean_over_batch
 from ltr.losses.bce import bce_loss as bce_loss
 from ltr.losses.distil import distil_loss as distil_loss
 from ltr.losses.lambdaloss import lambda_loss as lambda_loss
-from ltr.losses.lambdarank import lambdarank_lambdas as lambdarank_lambdas
 from ltr.losses.lambdarank import lambdarank_loss as lambdarank_loss
 from ltr.losses.lapndcg import lap_ndcg_loss as lap_ndcg_loss
 from ltr.losses.listmle import listmle_loss as listmle_loss

@@ -1,8 +1,5 @@
 """LambdaRank: the pairwise logistic loss, each pair weighted by what its swap changes in NDCG."""
 
-import torch
-
-from ltr.knobs import check_choice, check_positive, positive_int
 from ltr.losses.batch import without_padding
 from ltr.losses.pairs import PairWeight, normalised_gains, sum_over_pairs
 from ltr.metrics.cumulative_gain import discounts
@@ -42,63 +39,7 @@ def lambdarank_loss(
     tensor([0.])
     """
     scores, labels = without_padding(scores, labels, mask)
-    gain, discount = ndcg_parts(scores, labels, mask, k=k)
+    gain = normalised_gains(labels, mask, k=k)
+    discount = discounts(mask.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
     weight = PairWeight(gain=gain, discount=discount, factors=(0.0, 1.0, 0.0))
     return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
-
-
-def ndcg_parts(
-    scores: Scores, labels: Labels, mask: Mask, *, k: int | None
-) -> tuple[Scores, Scores]:
-    """g_j / maxDCG@k and d(r_j), constants, ``[batch, list]``; their products add up to NDCG@k."""
-    discount = discounts(scores.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
-    return normalised_gains(labels, mask, k=k), discount
-
-
-@torch.no_grad()
-def lambdarank_lambdas(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    *,
-    k: int | None = None,
-    sigma: float = 1.0,
-    pairs: str = "any",
-    block: int = 64,
-) -> Scores:
-    """How strongly LambdaRank pushes each item up, ``[batch, list]``; without gradient.
-
-    lambda_i = sum over j with y_i > y_j of lambda_ij - sum over j with y_j > y_i of lambda_ji, with
-    lambda_ij = sigma |delta NDCG@k|_ij / (1 + exp(sigma (s_i - s_j))) (the RankNet note; Burges,
-    2010, section 4.1). It is minus the gradient of ``lambdarank_loss``, whose knobs it takes, but
-    pairs are formed for ``block`` >= 1 items at a time: memory grows with the list, not with its
-    square. ``scores.backward(-lambdas)`` is then one pass through the model. 0 on padding and for
-    lists without pairs.
-
-    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    >>> mask = torch.tensor([[True, True]])
-    >>> lambdarank_lambdas(scores, labels, mask, k=1)  # |1 - 0| / (1 + exp(0)), up and down
-    tensor([[-0.5000,  0.5000]])
-    """
-    check_choice("pairs", pairs, ["any", "both"])
-    check_positive("sigma", sigma)
-    positive_int("block", block)
-    scores, labels = without_padding(scores, labels, mask)
-    gain, discount = ndcg_parts(scores, labels, mask, k=k)
-    counted = mask
-    if pairs == "both" and k is not None:
-        counted = mask & (rank_of_item(scores, mask) <= k)
-    lambdas = torch.zeros_like(scores)
-    for start in range(0, scores.shape[-1], block):
-        some = slice(start, start + block)
-
-        def difference(values: Scores, some: slice = some) -> torch.Tensor:
-            return values[:, some].unsqueeze(-1) - values.unsqueeze(-2)
-
-        # 1 if the item is the better one of the pair, -1 if the worse
-        direction = difference(labels).sign()
-        push = sigma * (-sigma * direction * difference(scores)).sigmoid()
-        push *= (difference(gain) * difference(discount)).abs() * direction
-        push *= counted[:, some].unsqueeze(-1) & counted.unsqueeze(-2)
-        lambdas[:, some] = push.sum(-1)
-    return lambdas
