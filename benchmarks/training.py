@@ -16,8 +16,8 @@ from ltr.console.compose import composed
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import build
-from ltr.training.record import Record
-from ltr.training.trainer import Trainer
+from ltr.training.monitor import Monitor
+from ltr.training.network import NetworkLearner
 
 NOTES = {OURS: "with its checkpoint and validation", "allrank": "steps alone, no evaluation"}
 LOSSES = ("neuralndcg", "lambdarank", "listnet")
@@ -71,15 +71,16 @@ def trained(side: str, loss: str, cfg: Any) -> Any:
     else:
         splits = {"train": lists, "vali": first(lists, min(4, len(lists)))}
         data = {name: ItemTensors(some, transform, parts.device) for name, some in splits.items()}
-        about: Any = {"metrics": parts.metrics, "convention": parts.convention, "kept": {}}
+        about: Any = {"metrics": parts.metrics, "convention": parts.convention, "state": {}}
         folder = tempfile.TemporaryDirectory()
-        record = Record(parts.settings, folder=Path(folder.name), **about)
-        trainer = Trainer(model, parts.loss, optimizer, parts.schedule, record)  # type: ignore[arg-type]
+        monitor = Monitor(parts.settings, folder=Path(folder.name), **about)
+        learner = NetworkLearner(model, parts.loss, optimizer, parts.schedule, monitor)  # type: ignore[arg-type]
 
     def ours(epochs: int) -> None:
         assert Path(folder.name).is_dir()  # lives as long as this function
-        record.settings = replace(record.settings, epochs=record.progress.epoch + epochs)
-        trainer.fit(data)
+        done = monitor.progress.epoch
+        monitor.settings = replace(monitor.settings, epochs=done + epochs)
+        learner.fit(data)
 
     def allranks(epochs: int) -> None:
         model.train()

@@ -1,4 +1,4 @@
-"""Track runs with MLflow or Weights & Biases, through one small hook.
+"""Track runs with MLflow or Weights & Biases, by a hook.
 
 What a tracker keeps is a copy of the run folder's figures, as TensorBoard's events are: where it
 fails, training goes on without it. A tracker of one's own is a class with the methods of
@@ -10,19 +10,18 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from ltr.atomic import atomic_write
 from ltr.errors import ConfigError, install
+from ltr.training.hooks import Ending, Hook, Row
 
 log = logging.getLogger(__name__)
 
 KEPT = "tracking.json"  # in the run folder: by tracker, the id and the last epoch that it was told
-Ending = Literal["finished", "failed", "killed"]
 
 
 class Tracker(Protocol):
@@ -45,81 +44,64 @@ class Tracker(Protocol):
         """End the run; ``results`` are those of the tested weights, none unless it is finished."""
 
 
-class Tracking:
-    """One run and its tracker, if it has one; no method raises an ``Exception``."""
+class Tracking(Hook):
+    """One run and its tracker; no method raises an ``Exception``."""
 
-    def __init__(self, tracker: Tracker | None, folder: Path) -> None:
-        self._tracker, self._folder = tracker, folder
-        self._results: dict[str, float] = {}
-        self._id: str | None = None
-        self._epoch = -1
+    def __init__(self, tracker: Tracker, folder: Path) -> None:
+        self._tracker: Tracker | None = tracker
+        self._folder, self._id, self._epoch = folder, "", -1
+        self._file, self._name = folder / KEPT, type(tracker).__name__
 
-    def begin(self, params: Mapping[str, Any]) -> None:
+    def start(self, parts: Any, lists: Mapping[str, Any], params: Mapping[str, Any]) -> None:
         """Begin, or go on where the tracker stopped with this run."""
-        if self._tracker is None and (self._folder / KEPT).is_file():
-            log.info("tracked until now, and no more: give tracking= again to go on with it")
-        self._call(self._begin, params)
+        before = self._read().get(self._name, {"id": None, "epoch": -1})
 
-    def _begin(self, tracker: Tracker, params: Mapping[str, Any]) -> None:
-        kept = self._read().get(type(tracker).__name__, {})
-        name, folder = self._folder.name, self._folder.resolve()
-        self._id = tracker.begin(name, params, folder, kept.get("id"))
-        self._epoch = kept["epoch"] if self._id == kept.get("id") else -1
-        self._write(tracker)
+        def begin(tracker: Tracker) -> None:
+            folder = self._folder.resolve()
+            self._id = tracker.begin(self._folder.name, params, folder, before["id"])
+            self._epoch = before["epoch"] if self._id == before["id"] else -1
+            self._write()
 
-    def epoch(self, epoch: int, row: Mapping[str, float]) -> None:
+        self._call(begin)
+
+    def epoch(self, row: Row) -> None:
         """Track a row of the history; a row that was tracked before the run stopped is left out."""
-        if epoch > self._epoch:
-            self._call(self._log, epoch, row)
 
-    def _log(self, tracker: Tracker, epoch: int, row: Mapping[str, float]) -> None:
-        tracker.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
-        self._epoch = epoch
-        self._write(tracker)
+        def add(tracker: Tracker) -> None:
+            epoch = int(row["epoch"])
+            tracker.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
+            self._epoch = epoch
+            self._write()
 
-    def finish(self, results: Mapping[str, float]) -> None:
-        """Keep the results of the tested weights for the end."""
-        self._results = dict(results)
+        if row["epoch"] > self._epoch:
+            self._call(add)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: Ending, report: Any) -> None:
         """End what was begun."""
-        if self._id is not None:
-            self._call(lambda tracker: tracker.end(ending, self._results))
+        if self._id:
+            self._call(lambda tracker: tracker.end(ending, report.tracked if report else {}))
 
-    def _call(self, what: Callable[..., None], *args: Any) -> None:
+    def _call(self, what: Callable[[Tracker], None]) -> None:
         if self._tracker is None:
             return
         try:
-            what(self._tracker, *args)
+            what(self._tracker)
         except Exception as error:
-            said = " ".join(str(error).split()) or type(error).__name__
+            text = " ".join(str(error).split()) or type(error).__name__
             log.warning(
                 "%s stopped tracking (%s): the run goes on without it, its folder has all figures",
-                type(self._tracker).__name__,
-                said[:300],
+                self._name,
+                text[:300],
             )
             self._tracker = None
 
     def _read(self) -> dict[str, Any]:
-        path = self._folder / KEPT
-        content = json.loads(path.read_text()) if path.is_file() else {}
+        content = json.loads(self._file.read_text()) if self._file.is_file() else {}
         return content if isinstance(content, dict) else {}
 
-    def _write(self, tracker: Tracker) -> None:
-        mine = {type(tracker).__name__: {"id": self._id, "epoch": self._epoch}}
-        atomic_write(self._folder / KEPT, json.dumps(self._read() | mine) + "\n")
-
-
-@contextmanager
-def tracked(tracker: Tracker | None, folder: Path) -> Iterator[Tracking]:
-    """Within, the run in ``folder`` can be tracked; its end is told however it comes."""
-    tracking = Tracking(tracker, folder)
-    try:
-        yield tracking
-    except BaseException as error:  # a stop by a signal is no Exception
-        tracking.end("failed" if isinstance(error, Exception) else "killed")
-        raise
-    tracking.end("finished")
+    def _write(self) -> None:
+        mine = {self._name: {"id": self._id, "epoch": self._epoch}}
+        atomic_write(self._file, json.dumps(self._read() | mine) + "\n")
 
 
 class MLflow:

@@ -166,14 +166,15 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """In the quick tier, a test that starts a process or trains is to be marked slow."""
     if request.config.option.markexpr != QUICK:
         return
-    from ltr.rounds.fit import RoundTrainer
-    from ltr.training.trainer import Trainer
+    from ltr.rounds.fit import RoundLearner
+    from ltr.training.network import NetworkLearner
 
     def refused(*_: object, **__: object) -> None:
         pytest.fail("it starts a process or trains: mark it with pytest.mark.slow")
 
     for place, name in (
-        (subprocess.Popen, "__init__"), (os, "fork"), (Trainer, "fit"), (RoundTrainer, "fit"),
+        (subprocess.Popen, "__init__"), (os, "fork"),
+        (NetworkLearner, "fit"), (RoundLearner, "fit"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
 

@@ -15,7 +15,7 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.models import MLP, ContextAwareTransformer
 from ltr.training.settings import Settings
-from ltr.training.stepper import Stepper
+from ltr.training.step import Step
 
 LISTS = make_lists([3, 9, 1, 12, 4, 7, 5])
 SETTINGS = Settings(
@@ -49,7 +49,7 @@ def graphs() -> Iterator[tuple[str, int, int]]:
         counters.clear()
         with (
             mock.patch("torch.compile", lambda function, **_: compiler(function, **knobs)),
-            mock.patch("ltr.training.stepper._compiles_losses", return_value=True),  # as on a GPU
+            mock.patch("ltr.training.step._compiles_losses", return_value=True),  # as on a GPU
         ):
             found = figures(make, loss, replace(SETTINGS, compile=True))
         torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)
@@ -62,12 +62,12 @@ def figures(make: Callable[[], nn.Module], loss: Any, settings: Settings) -> Ten
     torch.manual_seed(0)
     model, data = make(), ItemTensors(LISTS, no_transform(LISTS))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    stepper = Stepper(model, loss, optimizer, settings)
+    stepper = Step(model, loss, optimizer, settings)
     stepper.window = 100
     shape = {"batch_size": settings.batch_size, "list_size": settings.list_size}
     for epoch in range(settings.epochs):
         batches = train_batches(data, **shape, seed=0, epoch=epoch, fixed=True)
         for step, batch in enumerate(batches):  # the last one has one list
             optimizer.param_groups[0]["lr"] = 0.01 / (1 + epoch + step)
-            stepper.take(batch)
+            stepper(batch)
     return torch.stack(stepper._figures)

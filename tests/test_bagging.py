@@ -11,7 +11,7 @@ from ltr.experiment.list_steps import drawn
 from ltr.experiment.parts import check_bagging
 from ltr.experiment.run import run
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.trainer import Trainer
+from ltr.training.network import NetworkLearner
 
 
 def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
@@ -51,8 +51,8 @@ def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(
         seen.update(data)
         return trained(self, data)
 
-    trained = Trainer.fit
-    monkeypatch.setattr(Trainer, "fit", fit)
+    trained = NetworkLearner.fit
+    monkeypatch.setattr(NetworkLearner, "fit", fit)
     own = [item for item in tiny if not item.startswith("model.")]
     folders = [tmp_path / name for name in ("all", "bag")]
     for folder, bagging in zip(folders, ("null", "0.5"), strict=True):

@@ -3,6 +3,7 @@
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
 from ltr.training.evaluation import metrics_of_scores
-from ltr.training.record import Progress, Record
+from ltr.training.monitor import Monitor, Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "paper_figures"))
 
@@ -84,11 +85,11 @@ def test_it_is_unbiased_and_the_best_epoch_is_not() -> None:
     assert 0.6 < found["claimed"] / found["variance"] < 1.6  # its own standard error, squared
 
 
-def record_of(folder: Path, *overrides: str) -> Record:
+def record_of(folder: Path, *overrides: str) -> Monitor:
     settings = make_settings(compose(*overrides, "select_on=ndcg"))
     convention = Convention(empty="skip")
-    return Record(
-        settings, metrics=[parse_metric("ndcg")], convention=convention, folder=folder, kept={}
+    return Monitor(
+        settings, metrics=[parse_metric("ndcg")], convention=convention, folder=folder, state={}
     )
 
 
@@ -99,7 +100,7 @@ def test_a_record_keeps_halves_that_give_the_value_of_its_lists(tmp_path) -> Non
     values, means = [], []
     for epoch in range(10):
         scores = torch.tensor(DRAWS.random(45))
-        row = record.measured("vali", data, scores)
+        row = record.measure("vali", data, scores)
         record.progress.epoch = epoch
         record.add({"epoch": epoch, **row})
         found = metrics_of_scores(data, scores, [parse_metric("ndcg")], Convention(empty="skip"))
@@ -199,12 +200,13 @@ def test_advice_is_for_what_it_names() -> None:
     ]  # fmt: skip
     plain = build(compose("model=mlp", "batch_size=2", "transform=none"))
     assert not list(before(plain, lists))
-    done = Progress(epoch=100, best_epoch=11, best_value=0.5365)
-    (text,) = after(network, done, Crossfit(0.5237, 0.02))
+
+    def said(epoch: int, worth: Crossfit | None) -> list[str]:
+        done = Progress(epoch=epoch, best_epoch=11, best_value=0.5365)
+        return list(after(SimpleNamespace(progress=done, crossfit=worth)))
+
+    (text,) = said(100, Crossfit(0.5237, 0.02))
     assert "best epoch is 11 of 100" in text
     assert "optimizer.weight_decay" in text
-    assert not list(after(network, done, Crossfit(0.5330, 0.02)))
-    assert not list(
-        after(network, Progress(epoch=20, best_epoch=11, best_value=1.0), Crossfit(0.0, 0.0))
-    )
-    assert not list(after(network, done, None))
+    for epoch, worth in ((100, Crossfit(0.5330, 0.02)), (20, Crossfit(0.0, 0.0)), (100, None)):
+        assert not said(epoch, worth)

@@ -11,7 +11,7 @@ from conftest import compose, make_lists
 from folders import refused
 from made_table import train_here, write_data
 from orders import table_of
-from test_trainer import assert_same_run, train
+from test_trainer import CHOICES, assert_same_run, train
 
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
@@ -28,9 +28,10 @@ from ltr.tables import table as table_module
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
 from ltr.training.settings import Settings
-from ltr.training.stepper import Stepper
+from ltr.training.step import Step
 from ltr.trees.objective import LossObjective
 
 
@@ -84,8 +85,8 @@ def test_networks_and_trees_are_given_the_teacher(monkeypatch) -> None:
     model.weight = torch.nn.Parameter(torch.ones(5, 1))
     model.forward = lambda features, mask, ranks: (features @ model.weight).squeeze(-1)
     settings = Settings(**wanted | {"monitor": ("vali",)})
-    stepper = Stepper(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), settings)
-    stepper.take(data.batch(np.array([0, 1])))
+    stepper = Step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), settings)
+    stepper(data.batch(np.array([0, 1])))
     LossObjective(loss, data).gradient(np.zeros(8))
     assert sorted(seen[0]) == sorted(seen[1]) == sorted(lists.features[:, 1].tolist())
 
@@ -154,9 +155,9 @@ def test_the_first_process_decides_for_all_whether_the_teacher_scores(
     scored: list[int] = []
     score = Scorer.scores
     monkeypatch.setattr(Scorer, "scores", lambda *a, **b: scored.append(1) or score(*a, **b))
-    monkeypatch.setattr(module, "first", lambda: False)
+    monkeypatch.setattr(module, "is_main", lambda: False)
     for of_first, times in ((None, 1), (np.arange(lists.items, dtype=np.float32), 0)):
-        monkeypatch.setattr(module, "of_first", lambda value, said=of_first: said)
+        monkeypatch.setattr(module, "broadcast", lambda value, said=of_first: said)
         scored.clear()
         found = with_teacher_scores(cfg, lists, torch.device("cpu"))
         assert len(scored) == times
@@ -177,13 +178,7 @@ def test_a_run_is_known_by_its_teacher_and_resumes_with_it(
 
     (tmp_path / "cut").mkdir()
     with pytest.raises(Interrupted):
-        run(
-            compose(*taught_by),
-            tmp_path / "cut",
-            {"loss": "listnet", "model": "transformer"},
-            None,
-            stop,
-        )
+        run(compose(*taught_by), tmp_path / "cut", CHOICES, hooks=[OnEpoch(stop)])
     train(tmp_path / "cut", *taught_by, f"resume={tmp_path}/cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 

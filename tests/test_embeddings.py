@@ -21,9 +21,9 @@ from ltr.experiment.parts import make_model, model_for
 from ltr.experiment.scorer import check_columns, load_model
 from ltr.models.embeddings import WithEmbeddings
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.distributed import check_shards
 from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
-from ltr.training.slices import check_slices
 
 MLP = ["model=mlp", "model.hidden_sizes=[8]", "loss=listnet", "transform.missing=indicator"]
 TRANSFORMER = [
@@ -73,7 +73,7 @@ def test_batch_norm_behind_embeddings_is_known() -> None:
     network = model_for(make_model(compose("model=dasalc").model), fit_transform(mixed(6)))
     assert isinstance(network, WithEmbeddings)
     with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
-        check_slices(network, 2)
+        check_shards(network, 2)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_categories_and_missing_values_are_learned_kept_and_resumed(
 
     cut = tmp_path / "cut"
     with monkeypatch.context() as patch:
-        patch.setattr("ltr.training.trainer.predict", stop)
+        patch.setattr("ltr.training.network.predict", stop)
         with pytest.raises(Interrupted):
             train_mixed(cut, data, *args)
     train_mixed(cut, data, *args, f"resume={cut}")

@@ -30,7 +30,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.models import MLP, Linear
 from ltr.scoring.evaluate import evaluate_kept
-from ltr.training.trainer import Trainer
+from ltr.training.network import NetworkLearner
 
 SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}
 
@@ -175,7 +175,7 @@ def test_an_argument_that_is_not_given_overrides_nothing() -> None:
 
 def test_texts_of_a_table_need_a_role_and_given_columns_have_one(monkeypatch) -> None:
     X, y, qid = rows()
-    monkeypatch.setattr(Trainer, "fit", lambda self, data: _stop())
+    monkeypatch.setattr(NetworkLearner, "fit", lambda self, data: _stop())
     table = pd.DataFrame(X, columns=list("abc")).assign(query=qid, grade=y, count=1.0)
     shown = table.assign(product=[f"p{i}" for i in range(len(X))], city="oslo")
     asked = Ranker("mlp", categories=["city"])
@@ -315,7 +315,7 @@ def test_a_query_is_known_by_the_text_that_a_table_has() -> None:
 def test_vali_is_whole_queries_and_weights_count_queries(monkeypatch) -> None:
     X, y, qid = rows()
     seen = {}
-    monkeypatch.setattr(Trainer, "fit", lambda self, data: seen.update(data) or _stop())
+    monkeypatch.setattr(NetworkLearner, "fit", lambda self, data: seen.update(data) or _stop())
     ids, first = np.unique(qid, return_index=True)
     of_query = {one: 1.0 + one for one in ids}
     by_row = [of_query[one] for one in qid]
@@ -333,7 +333,7 @@ def test_vali_is_whole_queries_and_weights_count_queries(monkeypatch) -> None:
 def test_categories_are_those_of_train_alone(one_list, monkeypatch) -> None:
     X, y, qid = rows()
     seen = {}
-    monkeypatch.setattr(Trainer, "fit", lambda self, data: seen.update(data) or _stop())
+    monkeypatch.setattr(NetworkLearner, "fit", lambda self, data: seen.update(data) or _stop())
     with pytest.raises(KeyboardInterrupt):
         Ranker("mlp").fit(X, y, qid)
     of_vali = np.isin(qid, seen["vali"].qids.astype(int))

@@ -3,6 +3,8 @@
 import errno
 import logging
 import re
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,7 @@ from test_cli import ROOT
 
 from ltr.console.ending import LogFile, ending, is_full, one_line
 from ltr.errors import OutputError
-from ltr.training import record
-from ltr.training.record import Scalars
+from ltr.training.hooks import TensorBoard
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -38,18 +39,17 @@ def test_the_log_is_no_loss(capfd, tmp_path) -> None:
 def test_scalars_are_no_loss_and_what_is_there_can_be_read(tmp_path, monkeypatch, caplog) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    scalars = Scalars(tmp_path, after_epoch=-1)
-    scalars.add({"epoch": 0, "vali_ndcg@5": 0.25})
-
-    def partly(file, content) -> None:
-        file.write(content[:7])
-        raise FULL
-
-    with monkeypatch.context() as patch:
-        patch.setattr(record, "_write_all", partly)
+    board = TensorBoard(tmp_path)
+    board.epoch({"epoch": 0, "vali_ndcg@5": 0.25})
+    (file,) = tmp_path.iterdir()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:  # seven bytes more
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 7, hard))
         for epoch in (1, 2):
-            scalars.add({"epoch": epoch, "vali_ndcg@5": 0.5})
-    scalars.close()
+            board.epoch({"epoch": epoch, "vali_ndcg@5": 0.5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caplog.text.count("goes on without them") == 1
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in read.Scalars("vali/ndcg@5")] == [(0, 0.25)]
@@ -58,18 +58,13 @@ def test_scalars_are_no_loss_and_what_is_there_can_be_read(tmp_path, monkeypatch
 def test_a_resumed_run_purges_the_scalars_after_its_epoch(tmp_path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    for after, epochs in ((-1, (0, 1, 2)), (1, (2, 3))):
-        scalars = Scalars(tmp_path, after_epoch=after)
+    for base, epochs in ((0, (0, 1, 2)), (10, (2, 3))):
+        board = TensorBoard(tmp_path)
+        board.replay({"epoch": 0, "loss": 99.0})
         for epoch in epochs:
-            scalars.add({"epoch": epoch, "loss": float(epoch + 10 * after)})
-        scalars.close()
+            board.epoch({"epoch": epoch, "loss": float(epoch + base)})
     read = EventAccumulator(str(tmp_path)).Reload()
-    assert [(e.step, e.value) for e in read.Scalars("loss")] == [
-        (0, -10),
-        (1, -9),
-        (2, 12),
-        (3, 13),
-    ]
+    assert [(e.step, e.value) for e in read.Scalars("loss")] == [(0, 0), (1, 1), (2, 12), (3, 13)]
 
 
 @pytest.mark.parametrize(

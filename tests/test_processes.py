@@ -21,8 +21,8 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.resume import with_shards
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.slices import set_gradients
-from ltr.training.stepper import Stepper
+from ltr.training.distributed import set_gradients
+from ltr.training.step import Step
 
 Launch = Callable[..., list[processes.Process]]
 # Dropout, noise, a loss that draws, slices of unequal counts: 24 lists, five in a batch, 1 + 2 + 2.
@@ -35,14 +35,14 @@ HARD = (
 # ``train.py``, whose process 1 does ACTION before its eighth step, in the second epoch.
 FAILING = """
 import os, signal
-import ltr.training.trainer as trainer
-take, calls = trainer.Stepper.take, []
+import ltr.training.network as trainer
+take, calls = trainer.Step.__call__, []
 def until(self, batch):
     calls.append(batch)
     if os.environ["RANK"] == "1" and len(calls) == 8:
         ACTION
     take(self, batch)
-trainer.Stepper.take = until
+trainer.Step.__call__ = until
 from ltr.__main__ import main
 main("train")
 """
@@ -134,7 +134,7 @@ def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
     experiment = build(cfg)
     torch.manual_seed(0)
     ranker = experiment.model(5)
-    stepper = Stepper(
+    stepper = Step(
         ranker, experiment.loss, torch.optim.SGD(ranker.parameters(), 0.0), experiment.settings
     )
     how = {"batch_size": 5, "list_size": 6, "seed": 0, "epoch": 0}
@@ -142,9 +142,9 @@ def test_slices_give_the_gradient_of_the_batch(empty, model) -> None:
     def gradients(batches) -> list[Tensor]:
         found = []
         for batch in batches:
-            stepper.take(batch)
+            stepper(batch)
             found += [p.grad.clone() for p in ranker.parameters()]
-            found += [torch.tensor(one) for one in stepper.settle(1, 1, data.qids)[0]]
+            found += [torch.tensor(one) for one in stepper.flush(1, 1, data.qids)[0]]
         return found
 
     whole = gradients(train_batches(data, **how))
@@ -180,7 +180,7 @@ def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
         torch.manual_seed(1)
         model = experiment.model(5)
         optimizer = torch.optim.Adam(model.parameters(), 0.01)
-        stepper = Stepper(model, experiment.loss, optimizer, experiment.settings)
+        stepper = Step(model, experiment.loss, optimizer, experiment.settings)
         for batch in train_batches(data, batch_size=3, list_size=6, seed=0, epoch=0):
             if plain:
                 scores = model(batch.features, batch.mask, batch.ranks)
@@ -188,7 +188,7 @@ def test_a_step_without_slices_is_plain_pytorch(tiny) -> None:
                 experiment.loss(scores, batch.labels, batch.mask).mean().backward()
                 optimizer.step()
             else:
-                stepper.take(batch)
+                stepper(batch)
         found.append(model.state_dict())
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
 

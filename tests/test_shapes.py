@@ -25,7 +25,7 @@ from ltr.metrics import parse_metric
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP
 from ltr.training.evaluation import predict
-from ltr.training.stepper import Stepper
+from ltr.training.step import Step
 from ltr.trees import LossObjective
 
 FUNCTIONS = [
@@ -112,12 +112,12 @@ own = pytest.mark.parametrize(("loss", "came"), OWN, ids=[loss.__name__ for loss
 def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) -> None:
     data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
     settings = make_settings(compose())
-    stepper = Stepper(model, loss, torch.optim.SGD(model.parameters()), settings)
+    stepper = Step(model, loss, torch.optim.SGD(model.parameters()), settings)
     batch: Batch | Slices = data.batch(np.arange(3))
     if sliced:
         batch = Slices({0: batch}, 1, batch.lists, (0, 0, 0))
     before = [p.clone() for p in model.parameters()]
-    in_one_line(lambda: stepper.take(batch), f"the loss returned .*{came}.*one value per list.*[3]")
+    in_one_line(lambda: stepper(batch), f"the loss returned .*{came}.*one value per list.*[3]")
     assert all(map(torch.equal, before, model.parameters()))
 
 

@@ -17,20 +17,20 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
 from ltr.losses import lambdarank_loss
 from ltr.models import MLP
-from ltr.training.stepper import Stepper, can_skip
+from ltr.training.step import Step
 
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the figures of four steps together, as on a GPU those of fifty."""
-    original = Stepper.__init__
+    original = Step.__init__
 
-    def init(self: Stepper, *args: Any) -> None:
+    def init(self: Step, *args: Any) -> None:
         original(self, *args)
         assert self.window == 1, "on the CPU every step is read at once"
         self.window = 4
 
-    monkeypatch.setattr(Stepper, "__init__", init)
+    monkeypatch.setattr(Step, "__init__", init)
 
 
 def scorer_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
@@ -78,13 +78,6 @@ def test_read_late_a_bad_loss_still_changes_no_weight(
             request.getfixturevalue("late")
     assert found[0][0] == found[1][0]
     assert all(torch.equal(found[0][1][key], found[1][1][key]) for key in found[0][1])
-
-
-def test_only_an_optimizer_that_can_skip_is_read_late() -> None:
-    weight = [nn.Parameter(torch.ones(1))]
-    assert can_skip(torch.optim.Adam(weight, fused=True))
-    assert not can_skip(torch.optim.Adam(weight))
-    assert not can_skip(torch.optim.RMSprop(weight))
 
 
 def history(folder: Path) -> pd.DataFrame:
@@ -140,12 +133,12 @@ def test_a_step_on_a_gpu_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)  # no kernel of the CPU
     model, data = MLP(LISTS.width, hidden_sizes=(4,)), ItemTensors(LISTS, no_transform(LISTS))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    stepper = Stepper(model, lambdarank_loss, optimizer, SETTINGS)
+    stepper = Step(model, lambdarank_loss, optimizer, SETTINGS)
     stepper.window = 50  # as on a GPU
     batches = train_batches(data, batch_size=3, list_size=8, seed=0, epoch=0, fixed=True)
-    stepper.take(next(batches))  # makes the state of the optimiser
+    stepper(next(batches))  # makes the state of the optimiser
     with Waits() as waits:
-        stepper.take(next(batches))
+        stepper(next(batches))
     assert waits.found == []
     with waits:
         stepper._figures[0].sum().item()

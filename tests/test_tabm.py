@@ -15,7 +15,7 @@ from ltr.experiment.parts import make_settings, model_for
 from ltr.losses import lambdarank_loss, neural_ndcg_loss
 from ltr.losses.batch import mean_over_batch
 from ltr.models import TabM
-from ltr.training.stepper import Stepper
+from ltr.training.step import Step
 
 small = partial(TabM, members=3, hidden_sizes=(6, 4), dropout=0.0)
 
@@ -74,11 +74,11 @@ def test_a_step_takes_the_mean_of_the_members_losses(empty: str, loss) -> None:
     penalty = 0.1 / 2 * sum(weight.square().sum() for weight in matrices)
     (objective + penalty).backward()
     expected = {name: p.detach() - 0.5 * p.grad for name, p in model.named_parameters()}
-    stepper = Stepper(model, loss, torch.optim.SGD(model.parameters(), 0.5), settings)
-    stepper.take(data)
+    stepper = Step(model, loss, torch.optim.SGD(model.parameters(), 0.5), settings)
+    stepper(data)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.detach(), expected[name], rtol=1e-5, atol=1e-6)
-    ((value, weight, _),) = stepper.settle(1, 1, np.array(["q"] * 9))
+    ((value, weight, _),) = stepper.flush(1, 1, np.array(["q"] * 9))
     assert value == pytest.approx(objective.item(), rel=1e-5)
     counted = data.weights if empty == "keep" else data.weights[(data.labels > 0).any(-1)]
     assert weight == pytest.approx(counted.sum().item(), rel=1e-6)

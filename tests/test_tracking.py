@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import compose
@@ -10,10 +11,11 @@ from conftest import compose
 from ltr.console.ending import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.parts import make_tracker
+from ltr.experiment.parts import make_tracking
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
-from ltr.tracking import KEPT, Tracking, tracked
+from ltr.tracking import KEPT, Tracking
+from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
 
 TOLD: list[tuple] = []
@@ -74,43 +76,43 @@ def test_a_run_tells_its_config_its_epochs_and_its_results(tiny, tmp_path) -> No
 def test_a_tracker_that_fails_is_one_warning(tmp_path, caplog) -> None:
     for fails, told in (("begin", 1), ("log", 2), ("end", 4)):
         caplog.clear()
-        with tracked(Told(fails=fails), tmp_path / fails) as tracking:
-            (tmp_path / fails).mkdir()
-            tracking.begin({})
-            tracking.epoch(0, {"epoch": 0, "loss": 1.0})
-            tracking.epoch(1, {"epoch": 1, "loss": 0.5})
+        (tmp_path / fails).mkdir()
+        tracking = Tracking(Told(fails=fails), tmp_path / fails)
+        tracking.start(None, {}, {})
+        tracking.epoch({"epoch": 0, "loss": 1.0})
+        tracking.epoch({"epoch": 1, "loss": 0.5})
+        tracking.end("finished", None)
         assert len(TOLD) == told
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         assert "no route to host" in record.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "ending"), [(ValueError("no"), "failed"), (Interrupted(15), "killed")]
 )
-def test_the_end_is_told_however_it_comes(error, ending, tmp_path) -> None:
-    def stopped() -> None:
-        with tracked(Told(), tmp_path) as tracking:
-            tracking.begin({})
-            raise error
+def test_the_end_is_told_however_it_comes(error, ending, tiny, tmp_path) -> None:
+    def stop(epoch, row) -> None:
+        raise error
 
     with pytest.raises(type(error)):
-        stopped()
+        run(compose(*tiny, *MINE, "epochs=1"), tmp_path, {}, hooks=[OnEpoch(stop)])
     assert TOLD[-1] == ("end", ending, {})
 
 
 def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_path) -> None:
     (tmp_path / KEPT).write_text(json.dumps({"Told": {"id": "gone", "epoch": 4}}))
     tracking = Tracking(Told(), tmp_path)
-    tracking.end("failed")
+    tracking.end("failed", None)
     assert TOLD == []
-    tracking.begin({})
-    tracking.epoch(4, {"epoch": 4})
+    tracking.start(None, {}, {})
+    tracking.epoch({"epoch": 4})
     assert TOLD[1:] == []  # the id was taken up
     (tmp_path / KEPT).write_text("{}")
     tracking = Tracking(Told(), tmp_path)
-    tracking.begin({})
-    tracking.epoch(0, {"epoch": 0})
+    tracking.start(None, {}, {})
+    tracking.epoch({"epoch": 0})
     assert TOLD[1:] == [("log", 0, {})]
     assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
 
@@ -124,7 +126,7 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
     monkeypatch.setattr("ltr.tracking.find_spec", lambda name: None)
     for choice in ("mlflow", "wandb"):
         with pytest.raises(ConfigError, match="install the extra tracking") as caught:
-            make_tracker(compose(f"tracking={choice}").tracking)
+            make_tracking(compose(f"tracking={choice}"), Path())
         assert not is_full(caught.value)  # it once was the cause of its own cause: no end
 
 
@@ -166,14 +168,12 @@ def told(output_dir: Path, choice: str) -> None:
     rows = [{"epoch": float(epoch), "vali_ndcg@5": (epoch + 1) / 4} for epoch in range(3)]
 
     def follow(rows: list[dict[str, float]], there: Path) -> Tracking:
-        node = compose(f"tracking={choice}", f"output_dir={there}").tracking
-        tracking = Tracking(make_tracker(node), folder)
-        tracking.begin({"loss.temperature": 0.5})
+        (tracking,) = make_tracking(compose(f"tracking={choice}", f"output_dir={there}"), folder)
+        tracking.start(None, {}, {"loss.temperature": 0.5})
         for row in rows:
-            tracking.epoch(int(row["epoch"]), row)
+            tracking.epoch(row)
         return tracking
 
-    follow(rows[:2], output_dir).end("killed")
+    follow(rows[:2], output_dir).end("killed", None)
     tracking = follow(rows, output_dir / "elsewhere")  # resume= takes no output_dir
-    tracking.finish({"test_ndcg@5": 0.7})
-    tracking.end("finished")
+    tracking.end("finished", SimpleNamespace(tracked={"test_ndcg@5": 0.7}))

@@ -287,7 +287,7 @@ def test_a_split_is_scored_once_for_its_metrics_and_its_scores(tiny, tmp_path, m
         scored.append(len(data))
         return predict(model, data, **how)
 
-    monkeypatch.setattr("ltr.experiment.run.predict", counted)
+    monkeypatch.setattr("ltr.experiment.scorer.predict", counted)
     train(tmp_path / "run", *tiny, "epochs=0")
     queries = pd.read_csv(tmp_path / "run" / "queries.csv")
     assert len(scored) == 2, "vali and test"

@@ -31,7 +31,7 @@ from ltr.metrics import Convention, Metric
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
 from ltr.training.device import describe_device, pick_device
 from ltr.training.evaluation import means, metrics_of_scores, predict
-from ltr.training.record import Progress
+from ltr.training.monitor import Progress
 
 _TARGET = "ltr.experiment.ensemble.Ensemble"
 

@@ -14,7 +14,7 @@ from ltr.console.values import text, texts
 from ltr.ensembles.combine import Order, described, make_ensemble
 from ltr.ensembles.weights import parse_weights
 from ltr.errors import ConfigError
-from ltr.experiment.run import metric_table
+from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import find_runs
 from ltr.scoring.predict import set_threads
 

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ltr.training.bars import quiet
-from ltr.training.record import AfterEpoch, sentence
+from ltr.training.hooks import OnEpoch, quiet
+from ltr.training.monitor import sentence
 
 
-def shown(verbose: int, epochs: int) -> AfterEpoch | None:
-    """What a run calls after each epoch: in a notebook a table that grows, else lines.
+def shown(verbose: int, epochs: int) -> list[OnEpoch]:
+    """The hook that a run calls after each epoch: in a notebook a table that grows, else lines.
 
     Args:
         verbose: 0: nothing is shown; 1: the table; 2: a line for each epoch outside a notebook.
@@ -28,10 +28,10 @@ def shown(verbose: int, epochs: int) -> AfterEpoch | None:
             rows.append(row)
             handle.update(pd.DataFrame(rows).set_index("epoch"))
 
-        return update
+        return [OnEpoch(update)]
     if verbose > 1:
-        return lambda epoch, row: print(sentence(row, epochs))
-    return None
+        return [OnEpoch(lambda epoch, row: print(sentence(row, epochs)))]
+    return []
 
 
 def _display() -> Any:

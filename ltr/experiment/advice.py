@@ -1,6 +1,8 @@
 """Advice on the settings of a run: lines for its log, which change nothing."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -9,8 +11,9 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import Experiment
 from ltr.experiment.parts import boosts
-from ltr.metrics.crossfit import Crossfit
-from ltr.training.record import Progress
+from ltr.training.hooks import Ending, Hook
+
+log = logging.getLogger(__name__)
 
 _LISTS = 100  # of train, whose features are looked at
 _FEW_STEPS = 2  # in an epoch
@@ -19,10 +22,27 @@ _EPOCHS = 8
 _FAR = 0.01  # of the best epoch's value
 
 
-def before(experiment: Experiment, train: Lists) -> Iterator[str]:
+class Advice(Hook):
+    """Looks at settings and lists before the first epoch, and at the epochs after the last."""
+
+    def __init__(self, *, fresh: bool) -> None:
+        """``fresh``: the run is not resumed."""
+        self._fresh, self._boosts = fresh, True
+
+    def start(self, parts: Experiment, lists: Mapping[str, Lists], params: Any) -> None:
+        self._boosts = boosts(parts.model)
+        for line in before(parts, lists["train"]) if self._fresh else ():
+            log.info("advice: %s", line)
+
+    def end(self, ending: Ending, report: Any) -> None:
+        for line in after(report) if report is not None and not self._boosts else ():
+            log.info("advice: %s", line)
+
+
+def before(parts: Experiment, train: Lists) -> Iterator[str]:
     """What the lists of train and the settings say; nothing of boosted trees."""
-    settings = experiment.settings
-    if boosts(experiment.model) or not settings.epochs:
+    settings = parts.settings
+    if boosts(parts.model) or not settings.epochs:
         return
     steps = steps_in_epoch(len(train), settings.batch_size)
     if steps <= _FEW_STEPS:
@@ -30,7 +50,7 @@ def before(experiment: Experiment, train: Lists) -> Iterator[str]:
             f"an epoch is {steps} step{'s' * (steps > 1)} (batch_size={settings.batch_size}, "
             f"{len(train):,} lists): set batch_size lower, or epochs higher"
         )
-    transforms = getattr(experiment.fit_transform, "func", None) is not no_transform
+    transforms = getattr(parts.fit_transform, "func", None) is not no_transform
     if transforms and normalised_per_list(train):
         yield (
             "the features of every list span 0 to 1, as if normalised per list: compare with "
@@ -38,9 +58,10 @@ def before(experiment: Experiment, train: Lists) -> Iterator[str]:
         )
 
 
-def after(experiment: Experiment, done: Progress, worth: Crossfit | None) -> Iterator[str]:
+def after(report: Any) -> Iterator[str]:
     """What the epochs of a network say."""
-    if worth is None or not done.best_epoch or boosts(experiment.model):
+    worth, done = report.crossfit, report.progress
+    if worth is None or not done.best_epoch:
         return
     early = done.epoch >= _EPOCHS and done.best_epoch <= _EARLY * done.epoch
     if early and done.best_value - worth.value > _FAR * abs(done.best_value):
@@ -58,8 +79,7 @@ def normalised_per_list(lists: Lists) -> bool:
     """
     ends = lists.offsets[: _LISTS + 1]
     rows = np.asarray(lists.features[: ends[-1]])
-    starts = ends[:-1]
-    low, high = (reduce.reduceat(rows, starts, axis=0) for reduce in (np.minimum, np.maximum))
+    low, high = (way.reduceat(rows, ends[:-1], axis=0) for way in (np.minimum, np.maximum))
     spans = (low == 0) & (abs(high - 1) < 1e-6)
     between = ((rows > 0) & (rows < 1)).any(axis=0)
     return bool((spans | (low == high)).all() and between.mean() > 0.5)

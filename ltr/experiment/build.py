@@ -31,8 +31,8 @@ from ltr.metrics import Convention, Metric
 from ltr.rounds import RoundModel
 from ltr.rounds.fit import check_rounds
 from ltr.training.device import pick_device
+from ltr.training.network import Schedule
 from ltr.training.settings import Settings
-from ltr.training.trainer import Schedule
 from ltr.typing import Loss
 
 _TRIED_LEVELS = 5

@@ -1,7 +1,7 @@
 """Train one model on the lists of a run, anew or where it was cut off."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from ltr.experiment.trust import config_to_keep
 from ltr.experiment.warm_start import take_weights, warm_start
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.embeddings import fit_embedding
-from ltr.rounds import RoundModel, RoundTrainer
+from ltr.rounds import RoundLearner, RoundModel
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory, describe_device
-from ltr.training.processes import size
-from ltr.training.record import AfterEpoch, Progress, Record
-from ltr.training.slices import check_slices
-from ltr.training.trainer import Trainer
+from ltr.training.distributed import check_shards, size
+from ltr.training.hooks import Hook, Hooks, TensorBoard
+from ltr.training.monitor import Monitor, Progress
+from ltr.training.network import NetworkLearner
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def fit(
     lists: Mapping[str, Lists],
     folder: Path,
     choices: Mapping[str, str],
-    after_epoch: AfterEpoch | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> Fitted:
     """Train on ``lists["train"]``, select on ``lists["vali"]``; other splits are not read.
 
@@ -60,10 +60,10 @@ def fit(
         cfg, folder, choices: as for ``run``.
         experiment: built from ``cfg``.
         lists: the splits that the record of the run names.
-        after_epoch: as for ``Record``.
+        hooks: follow each epoch, as TensorBoard does.
 
     Raises:
-        TrainingError, Interrupted: see ``Trainer.fit``.
+        TrainingError, Interrupted: see ``NetworkLearner.fit``.
     """
     settings, device = experiment.settings, experiment.device
     if settings.threads is not None:
@@ -104,32 +104,33 @@ def fit(
     scorer = Scorer(model, transform, columns, config, origins, device)
     here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
-    record = Record(
+    monitor = Monitor(
         settings,
         metrics=experiment.metrics,
         convention=experiment.convention,
         folder=folder,
-        kept=scorer.state()
+        state=scorer.state()
         | {"config": config_to_keep(cfg, folder), "choices": dict(choices), "computed_on": places},
-        after_epoch=after_epoch,
+        hook=Hooks(TensorBoard(folder), *hooks),
     )
     data = {"train": scorer.open(train), "vali": scorer.open(lists["vali"])}
     if last is None and begun is None:
         fit_embedding(model, lambda: data["train"].features)
-    trainer: Trainer | RoundTrainer
+    learner: NetworkLearner | RoundLearner
     if isinstance(model, RoundModel):
-        trainer = RoundTrainer(model, experiment.loss, record)
+        learner = RoundLearner(model, experiment.loss, monitor)
     else:
         assert experiment.loss is not None
-        check_slices(model, settings.shards)
+        check_shards(model, settings.shards)
         optimizer = experiment.optimizer(model.parameters())
-        trainer = Trainer(model, experiment.loss, optimizer, experiment.schedule, record)
+        learner = NetworkLearner(model, experiment.loss, optimizer, experiment.schedule, monitor)
     log.info("%s", _introduction(experiment, choices, lists, model))
     if last is not None:
-        trainer.resume(last)
-        log.info("resumed at epoch %d, step %d", record.progress.epoch + 1, record.progress.step)
-    done = trainer.fit(data)
-    return Fitted(scorer, data, done, record.crossfit, tuple(places))
+        learner.resume(last)
+        done = monitor.progress
+        log.info("resumed at epoch %d, step %d", done.epoch + 1, done.step)
+    learner.fit(data)
+    return Fitted(scorer, data, monitor.progress, monitor.crossfit, tuple(places))
 
 
 def _origins(cfg: DictConfig, lists: Mapping[str, Lists]) -> dict[str, str | None]:

@@ -21,8 +21,8 @@ from ltr.experiment.resume import leave_sweep, resumed, with_shards
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder, lock_run_folder, prepare_folder
 from ltr.training.device import pick_device
+from ltr.training.distributed import broadcast, is_main, joined
 from ltr.training.interruption import Interrupted, handing_on, stoppable
-from ltr.training.processes import first, joined, of_first
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +52,12 @@ def train_job(cfg: DictConfig) -> float:
         cfg, together = with_shards(cfg, processes()), joined(pick_device(cfg.device))
     try:
         with stoppable(), together:
-            folder = of_first(folder)
-            with lock_run_folder(folder, wait=sweep) if first() else nullcontext():
+            folder = broadcast(folder)
+            with lock_run_folder(folder, wait=sweep) if is_main() else nullcontext():
                 if sweep:
                     value = _continued(cfg, folder, choices)
                 else:
-                    if first() and cfg.resume is not None:
+                    if is_main() and cfg.resume is not None:
                         leave_sweep(cfg, folder)
                     value = run(cfg, folder, choices, printed=True)[f"vali_{cfg.select_on}"]
     except Interrupted as stop:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment.build import Experiment
-from ltr.experiment.parts import bind, make_convention
+from ltr.experiment.parts import make_convention, make_loss
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.relevance import threshold
@@ -51,8 +51,8 @@ def resolve_labels(
     resolved = with_levels(cfg, lambda: lists["train"])
     if resolved is not cfg:
         log.info("%d grades (levels) by the largest label of train", resolved.suggested.levels)
-        loss = None if experiment.loss is None else bind(resolved.loss, "loss")
-        experiment = replace(experiment, loss=loss, convention=make_convention(resolved))
+        loss, convention = make_loss(resolved.get("loss")), make_convention(resolved)
+        experiment = replace(experiment, loss=loss, convention=convention)
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():
         if levels is not None:

@@ -28,7 +28,7 @@ from ltr.training.checkpoint import (
     scoring_digest,
     selected_checkpoint,
 )
-from ltr.training.processes import first, of_first
+from ltr.training.distributed import broadcast, is_main
 
 log = logging.getLogger(__name__)
 
@@ -83,14 +83,14 @@ def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> 
     key = hashlib.sha256(known.encode()).hexdigest()
     path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.pt")
     scores = None
-    if train.digest and first():
+    if train.digest and is_main():
         with suppress(CheckpointError, LookupError):
             scores = load_checkpoint(path)["scores"].numpy()
-    scores = of_first(scores)  # one process may have the file and another not: all score, or none
+    scores = broadcast(scores)  # one process may have the file and another not: all score, or none
     if scores is None:
         scores = teacher.scores(train, items=cfg.evaluation_items).cpu().numpy()
         log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
-        if train.digest and first():
+        if train.digest and is_main():
             with suppress(OSError, OutputError):  # then they are made again
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_checkpoint(path, {"scores": torch.from_numpy(scores)})

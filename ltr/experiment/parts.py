@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.per_list import check_values
 from ltr.models.embeddings import WithEmbeddings
 from ltr.rounds import RoundModel
-from ltr.tracking import Tracker
+from ltr.tracking import Tracking
 from ltr.training.settings import Settings
 from ltr.trees import BoostedTrees
 from ltr.typing import Loss
@@ -162,10 +163,10 @@ def make_schedule(node: DictConfig) -> Callable[..., float]:
     return _tried(bind(node, "schedule"), "schedule", 0.5, 1)
 
 
-def make_tracker(node: DictConfig | None) -> Tracker | None:
-    """The tracker of a ``tracking`` node; None where there is none."""
-    tracker: Tracker | None = None if node is None else _instantiated(node, "tracking")
-    return tracker
+def make_tracking(cfg: DictConfig, folder: Path) -> list[Tracking]:
+    """The hook of the tracker of ``cfg``, for the run in ``folder``; none where it has none."""
+    node = cfg.get("tracking")
+    return [] if node is None else [Tracking(_instantiated(node, "tracking"), folder)]
 
 
 def check_bagging(value: Any) -> None:

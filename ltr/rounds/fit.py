@@ -15,11 +15,11 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.rounds.model import FitData, Round, RoundModel
-from ltr.training.bars import bar as progress_bar
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
+from ltr.training.hooks import progress_bar
 from ltr.training.interruption import Interrupted, Interruption
-from ltr.training.record import Progress, Record, sentence
+from ltr.training.monitor import Monitor, sentence
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
@@ -37,8 +37,8 @@ _UNUSED: dict[str, Any] = {
 }  # fmt: skip
 
 
-class RoundTrainer:
-    """Fits a model round by round; ``record`` keeps what rounds made and the history.
+class RoundLearner:
+    """Fits a model round by round; ``monitor`` keeps what rounds made and the history.
 
     An epoch is a round: ``epochs`` is the most rounds, ``patience`` how many may pass without a
     better ``select_on`` of vali. Every round sees all lists whole, so ``batch_size`` and
@@ -47,13 +47,13 @@ class RoundTrainer:
     checkpoints stay until it has come as far again.
     """
 
-    def __init__(self, model: RoundModel, loss: Loss | None, record: Record) -> None:
+    def __init__(self, model: RoundModel, loss: Loss | None, monitor: Monitor) -> None:
         """``loss`` is the objective, None the model's own."""
-        self.model, self.loss, self.record = model, loss, record
+        self.model, self.loss, self.monitor = model, loss, monitor
         self._states: dict[Path, Callable[[], Any]] = {}  # of the best and of the last round
         self._there = 0  # rounds of the checkpoint of the run that is resumed
 
-    def fit(self, data: Mapping[str, ItemTensors]) -> Progress:
+    def fit(self, data: Mapping[str, ItemTensors]) -> None:
         """Fit ``data["train"]``, select on ``data["vali"]``.
 
         Raises:
@@ -62,33 +62,31 @@ class RoundTrainer:
                 are saved.
             Interrupted: SIGINT or SIGTERM came; the rounds so far are saved.
         """
-        record, settings = self.record, self.record.settings
-        if record.over:
-            record.tell_again()
-            return record.progress
-        self._there = record.progress.epoch
-        record.restart()
-        with record.open() as interruption:
+        monitor, settings = self.monitor, self.monitor.settings
+        if monitor.done:
+            monitor.replay()
+            return
+        self._there = monitor.progress.epoch
+        monitor.restart()
+        with monitor.open() as interruption:
             rounds = self.model.rounds(
                 FitData(
-                    train=data["train"], scored={split: data[split] for split in record.splits},
+                    train=data["train"], scored={split: data[split] for split in monitor.splits},
                     rounds=settings.epochs, loss=self.loss, empty=settings.empty_lists,
                     items=settings.evaluation_items, seed=settings.seed,
-                    threads=torch.get_num_threads(), convention=record.convention,
+                    threads=torch.get_num_threads(), convention=monitor.convention,
                     stop=lambda: interruption.signum is not None,
                 )
             )  # fmt: skip
             try:
                 self._do_rounds(rounds, data, interruption)
             finally:
-                if record.progress.history:
-                    record.write()
-        return record.progress
+                monitor.write()
 
     def _do_rounds(
         self, rounds: Iterator[Round], data: Mapping[str, ItemTensors], interruption: Interruption
     ) -> None:
-        record, done, settings = self.record, self.record.progress, self.record.settings
+        monitor, done, settings = self.monitor, self.monitor.progress, self.monitor.settings
         saved = written = 0.0  # long ago
         with progress_bar(total=settings.epochs, desc="rounds") as bar:
             while True:
@@ -100,25 +98,25 @@ class RoundTrainer:
                     bar.update(not first)
                     row = {"epoch": done.epoch, **this.columns, **self._measured(this, data)}
                     row["seconds"] = time.perf_counter() - started
-                    better = record.add(row)
+                    better = monitor.add(row)
                 except Exception:  # keep the rounds before it, if one of them is the best
                     if done.best_epoch is not None:
                         done.epoch = int(done.history[-1]["epoch"])
                         self._keep()
                     raise
-                self._states[record.last] = this.state
+                self._states[monitor.last] = this.state
                 if better:
-                    self._states[record.best] = this.state
+                    self._states[monitor.best] = this.state
                 now = time.perf_counter()
-                ends = record.over or interruption.signum is not None
+                ends = monitor.done or interruption.signum is not None
                 if ends or not saved or now - saved > 60 * settings.checkpoint_minutes > 0:
                     self._keep()
                     saved = now
                 if ends or now - written > _WRITE_SECONDS:
-                    record.write()
+                    monitor.write()
                     written = now
                 told = ends or done.epoch % max(1, settings.epochs // _LINES) == 0
-                record.publish(row, sentence(row, settings.epochs, unit="round") if told else None)
+                monitor.publish(row, sentence(row, settings.epochs, unit="round") if told else None)
                 if interruption.signum is not None:
                     if done.epoch < self._there:
                         note = "the %d rounds saved before are kept; give epochs=%d again to go on"
@@ -130,11 +128,11 @@ class RoundTrainer:
     def _measured(self, this: Round, data: Mapping[str, ItemTensors]) -> dict[str, float]:
         """The metrics of every split in the row of a round."""
         row: dict[str, float] = {}
-        for split in self.record.splits:
+        for split in self.monitor.splits:
             scores = torch.tensor(this.scores[split])
             whose, remedy = f"{self.model.makes}'", self.model.not_finite
             check_finite(scores, data[split], whose=whose, remedy=remedy)
-            row |= self.record.measured(split, data[split], scores)
+            row |= self.monitor.measure(split, data[split], scores)
         return row
 
     def _keep(self) -> None:
@@ -142,14 +140,14 @@ class RoundTrainer:
 
         A checkpoint of more rounds, which this fit will reach too, stays.
         """
-        record = self.record
-        if record.progress.epoch < self._there and not record.over:
+        monitor = self.monitor
+        if monitor.progress.epoch < self._there and not monitor.done:
             return
-        for path in (record.best, record.last):
+        for path in (monitor.best, monitor.last):
             if path in self._states:
                 with self.model.complaints():
                     self.model.take(self._states[path]())
-                record.save(path, {"model": self.model.state_dict()})
+                monitor.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:
         """Restore a finished run from ``last.pt``; any other starts over in ``fit``.
@@ -160,9 +158,9 @@ class RoundTrainer:
         Raises:
             CheckpointError: it does not fit this model.
         """
-        with fitting(self.record.last):
-            self.record.resume(content)
-            if self.record.over:
+        with fitting(self.monitor.last):
+            self.monitor.resume(content)
+            if self.monitor.done:
                 self.model.load_state_dict(content["model"])
                 return
         log.info("not finished: it starts over, and does the same rounds")

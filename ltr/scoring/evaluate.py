@@ -20,7 +20,7 @@ from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.parts import as_list, named_metrics
-from ltr.experiment.run import metric_table
+from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import FILES, RunFolder, write_queries
 from ltr.experiment.scorer import load_model
 from ltr.knobs import levels_for

@@ -30,6 +30,7 @@ from ltr.search.definition import Repeat, Search
 from ltr.search.space import Choice, as_text
 from ltr.search.study import BEST_EPOCH, REACHED, begin_beating, first_number, kills, retry_stopped
 from ltr.training.checkpoint import load_checkpoint
+from ltr.training.hooks import OnEpoch
 
 SPLITS_READ = ("train", "vali")  # a search never opens test
 _TRIES = 3  # a trial whose process was killed so often counts as failed
@@ -245,7 +246,7 @@ def _train(
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / _CODE, code)
-    return fit(config, experiment, lists, folder, choices, report).crossfit
+    return fit(config, experiment, lists, folder, choices, [OnEpoch(report)]).crossfit
 
 
 def read_lists(experiment: Experiment) -> dict[str, Lists]:

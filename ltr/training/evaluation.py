@@ -14,9 +14,9 @@ from ltr.errors import ConfigError, TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
 from ltr.metrics.per_list import told
-from ltr.training.bars import bar as progress_bar
 from ltr.training.device import check_memory, matrix_products
-from ltr.training.processes import merged, own
+from ltr.training.distributed import all_reduce, rank_share
+from ltr.training.hooks import progress_bar
 from ltr.typing import Labels, Mask, Scores
 
 PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> [lists], NaN where skipped
@@ -64,12 +64,12 @@ def predict(
         matrix_products(precision),
         progress_bar(total=len(data), desc="predict", unit="list") as bar,
     ):
-        for lists in own(batches_by_length(data.lengths, items=items)):
+        for lists in rank_share(batches_by_length(data.lengths, items=items)):
             batch = data.batch(lists)
             out[batch.rows.masked_fill(~batch.mask, count)] = score(model, batch, precision)
             bar.update(len(batch))
     remedy = "train with a lower optimizer.lr or clip=1, or look at the features of these lists"
-    scores = merged(out[:-1])
+    scores = all_reduce(out[:-1])
     check_finite(scores, data, whose="model's", remedy=remedy)
     return scores
 
@@ -153,7 +153,7 @@ def metrics_of_scores(
     """
     flat = _double(scores).to(lists.labels.device)
     values, order = [], []
-    for batch in own(padded_batches(lists, items=items)):
+    for batch in rank_share(padded_batches(lists, items=items)):
         given = flat[batch.rows], batch.labels, batch.mask
         with sorted_once():
             values.append(torch.stack([metric(*given, convention) for metric in metrics]))
@@ -161,7 +161,7 @@ def metrics_of_scores(
     out = np.zeros((len(metrics), len(lists)))
     if order:
         out[:, np.concatenate(order)] = torch.cat(values, dim=-1).cpu().numpy()  # a GPU waits once
-    merged(torch.from_numpy(out))
+    all_reduce(torch.from_numpy(out))
     return dict(zip(map(str, metrics), out, strict=True))
 
 

@@ -13,24 +13,24 @@ from ltr.data.batches import Batch, Slices
 from ltr.errors import TrainingError
 from ltr.losses.batch import counted_lists, mean_over_batch, sum_over_batch
 from ltr.training.device import matrix_products
+from ltr.training.distributed import set_gradients
 from ltr.training.evaluation import score
 from ltr.training.settings import Settings
-from ltr.training.slices import set_gradients
 from ltr.typing import Loss
 
 DEFERRED = 50  # steps whose figures wait on a GPU to be read together
 
 
-class Stepper:
+class Step:
     """Takes training steps; a loss or gradient that is not finite never updates the weights.
 
     Reading a number from a GPU waits for all its work. So there the figures of the steps stay on
-    the device until ``settle``. From the first bad step on, an optimiser that can skip an update
-    (a fused one) skips all updates, until ``settle`` reads of the bad step and raises. Otherwise
+    the device until ``flush``. From the first bad step on, an optimiser that can skip an update
+    (a fused one) skips all updates, until ``flush`` reads of the bad step and raises. Otherwise
     ``window`` is 1: every step is read before its update.
 
     Attributes:
-        window: how many steps may wait for ``settle``.
+        window: how many steps may wait for ``flush``.
     """
 
     def __init__(
@@ -40,7 +40,9 @@ class Stepper:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._weights = [p for p in self._parameters if p.dim() > 1]
         device = next(model.parameters()).device
-        self.window = DEFERRED if device.type == "cuda" and can_skip(optimizer) else 1
+        # What GradScaler knows PyTorch's fused optimisers by: they skip where found_inf is set.
+        can_skip = getattr(optimizer, "_step_supports_amp_scaling", False)
+        self.window = DEFERRED if device.type == "cuda" and can_skip else 1
         self._figures: list[Tensor] = []
         self._lists: list[NDArray[np.int64]] = []
         self._bad = torch.zeros((), dtype=torch.bool, device=device)
@@ -57,10 +59,10 @@ class Stepper:
 
     @property
     def full(self) -> bool:
-        """Whether ``settle`` is due before the next step."""
+        """Whether ``flush`` is due before the next step."""
         return len(self._figures) >= self.window
 
-    def take(self, batch: Batch | Slices) -> None:
+    def __call__(self, batch: Batch | Slices) -> None:
         """Update the weights from ``batch`` once, unless its loss or gradient is not finite.
 
         Where the model has ``member_scores``, the loss is the mean of its members' losses.
@@ -86,50 +88,7 @@ class Stepper:
         elif bool(figures.isfinite().all()):
             self.optimizer.step()
 
-    def _set_gradients(self, batch: Batch | Slices) -> tuple[Tensor, Tensor]:
-        """Set the gradients; the mean loss and what the lists weigh that it is the mean of."""
-        if isinstance(batch, Slices):
-            objective, weight = set_gradients(self._parameters, batch, self._sums)
-            if isinstance(penalty := self._penalty(), Tensor):
-                penalty.backward()
-            return objective, weight
-        self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph takes their memory
-        objective, penalised, weight = self._mean(batch)
-        penalised.backward()
-        return objective, weight
-
-    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The loss of every list, with the labels, the mask and the weight of each."""
-        scores = score(self._scorer, batch, self.settings.precision)
-        labels, mask, weights = batch.labels, batch.mask, batch.weights
-        given = {} if batch.teacher is None else {"teacher": batch.teacher}
-        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
-            members, scores = len(scores), scores.flatten(0, 1)
-            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
-            weights = None if weights is None else weights.repeat(members)
-            given = {name: one.repeat(members, 1) for name, one in given.items()}
-        return self.loss(scores, labels, mask, **given), labels, mask, weights
-
-    def _mean_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean loss, the same with the penalty, and what the counted lists weigh."""
-        empty = self.settings.empty_lists
-        values, labels, mask, weights = self._values(batch)
-        objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
-        return objective, objective + self._penalty(), self._weight_of(batch)
-
-    def _sums_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """What ``set_gradients`` asks of a slice."""
-        empty = self.settings.empty_lists
-        values, labels, mask, weights = self._values(batch)
-        total, weight = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
-        return total, weight, self._weight_of(batch)
-
-    def _weight_of(self, batch: Batch) -> Tensor:
-        """What the counted lists of ``batch`` weigh: without weights their number."""
-        counted = counted_lists(batch.labels, batch.mask, empty=self.settings.empty_lists)
-        return (counted if batch.weights is None else counted * batch.weights).sum()
-
-    def settle(
+    def flush(
         self, epoch: int, step: int, qids: NDArray[np.str_]
     ) -> list[tuple[float, float, float]]:
         """Read the figures of the steps since the last call, at least one.
@@ -160,6 +119,49 @@ class Stepper:
                 )
         return [(loss, weight, norm) for loss, weight, norm in rows]
 
+    def _set_gradients(self, batch: Batch | Slices) -> tuple[Tensor, Tensor]:
+        """Set the gradients; the mean loss and what the lists weigh that it is the mean of."""
+        if isinstance(batch, Slices):
+            objective, weight = set_gradients(self._parameters, batch, self._sums)
+            if isinstance(penalty := self._penalty(), Tensor):
+                penalty.backward()
+            return objective, weight
+        self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph takes their memory
+        objective, penalised, weight = self._mean(batch)
+        penalised.backward()
+        return objective, weight
+
+    def _mean_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean loss, the same with the penalty, and what the counted lists weigh."""
+        empty = self.settings.empty_lists
+        values, labels, mask, weights = self._values(batch)
+        objective = mean_over_batch(values, labels, mask, empty=empty, weights=weights)
+        return objective, objective + self._penalty(), self._weight_of(batch)
+
+    def _sums_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """What ``set_gradients`` asks of a shard."""
+        empty = self.settings.empty_lists
+        values, labels, mask, weights = self._values(batch)
+        total, weight = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
+        return total, weight, self._weight_of(batch)
+
+    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The loss of every list, with the labels, the mask and the weight of each."""
+        scores = score(self._scorer, batch, self.settings.precision)
+        labels, mask, weights = batch.labels, batch.mask, batch.weights
+        given = {} if batch.teacher is None else {"teacher": batch.teacher}
+        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
+            members, scores = len(scores), scores.flatten(0, 1)
+            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
+            weights = None if weights is None else weights.repeat(members)
+            given = {name: one.repeat(members, 1) for name, one in given.items()}
+        return self.loss(scores, labels, mask, **given), labels, mask, weights
+
+    def _weight_of(self, batch: Batch) -> Tensor:
+        """What the counted lists of ``batch`` weigh: without weights their number."""
+        counted = counted_lists(batch.labels, batch.mask, empty=self.settings.empty_lists)
+        return (counted if batch.weights is None else counted * batch.weights).sum()
+
     def _penalty(self) -> Tensor | float:
         """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
         l1, l2 = self.settings.l1, self.settings.l2
@@ -170,11 +172,3 @@ class Stepper:
 def _compiles_losses(device: torch.device) -> bool:
     """Whether the loss is compiled too; the kernels that losses have on the CPU are faster."""
     return device.type != "cpu"
-
-
-def can_skip(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether ``optimizer`` keeps the weights where its ``found_inf`` is set, on its device.
-
-    PyTorch's fused optimisers do; its GradScaler knows them by the same attribute.
-    """
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

@@ -1,0 +1,210 @@
+"""``Monitor``: what a run has come to: its history, selection, patience, and checkpoints."""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ltr.data.batches import ItemTensors
+from ltr.errors import TrainingError
+from ltr.metrics import Convention, Metric
+from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
+from ltr.training.checkpoint import save_checkpoint
+from ltr.training.distributed import is_main
+from ltr.training.evaluation import means, metrics_of_scores
+from ltr.training.hooks import Hook, Row, beside_bars
+from ltr.training.interruption import Interruption
+from ltr.training.settings import Settings
+from ltr.atomic import write_csv
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Progress:
+    """How far a run has come; saved with every checkpoint. An epoch of trees is a round.
+
+    ``loss``, ``lists``, ``grad_norm`` and ``seconds`` are sums over the steps of the current epoch,
+    so that an epoch which a resume cuts in two is recorded like any other.
+    """
+
+    epoch: int = 0  # epochs finished
+    step: int = 0  # steps finished in the current epoch
+    best_epoch: int | None = None
+    best_value: float = -math.inf  # of select_on
+    wall_seconds: float = 0.0  # of training and its evaluations, over all resumes
+    loss: float = 0.0
+    lists: float = 0.0  # what the lists weigh that counted in the loss; without weights how many
+    grad_norm: float = 0.0
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class Monitor:
+    """Keeps ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and tells a hook.
+
+    Of processes that train together each has a monitor, and the first alone writes and tells.
+
+    Attributes:
+        best: the checkpoint of the epoch with the best ``select_on`` on vali.
+        last: the checkpoint from which a run is resumed.
+        convention: of the metrics.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        metrics: Sequence[Metric],
+        convention: Convention,
+        folder: Path,
+        state: Mapping[str, Any],
+        hook: Hook | None = None,
+    ) -> None:
+        """Monitor a run of which nothing is trained yet.
+
+        Args:
+            settings, metrics, convention, folder: of the run.
+            state: stored in every checkpoint unchanged: config, transform and the like.
+            hook: is told each epoch.
+        """
+        self.settings, self.progress = settings, Progress()
+        self.best, self.last = folder / "best.pt", folder / "last.pt"
+        self.convention, self._metrics = convention, metrics
+        self._folder, self._state, self._hook = folder, state, hook or Hook()
+        self._halves: Halves | None = None
+        self._measured = np.empty((HALVINGS, 2))  # the halves of vali in the row to be added
+        self._half_means: list[NDArray[np.float64]] = []  # of every row of the history
+
+    def restart(self) -> None:
+        """Forget the epochs, but for the time that they took."""
+        self.progress = Progress(wall_seconds=self.progress.wall_seconds)
+        self._half_means = []
+
+    def resume(self, content: Mapping[str, Any]) -> None:
+        """Take the progress from the content of ``last.pt``.
+
+        Raises:
+            ValueError, TypeError, LookupError, AttributeError: it does not fit; see ``fitting``.
+        """
+        self.progress = Progress(**content["progress"])
+        halves = content["half_means"].cpu().numpy()
+        shape = (len(self.progress.history), HALVINGS, 2)
+        if halves.shape != shape or halves.dtype != np.float64:
+            raise ValueError("half_means: not those of the history")
+        self._half_means = list(halves)
+
+    @property
+    def crossfit(self) -> Crossfit | None:
+        """What the choice of the best epoch is worth on vali; None: nothing was chosen."""
+        if self.settings.select == "last" or not self.settings.epochs:
+            return None
+        return crossfit_of_halves(np.array(self._half_means[1:]))  # the untrained is no choice
+
+    @contextmanager
+    def open(self) -> Iterator[Interruption]:
+        """Within, the clock runs and a signal only sets ``signum``."""
+        self._clock = time.perf_counter()
+        with beside_bars(), Interruption() as interruption:
+            yield interruption
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that are evaluated after every epoch."""
+        return tuple(dict.fromkeys((*self.settings.monitor, "vali")))
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished: all epochs done, or patience spent."""
+        patience, done = self.settings.patience, self.progress
+        stalled = patience is not None and done.epoch - (done.best_epoch or 0) >= patience
+        return bool(done.history) and (done.epoch >= self.settings.epochs or stalled)
+
+    def measure(
+        self, split: str, data: ItemTensors, scores: Tensor | NDArray[np.floating]
+    ) -> dict[str, float]:
+        """The columns of ``split`` in a row: the mean of every metric over its lists.
+
+        Of vali the means of ``select_on`` over the halves are kept too, for ``crossfit``.
+        """
+        items = self.settings.evaluation_items
+        values = metrics_of_scores(data, scores, self._metrics, self.convention, items=items)
+        if split == "vali":
+            selected = values[self.settings.select_on]
+            self._halves = self._halves or Halves.of(~np.isnan(selected))
+            self._measured = self._halves.means(selected)
+        return {f"{split}_{name}": mean for name, mean in means(values, self.convention).items()}
+
+    def add(self, row: dict[str, float]) -> bool:
+        """Append ``row`` to the history; return whether it is the best so far.
+
+        Raises:
+            TrainingError: no list of vali counts.
+        """
+        done, value = self.progress, row[f"vali_{self.settings.select_on}"]
+        if math.isnan(value):
+            raise TrainingError(
+                f"{self.settings.select_on} of vali is not a number: no list of vali counts under "
+                "this convention; set convention.empty to a number"
+            )
+        done.history.append(row)
+        self._half_means.append(self._measured)
+        # The untrained model is the best only where no epoch follows: the first replaces it.
+        counts = len(done.history) > 1 or not self.settings.epochs
+        better = counts and (not done.best_epoch or value > done.best_value)
+        if better:
+            done.best_value, done.best_epoch = value, done.epoch
+        return better
+
+    def save(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Write the checkpoint ``path``: ``state``, the progress and what never changes."""
+        if not is_main():
+            return
+        now = time.perf_counter()
+        self.progress.wall_seconds += now - self._clock
+        self._clock = now
+        content = {**state, "progress": vars(self.progress), **self._state}
+        if path == self.last:
+            halves = np.array(self._half_means).reshape(-1, HALVINGS, 2)
+            content["half_means"] = torch.from_numpy(halves)
+        save_checkpoint(path, content)
+
+    def write(self) -> None:
+        """Write ``history.csv``; its columns are those of the last row first."""
+        if is_main() and (rows := self.progress.history):
+            names = list(dict.fromkeys(name for row in reversed(rows) for name in row))
+            write_csv(self._folder / "history.csv", rows, names)
+
+    def publish(self, row: Row, line: str | None) -> None:
+        """Tell a saved row to the log, as ``line``, and to the hook."""
+        if is_main():
+            if line is not None:
+                log.info("%s", line)
+            self._hook.epoch(row)
+
+    def replay(self) -> None:
+        """Write and tell the epochs before a resume; a kill may have left the file behind."""
+        if is_main():
+            self.write()
+            for row in self.progress.history:
+                self._hook.replay(row)
+
+
+def sentence(row: Row, epochs: int, *, unit: str = "epoch") -> str:
+    """The line of the log for a row; ``unit`` is what the model calls an epoch."""
+    parts = [f"{unit} {int(row['epoch'])}/{epochs}"]
+    if "loss" in row:
+        parts.append(f"loss {row['loss']:.4f}")
+    parts += [f"{k.replace('_', ' ')} {v:.4f}" for k, v in row.items() if "@" in k or "dcg" in k]
+    if "lists_per_second" in row:
+        parts.append(f"{row['lists_per_second']:,.0f} lists/s")
+    return "  ".join(parts)
