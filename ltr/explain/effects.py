@@ -10,9 +10,9 @@ from scipy import stats
 
 from ltr.data.batches import Batch, ItemTensors
 from ltr.explain.subject import Subject
-from ltr.training.hooks import progress_bar
 from ltr.training.device import matrix_products
 from ltr.training.evaluation import metrics_of_scores, ranks_of, score
+from ltr.training.hooks import progress_bar
 
 ALPHA = 0.05
 

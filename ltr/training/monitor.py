@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ltr.atomic import write_csv
 from ltr.data.batches import ItemTensors
 from ltr.errors import TrainingError
 from ltr.metrics import Convention, Metric
@@ -24,7 +25,6 @@ from ltr.training.evaluation import means, metrics_of_scores
 from ltr.training.hooks import Hook, Row, beside_bars
 from ltr.training.interruption import Interruption
 from ltr.training.settings import Settings
-from ltr.atomic import write_csv
 
 log = logging.getLogger(__name__)
 
