@@ -1,13 +1,14 @@
 """A search of a second, and what is left of it, for the tests of searches."""
 
-import csv
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import optuna
+import pandas as pd
 import pytest
+from folders import refused as refused_with
 from orders import search_of
 
 from ltr.console.configs import CONFIGS
@@ -16,18 +17,17 @@ from ltr.search.definition import Search
 from ltr.search.search import run_search
 from ltr.search.study import database, open_study
 
-ROOT = CONFIGS.parent
 LR = "space.optimizer.lr=[float,1e-3,1e-1,log]"
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(ROOT / "scripts" / "search.py"), *arguments]
+    return [sys.executable, str(CONFIGS.parent / "scripts" / "search.py"), *arguments]
 
 
 @pytest.fixture
 def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A search of a second, on a folder without a test file; its history is not drawn."""
-    monkeypatch.setattr("ltr.search.search.draw_history", lambda *args: [])
+    monkeypatch.setattr("ltr.search.results.save_figure", lambda *args, **how: [])
     (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
     return [
         "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
@@ -45,16 +45,12 @@ def study_of(*arguments: str) -> optuna.Study:
     return open_study(search_of(arguments))
 
 
-def rows(tmp_path: Path) -> list[dict[str, str]]:
-    with (tmp_path / "out/search/mine/trials.csv").open() as file:
-        return list(csv.DictReader(file))
+def trials(tmp_path: Path) -> pd.DataFrame:
+    return pd.read_csv(tmp_path / "out/search/mine/trials.csv", keep_default_na=False)
 
 
 def refused(*arguments: str) -> str:
-    with pytest.raises(LTRError) as caught:
-        searched(*arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refused_with(lambda: searched(*arguments), LTRError)
 
 
 def kill_all(search: Search) -> None:

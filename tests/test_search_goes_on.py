@@ -1,23 +1,40 @@
-"""A search goes on: by the same command only, from where it was, in several processes."""
+"""A search goes on: by the same command only, from where it was, each trial done once."""
 
 import errno
 import logging
+import os
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pandas as pd
 import processes
 import pytest
 import torch
-from made_search import kill_all, refused, rows, searched, small_search, study_of
-from optuna.trial import TrialState
+from made_search import kill_all, refused, searched, small_search, study_of, trials
+from optuna.trial import FrozenTrial, TrialState
 from orders import search_of
 
-from ltr.search.best_file import check_free
-from ltr.search.study import finished, first_number, kills
-from ltr.search.trial import Report
+from ltr.errors import DataError, OutputError
+from ltr.search import study as study_module
+from ltr.search.definition import Search
+from ltr.search.results import check_free
+from ltr.search.study import (
+    Report,
+    begin,
+    finished,
+    first_number,
+    kills,
+    open_study,
+    reason,
+    retry_dead,
+    suggest,
+    work,
+)
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.interruption import Interrupted
 
@@ -26,14 +43,15 @@ small = small_search
 
 @pytest.mark.slow
 def test_another_search_is_not_continued_by_mistake(
-    small: list[str], letor_folder: Path, tmp_path: Path
+    small: list[str],
+    letor_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert searched(*small, "trials=1", "epochs=1")
-    folder = tmp_path / "out/search/mine"
-    assert refused(*small, "epochs=2") == (
-        f"{folder} is a search with epochs=1, now it is 2: put it back, or give name=NAME for a "
-        "new search"
-    )
+    said = refused(*small, "epochs=2")
+    assert f"{tmp_path / 'out/search/mine'} is a search with epochs=1, now it is 2: put" in said
     assert "space.optimizer.lr=[float,0.001,0.1,log], now it is [float,0.001,0.2,log]" in refused(
         *small, "epochs=1", "space.optimizer.lr=[float,1e-3,0.2,log]"
     )
@@ -41,20 +59,14 @@ def test_another_search_is_not_continued_by_mistake(
         *small, "epochs=1", "seeds=1,2"
     )
     assert searched(*small, "epochs=1", "trials=2", "device=cpu", "evaluation_items=99")
+    assert "note: the code changed" not in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
+        assert searched(*small, "trials=1", "epochs=1")
+    assert "note: the code changed since" in capsys.readouterr().err
     vali = letor_folder / "mine" / "vali.txt"
     vali.write_text("".join(vali.read_text().splitlines(True)[:-1]))
     assert "vali changed since the search in" in refused(*small, "epochs=1")
-
-
-@pytest.mark.slow
-def test_changed_code_is_told(
-    small: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert searched(*small, "trials=1", "epochs=1")
-    assert "note: the code changed" not in capsys.readouterr().err
-    monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
-    assert searched(*small, "trials=1", "epochs=1")
-    assert "note: the code changed since" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -72,8 +84,8 @@ def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) 
     assert "is not what this search wrote" in refused(*small, "trials=4", "epochs=1")
 
 
-def stop_at_epoch_2(patch: pytest.MonkeyPatch) -> None:
-    """As if the user did."""
+def stopped_at_epoch_2(small: list[str]) -> None:
+    """As if the user stopped the search there."""
     original = Report.__call__
 
     def stop(self: Report, epoch: int, metrics: Any) -> None:
@@ -81,27 +93,10 @@ def stop_at_epoch_2(patch: pytest.MonkeyPatch) -> None:
         if epoch == 2:
             raise Interrupted(signal.SIGINT)
 
-    patch.setattr(Report, "__call__", stop)
-
-
-@pytest.mark.slow
-def test_stopped_by_the_user_it_says_so_and_goes_on(
-    small: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for _ in range(2):
-        with monkeypatch.context() as patch:
-            stop_at_epoch_2(patch)
-            with pytest.raises(Interrupted):
-                searched(*small, "trials=2")
-        assert "search mine: 0 of 2 trials finished\n" in capsys.readouterr().err
-        assert not study_of(*small).get_trials(states=(TrialState.RUNNING,))
-    assert (tmp_path / "out/search/mine/trials/0000/last.pt").is_file()
-    assert searched(*small, "trials=2")
-    assert [row["state"] for row in rows(tmp_path)].count("done") == 2
-    assert not any(map(kills, study_of(*small).trials))  # as often as the user likes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Report, "__call__", stop)
+        with pytest.raises(Interrupted):
+            searched(*small, "trials=1")
 
 
 @pytest.mark.slow
@@ -113,26 +108,19 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
 ) -> None:
     caplog.set_level(logging.INFO, "ltr.experiment.fit")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
-
-    def stopped() -> None:
-        caplog.clear()
-        with monkeypatch.context() as patch:
-            stop_at_epoch_2(patch)
-            with pytest.raises(Interrupted):
-                searched(*small, "trials=1")
-
-    stopped()
-    stopped()
+    stopped_at_epoch_2(small)
+    stopped_at_epoch_2(small)
     assert "resumed at epoch 3, " in caplog.text
     last.write_bytes(last.read_bytes()[:100])
-    stopped()
+    caplog.clear()
+    stopped_at_epoch_2(small)
     assert "resumed at epoch" not in caplog.text
     monkeypatch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
-    caplog.clear()
     assert searched(*small, "trials=1")
     assert "resumed at epoch" not in caplog.text
     (done,) = finished(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
+    assert kills(done) == 0  # the user may stop it as often as he likes
 
 
 @pytest.mark.slow
@@ -169,17 +157,17 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
 
 KILLED = """
 import os, signal
-from ltr.search import trial
+from ltr.search.study import Report
 from ltr.__main__ import main
 
-original = trial.Report.__call__
+original = Report.__call__
 
 def kill(self, epoch, metrics):
     original(self, epoch, metrics)
     if epoch == 3 and self._trial.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-trial.Report.__call__ = kill
+Report.__call__ = kill
 main("search")
 """
 
@@ -198,8 +186,7 @@ def test_a_killed_search_goes_on_where_it_was(
     kill_all(search_of(small))
     assert searched(*small)
     assert f"resumed at epoch {reached + 1}, step 0" in caplog.text
-    table = rows(tmp_path)
-    assert [row["state"] for row in table] == ["done", "cut off", "done", "done"]
+    assert [*trials(tmp_path).state] == ["done", "cut off", "done", "done"]
     again = study_of(*small).get_trials()[2]
     assert again.params == began
     assert (first_number(again), kills(again)) == (1, 1)
@@ -224,10 +211,10 @@ def test_two_workers_and_another_command_share_the_trials(
 ) -> None:
     small = [*small, "trials=6", "pruner=none"]
     workers = processes.start("scripts/search.py", *small, "workers=2", warm=True)
-    begin = Report.begin
+    begin_training = Report.begin
 
     def begin_with_others(self: Report, *args: Any) -> None:
-        begin(self, *args)
+        begin_training(self, *args)
         study = study_of(*small)
         while len(study.trials) < 3:  # both workers have one
             assert workers.poll() is None, workers.communicate()
@@ -237,9 +224,197 @@ def test_two_workers_and_another_command_share_the_trials(
     assert searched(*small)
     out, err = workers.communicate()
     assert workers.returncode == 0, (out, err)
-    assert "ended early" not in err
-    assert [row["state"] for row in rows(tmp_path)] == ["done"] * 6
+    assert [*trials(tmp_path).state] == ["done"] * 6
     assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [
         f"{number:04d}" for number in range(6)
     ]
     assert (tmp_path / "experiment/found.yaml").is_file()
+
+
+def begun(arguments: list[str]) -> tuple[Search, optuna.Study]:
+    """A new search with its first trial queued."""
+    search = search_of([*arguments, "epochs=1"])
+    search.folder.mkdir(parents=True)
+    study = open_study(search)
+    begin(search, study, {})
+    return search, study
+
+
+def running(search: Search, study: optuna.Study, *, beats: bool = True) -> optuna.Trial:
+    """The next trial, which another process trains; it may not have beaten yet."""
+    with pytest.warns(UserWarning, match="Heartbeat"):
+        trial = study.ask()
+    if beats:
+        study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+        trial.set_user_attr("started", trial.number)
+        suggest(search, trial)
+    return trial
+
+
+def states(study: optuna.Study) -> list[str]:
+    return [trial.state.name for trial in study.get_trials()]
+
+
+def nothing(trial: FrozenTrial) -> None:
+    """What is told of a finished trial."""
+
+
+@pytest.mark.slow
+def test_a_dead_process_s_trial_keeps_settings_and_folder_and_fails_after_three(
+    small: list[str],
+) -> None:
+    search, study = begun([*small, "trials=3"])
+    dead, drawn = running(search, study), running(search, study)
+    for tries in (1, 2, 3):
+        kill_all(search)
+        retry_dead(study)
+        again = study.get_trials()[-2:]
+        assert [(first_number(trial), kills(trial)) for trial in again] == [(0, tries), (1, tries)]
+        if tries < 3:
+            first, second = running(search, study), running(search, study)
+            assert first.user_attrs["default"]
+            assert (first.params, second.params) == (dead.params, drawn.params)
+    work(search, study, nothing)
+    one, two, three = finished(study)
+    assert reason(one) == reason(two) == "its process was killed 3 times: is memory enough?"
+    assert (three.state, three.number) == (TrialState.COMPLETE, 8)
+
+
+@pytest.mark.slow
+def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, study = begun([*small, "trials=2"])
+    other = running(search, study)
+
+    def end_other(seconds: float) -> None:
+        assert states(study) == ["RUNNING", "COMPLETE"]
+        study.tell(other, 0.5)
+
+    monkeypatch.setattr(study_module.time, "sleep", end_other)
+    work(search, open_study(search), nothing)
+    assert states(study) == ["COMPLETE"] * 2
+
+
+def test_killed_before_its_first_heartbeat_a_trial_is_retried_after_a_while(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, study = begun(small)
+    running(search, study, beats=False)
+    retry_dead(study)
+    assert states(study) == ["RUNNING"]
+    monkeypatch.setattr(study_module, "GRACE_SECONDS", -1)
+    retry_dead(study)
+    assert states(study) == ["FAIL", "WAITING"]
+    assert kills(study.get_trials()[1]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "error", [OutputError("free some space"), DataError("the lists are gone"), KeyboardInterrupt()]
+)
+def test_only_a_process_that_was_killed_costs_a_try(
+    error: BaseException, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise error
+
+    search, study = begun([*small, "trials=1"])
+    with monkeypatch.context() as patch:
+        patch.setattr(study_module, "fit", fail)
+        with pytest.raises(type(error)):
+            work(search, study, nothing)
+    work(search, study, nothing)
+    (done,) = finished(study)
+    assert (done.state, done.number, kills(done)) == (TrialState.COMPLETE, 1, 0)
+
+
+@pytest.mark.slow
+def test_a_process_that_was_taken_for_dead_lets_go(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, study = begun([*small, "trials=1"])
+    report, epochs = Report.__call__, []
+
+    def slow(self: Report, epoch: int, metrics: Any) -> None:
+        epochs.append(epoch)
+        if len(epochs) == 2:  # another process meanwhile
+            kill_all(search)
+            retry_dead(open_study(search))
+            assert states(study) == ["FAIL", "WAITING"]
+        report(self, epoch, metrics)
+
+    monkeypatch.setattr(Report, "__call__", slow)
+    work(search, study, nothing)
+    (done,) = finished(study)
+    assert (done.number, first_number(done), list(done.intermediate_values)) == (1, 0, [1])
+    assert not list(search.folder.rglob("*.pt"))
+
+
+@pytest.mark.slow
+def test_a_damaged_database_is_one_line(small: list[str]) -> None:
+    assert searched(*small, "trials=1", "epochs=1")
+    search = search_of(small)
+    path = search.folder / "search.db"
+    whole = path.read_bytes()
+    for spoilt in (whole[:100], whole[:-5000], whole[: len(whole) // 2], b"no database" * 99):
+        path.write_bytes(spoilt)
+        with pytest.raises(OutputError, match=r"search\.db: .*good copy.*name=NAME"):
+            open_study(search)
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
+    with pytest.raises(OutputError, match="no longer compatible"):
+        open_study(search)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line_and_the_search_goes_on(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def full(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection = connect(*args, **kwargs)
+        connection.execute("PRAGMA max_page_count = 1")  # at least those that are there
+        return connection
+
+    small = [*small, "epochs=1", "space.l2=[float,1e-9,1e-8]"]
+    assert searched(*small, "trials=1")
+    with closing(connect(tmp_path / "out/search/mine/search.db")) as connection:
+        connection.execute("PRAGMA page_size = 512")  # small pages are full after few trials
+        connection.execute("VACUUM")
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3.dbapi2, "connect", full)
+        with pytest.raises(OutputError, match=r"search\.db: .* full: free some space"):
+            searched(*small, "trials=999")
+    done = sum(trial.state.is_finished() for trial in study_of(*small).get_trials())
+    assert searched(*small, f"trials={done + 1}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "storage=postgresql+psycopg2://me:**"),
+        ("nonsense", "storage=Could not parse SQLAlchemy URL"),
+        ("sqlite:////nowhere/at/all.db", "unable to open database file"),
+    ],
+)
+def test_a_storage_that_cannot_be_reached_is_one_line(
+    storage: str, message: str, small: list[str]
+) -> None:
+    said = refused(*small, f"storage={storage}")
+    assert message in said
+    assert "secret" not in said
+    assert said.endswith(": start the database, mend the URL or install its driver")
+
+
+@pytest.mark.skipif("LTR_POSTGRES" not in os.environ, reason="LTR_POSTGRES=URL names no database")
+def test_postgresql_keeps_a_search(small: list[str], tmp_path: Path) -> None:
+    small = [*small, f"storage={os.environ['LTR_POSTGRES']}", f"name=mine-{os.getpid()}"]
+    assert searched(*small, "trials=3", "workers=2")
+    assert searched(*small, "trials=4")
+    assert states(study_of(*small)) == ["COMPLETE"] * 4
+    assert "secret" not in (tmp_path / "experiment/found.yaml").read_text()
+    assert "epochs=3, now it is 2" in refused(*small, "epochs=2")

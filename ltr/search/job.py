@@ -14,10 +14,17 @@ from ltr.console.ending import is_full, one_line
 from ltr.console.keys import stated
 from ltr.errors import LTRError, OutputError, TrainingError
 from ltr.search.definition import Search, define_search
-from ltr.search.results import best_of, own_values, worth, write_trials
-from ltr.search.search import begin, read_all
-from ltr.search.study import finished, open_study, reason, storage_errors
-from ltr.search.worker import work
+from ltr.search.results import best_of, own_values, worth, write_results
+from ltr.search.search import read_all
+from ltr.search.study import (
+    begin,
+    finished,
+    open_study,
+    overrides_of,
+    reason,
+    storage_errors,
+    work,
+)
 from ltr.training.interruption import handing_on, stoppable
 
 
@@ -74,14 +81,14 @@ def _search(search: Search) -> float:
     with storage_errors(search):
         study = open_study(search)
         begin(search, study, data)
-        work(search, study)
-        write_trials(search.folder / "trials.csv", study, search)
+        work(search, study, lambda trial: None)
+        write_results(study, search)
         trials = finished(study)[: search.trials]  # of a longer search the first
     best, own = best_of(trials), own_values(trials)
     if best is None or best.value is None:
         raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
     settings = {
-        "settings": list(map(str, best.user_attrs["overrides"])),
+        "settings": list(overrides_of(search, best)),
         "worth": search.value_name,
         "value": best.value,
         "best_epoch": worth(best) or best.value,  # on vali, which is too high

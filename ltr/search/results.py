@@ -1,106 +1,89 @@
-"""What a search has found: lines while it runs, then a table, what mattered, and a plot."""
+"""What a search has found: a table, what mattered, a plot, and the best settings as a file."""
 
+import datetime
+import shlex
 from pathlib import Path
+from typing import Any
 
 import optuna
-from matplotlib.ticker import MaxNLocator
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from matplotlib import pyplot
+from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 from tabulate import tabulate
-from tqdm import tqdm
 
-from ltr.analysis.style import BLUE, GREY, ORANGE, page, save_figure, style
-from ltr.atomic import write_csv
-from ltr.console.progress import Finished
+from ltr.analysis.style import save_figure, style
+from ltr.atomic import atomic_write
+from ltr.console.configs import CONFIGS, own_configs
+from ltr.console.keys import Kind, keys
+from ltr.errors import ConfigError, as_started
 from ltr.search.definition import Search
 from ltr.search.space import as_text
-from ltr.search.study import BEST_EPOCH, REACHED, finished, reason
+from ltr.search.study import experimental, finished, overrides_of, reason, study_lock
 
 _FEWEST = 5  # trials done, below which importances say nothing
-_WORDS = {
-    TrialState.COMPLETE: "done",
-    TrialState.PRUNED: "pruned",
-    TrialState.RUNNING: "running",
-    TrialState.WAITING: "waiting",
-}
-
-
-class Watch:
-    """Says what has finished since it last looked, whichever process did it."""
-
-    def __init__(self, study: optuna.Study, trials: int, metric: str) -> None:
-        """``trials`` in all; ``metric`` names the value."""
-        self._study, self._metric = study, metric
-        self._seen = {trial.number for trial in finished(study)}
-        self._finished = Finished(trials, min(trials, len(self._seen)))
-        self._bar = tqdm(
-            total=trials, initial=self._finished.done, desc="trials", unit="trial", disable=None
-        )
-
-    def look(self) -> None:
-        """Print what is new."""
-        now = finished(self._study)
-        for trial in now:
-            if trial.number not in self._seen:
-                self._seen.add(trial.number)
-                took = trial.duration
-                self._finished.add(
-                    f"trial {trial.number}",
-                    sentence(trial, self._metric),
-                    None if took is None else took.total_seconds(),
-                )
-                self._bar.update()
-        best = best_of(now)
-        if best is not None:
-            self._bar.set_postfix_str(f"best {best.value:.4f} (trial {best.number})")
-
-    def close(self) -> None:
-        """The bar goes."""
-        self._bar.close()
+_WORDS = {"COMPLETE": "done", "FAIL": "cut off"}
+_COPY = "best.yaml"  # in the folder of the search: what it wrote last
 
 
 def best_of(trials: list[FrozenTrial]) -> FrozenTrial | None:
     """The best trial that was trained to its end; the first of equal ones."""
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    return max(done, key=lambda trial: (trial.value, -trial.number), default=None)
+    return max(done, key=lambda trial: trial.value or 0, default=None)
+
+
+def own_values(trials: list[FrozenTrial]) -> FrozenTrial | None:
+    """The trial of the config's own values, where it was trained to its end."""
+    own = (trial for trial in trials if trial.user_attrs.get("default"))
+    return next((trial for trial in own if trial.state == TrialState.COMPLETE), None)
 
 
 def worth(trial: FrozenTrial) -> float | None:
     """Its best epoch on vali: of a pruned trial, the mean over the trainings it had begun."""
-    return trial.user_attrs.get(REACHED, trial.user_attrs.get(BEST_EPOCH, trial.value))
+    return trial.user_attrs.get("best_epoch", trial.value)
 
 
-def sentence(trial: FrozenTrial, metric: str) -> str:
-    """How a finished trial ended, and its settings; ``metric`` is the ``value_name``."""
-    head, failed, pruned = "", reason(trial), trial.user_attrs.get("pruned")
-    value = worth(trial) if pruned else trial.value
-    if failed is not None:
+def sentence(trial: FrozenTrial, search: Search) -> str:
+    """How a finished trial ended, and its settings."""
+    pruned = trial.user_attrs.get("pruned")
+    if (failed := reason(trial)) is not None:
         head = f"failed: {failed}"
-    elif value is not None:
-        name = metric.removeprefix("crossfit ") if pruned else metric
-        head = f"{name} {value:.4f} on vali" + (f", pruned {pruned}" if pruned else "")
-    overrides = trial.user_attrs.get("overrides") or ["the config's own values"]
-    return f"{head}  {' '.join(overrides)}"
+    elif pruned:
+        head = f"{search.metric} {worth(trial):.4f} on vali, pruned {pruned}"
+    else:
+        head = f"{search.value_name} {trial.value:.4f} on vali"
+    settings = " ".join(overrides_of(search, trial)) or "the config's own values"
+    return f"{head}  {settings}"
 
 
-def write_trials(path: Path, study: optuna.Study, search: Search) -> None:
-    """Write a row per trial, those cut off included, atomically."""
-    rows, by_crossfit = [], search.select_value == "crossfit"
-    for trial in study.get_trials(deepcopy=False):
-        failed, done = reason(trial), trial.state == TrialState.COMPLETE
-        word = "failed" if failed else _WORDS.get(trial.state, "cut off")
-        took = None if word == "cut off" else trial.duration  # that would be until it was noticed
-        rows.append(
-            {
-                "trial": trial.number,
-                "state": word,
-                f"vali {search.metric}": worth(trial),
-                **({search.value_name: trial.value if done else None} if by_crossfit else {}),
-                "seconds": None if took is None else round(took.total_seconds(), 1),
-                **{key: trial.params.get(key) for key in search.space},
-                "reason": failed or trial.user_attrs.get("pruned", ""),
-            }
-        )
-    write_csv(path, rows)
+def write_results(study: optuna.Study, search: Search) -> None:
+    """Write ``trials.csv``, a row per trial, those cut off too, and ``history.png``, ``.svg``."""
+    trials = study.get_trials(deepcopy=False)
+    frame = study.trials_dataframe(("number", "state", "value", "duration", "params"))
+    frame = frame.rename(columns=lambda name: name.removeprefix("params_"))
+    frame.insert(2, f"vali {search.metric}", [worth(trial) for trial in trials])
+    frame["state"] = [
+        "failed" if reason(trial) else _WORDS.get(state, state.lower())
+        for trial, state in zip(trials, frame.state, strict=True)
+    ]
+    cut_off = frame.state == "cut off"  # it would last until that was noticed
+    frame["seconds"] = frame.pop("duration").dt.total_seconds().round(1).mask(cut_off)
+    values = frame.pop("value").where(frame.state == "done")
+    if search.select_value == "crossfit":
+        frame.insert(3, search.value_name, values)
+    frame["reason"] = [reason(trial) or trial.user_attrs.get("pruned", "") for trial in trials]
+    frame = frame.rename(columns={"number": "trial"})
+    atomic_write(search.folder / "trials.csv", frame.to_csv(index=False, lineterminator="\n"))
+    if best_of(finished(study)):
+        with style(), experimental():
+            axes = optuna.visualization.matplotlib.plot_optimization_history(
+                study, target_name=f"{search.value_name} on vali"
+            )
+            axes.set_title(f"{search.name}: {data_of(search)}")
+            figure = axes.get_figure(root=True)
+            assert figure is not None
+            save_figure(figure, search.folder, "history", dpi=150)
+            pyplot.close(figure)
 
 
 def importances(study: optuna.Study, search: Search) -> dict[str, float]:
@@ -110,12 +93,9 @@ def importances(study: optuna.Study, search: Search) -> dict[str, float]:
     Hutter, Hoos and Leyton-Brown, 2014.
     """
     names = list(search.space)
-    done = [
-        trial
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if set(names) <= set(trial.params)
-    ]
-    if len(done) < _FEWEST or len({trial.value for trial in done}) < 2:
+    done = [trial for trial in finished(study) if set(names) <= set(trial.params)]
+    values = [trial.value for trial in done if trial.state == TrialState.COMPLETE]
+    if len(values) < _FEWEST or len(set(values)) < 2:
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     return optuna.importance.get_param_importances(study, evaluator=evaluator, params=names)
@@ -124,77 +104,112 @@ def importances(study: optuna.Study, search: Search) -> dict[str, float]:
 def summary(study: optuna.Study, search: Search) -> str:
     """The end of a search in words: counts, the best trial beside the first, importances."""
     trials = finished(study)
-    count = {state: sum(trial.state == state for trial in trials) for state in TrialState}
-    lines = [
-        f"{len(trials)} trials: {count[TrialState.COMPLETE]} done, "
-        f"{count[TrialState.PRUNED]} pruned, {count[TrialState.FAIL]} failed"
-    ]
-    best = best_of(trials)
+    lines = [f"{len(trials)} trials: {_counts(trials)}"]
+    best, first = best_of(trials), own_values(trials)
     if best is None:
-        failed = [reason(trial) for trial in trials if reason(trial)]
-        return "\n".join([*lines, "no trial was trained to its end", *map(str, failed[:1])])
-    first = own_values(trials)
+        return "\n".join([*lines, "no trial was trained to its end", reason(trials[0]) or ""])
     lines.append(f"best: {search.value_name} on vali {best.value:.4f}, trial {best.number}")
     if first is not None and first.number != best.number:
         lines.append(f"the config's own values: {first.value:.4f}")
     weights = importances(study, search)
-    chosen = dict(item.partition("=")[::2] for item in best.user_attrs["overrides"])
-    rows = []
-    for key, distribution in search.space.items():
-        was = as_text(search.default(key))
-        weight = [f"{weights[key]:.2f}"] if weights else []
-        rows.append([key, chosen.get(key, was), was, str(distribution), *weight])
-    rows.sort(key=lambda row: -weights.get(row[0], 0))
-    head = ["key", "best", "was", "space"] + (["importance"] if weights else [])
+    chosen = dict(item.partition("=")[::2] for item in overrides_of(search, best))
+    rows = [
+        [
+            key,
+            chosen.get(key, as_text(search.default(key))),
+            as_text(search.default(key)),
+            str(space),
+        ]
+        + ([f"{weights[key]:.2f}"] if weights else [])
+        for key, space in sorted(search.space.items(), key=lambda item: -weights.get(item[0], 0))
+    ]
+    head = ["key", "best", "was", "space", "importance"][: len(rows[0])]
     return "\n".join([*lines, "", tabulate(rows, head, disable_numparse=True)])
 
 
-def own_values(trials: list[FrozenTrial]) -> FrozenTrial | None:
-    """The trial of the config's own values, where it was trained to its end."""
-    own = (trial for trial in trials if trial.user_attrs.get("default"))
-    return next((trial for trial in own if trial.state == TrialState.COMPLETE), None)
+def _counts(trials: list[FrozenTrial]) -> str:
+    states = {"done": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+    counts = {word: sum(trial.state == state for trial in trials) for word, state in states.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-def draw_history(study: optuna.Study, folder: Path, title: str, metric: str) -> list[Path]:
-    """Write ``history.png`` and ``history.svg``: every trial, and the best so far."""
-    trials = finished(study)
-    done = [(t.number, t.value) for t in trials if t.state == TrialState.COMPLETE]
-    pruned = [
-        (t.number, worth(t)) for t in trials if t.state == TrialState.PRUNED and t.value is not None
-    ]
-    failed = [t.number for t in trials if t.state == TrialState.FAIL]
-    with style():
-        figure = page(
-            title,
-            f"Each dot is a trial, at its {metric} on vali; a cross is one that was pruned, at "
-            "what it had reached by then; the line is the best so far. "
-            f"{len(failed)} trials failed" + (", marked at the bottom." if failed else "."),
-            width=6.4,
-            height=3.4,
+def best_path(search: Search) -> Path:
+    """Where the best configuration goes; ``ConfigError`` if train.py cannot find it there."""
+    if search.write is None:
+        return (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml"
+    path = Path(search.write)
+    if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
+        raise ConfigError(
+            f"write={search.write}: give FOLDER/experiment/NAME.yaml; "
+            f"{as_started('train')} --config-dir FOLDER experiment=NAME reads it"
         )
-        axes = figure.subplots()
-        if done:
-            numbers, values = zip(*done, strict=True)
-            best = [max(values[: i + 1]) for i in range(len(values))]
-            end = max(trial.number for trial in trials)
-            axes.step(
-                [*numbers, end], [*best, best[-1]], where="post", color=BLUE, label="best so far"
-            )
-            axes.plot(numbers, values, "o", color=BLUE, markersize=4, label="trained to its end")
-        if pruned:
-            axes.plot(*zip(*pruned, strict=True), "x", color=GREY, markersize=5, label="pruned")
-        if failed:
-            axes.plot(
-                failed,
-                [0.02] * len(failed),
-                "|",
-                transform=axes.get_xaxis_transform(),
-                color=ORANGE,
-                markersize=9,
-                label="failed",
-            )
-        axes.set(xlabel="trial", ylabel=f"{metric} on vali")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if trials:
-            axes.legend()
-        return save_figure(figure, folder, "history", dpi=150)
+    return path
+
+
+def check_free(path: Path, folder: Path) -> None:
+    """Raise ``ConfigError`` where ``path`` holds what the search in ``folder`` did not write."""
+    copy = folder / _COPY
+    if path.exists() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
+        raise ConfigError(
+            f"{path} is there and is not what this search wrote: give write=FOLDER/experiment/"
+            "NAME.yaml, or move it away"
+        )
+
+
+def write_best(path: Path, search: Search, study: optuna.Study) -> str:
+    """Write the best settings to ``path``, with a copy beside the study; the command for it."""
+    best = best_of(finished(study))
+    assert best is not None
+    command = f"{as_started('train')} experiment={path.stem}"
+    if path.absolute().parent.parent not in (CONFIGS, Path("configs").absolute()):
+        where = shlex.quote(str(path.parent.parent))
+        command = f"{as_started('train')} --config-dir {where} experiment={path.stem}"
+    with study_lock(search):
+        check_free(path, search.folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for place in (search.folder / _COPY, path):
+            atomic_write(place, best_text(command, search, study, best))
+    return command
+
+
+def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTrial) -> str:
+    """The file: what was searched in comments, then groups and values."""
+    searched = overrides_of(search, best)
+    every = OverridesParser.create().parse_overrides([*search.overrides, *searched])
+    given: dict[str, Any] = {one.key_or_group: one.value() for one in every}
+    given = {key: value for key, value in given.items() if key not in keys(Kind.PLACE)}
+    _, choices = search.trial(searched)
+    base = given.pop("experiment", None)
+    groups = ("dataset", "model", "loss", "optimizer", "schedule")
+    named = {group: choices[group] for group in groups if group in choices}
+    named |= {key: given.pop(key) for key in list(given) if key in choices}
+    defaults: list[Any] = [] if base is None else [base]
+    defaults += [{f"override /{group}": choice} for group, choice in named.items()]
+    content = OmegaConf.create({"defaults": defaults})
+    for key, value in given.items():
+        OmegaConf.update(content, key, value)
+    trials = finished(study)
+    own, today = own_values(trials), datetime.date.today().isoformat()
+    places = (*keys(Kind.PLACE), "workers", "dry_run", "storage")
+    typed = [one for one in search.arguments if one.partition("=")[0] not in places]
+    lines = [
+        "# @package _global_",
+        f"# {command}",
+        f"# {search.value_name} {best.value:.4f} on vali of {data_of(search)}: trial {best.number}",
+        f"# {_counts(trials)}; select_value={search.select_value}; {today}"
+        + (f"; with the values it began from {own.value:.4f}" if own is not None else ""),
+        f"# {as_started('search')} {shlex.join(typed)}",
+    ]
+    return "\n".join(lines) + "\n" + OmegaConf.to_yaml(content)
+
+
+def data_of(search: Search) -> str:
+    """The data set, folds and seeds that a value is of."""
+    parts = [str(search.config.dataset.name)]
+    own = search.config.dataset.get("fold")
+    folds = dict.fromkeys(own if r.fold is None else r.fold for r in search.repeats)
+    seeds = dict.fromkeys(r.seed for r in search.repeats)
+    for word, several in (("fold", folds), ("seed", seeds)):
+        if None not in several:
+            parts.append(f"{word}{'s' * (len(several) > 1)} {' '.join(map(str, several))}")
+    return ", ".join(parts) + (" (mean)" if len(search.repeats) > 1 else "")

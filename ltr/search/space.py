@@ -14,7 +14,7 @@ from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
 
 FORMS = (
-    "write [float,LOW,HIGH], [float,LOW,HIGH,log], [int,LOW,HIGH], [int,LOW,HIGH,log], "
+    "write [float,LOW,HIGH] or [int,LOW,HIGH], these with ,log] at the end for LOW > 0, "
     "[choice,A,B,...], or null to leave it out"
 )
 # What decides how good a trial is said to be, and where it runs, is no knob of it.
@@ -33,16 +33,15 @@ class Range:
     log: bool
     whole: bool
 
+    @property
     def tried(self) -> tuple[str, ...]:
         """Values that must be possible, as on a command line."""
         return as_text(self.low), as_text(self.high)
 
     def holds(self, value: Any) -> bool:
         """Whether ``value``, from a config, is one of it."""
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or (self.whole and value != int(value)):
-            return False
-        return bool(self.low <= value <= self.high)
+        numbers = int if self.whole else (int, float)
+        return _is_number(value, numbers) and bool(self.low <= value <= self.high)
 
     def __str__(self) -> str:
         """As it is written on the command line."""
@@ -56,6 +55,7 @@ class Choice:
 
     options: tuple[str, ...]
 
+    @property
     def tried(self) -> tuple[str, ...]:
         """Values that must be possible, as on a command line."""
         return self.options
@@ -123,6 +123,25 @@ def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
     return space
 
 
+def read_space(name: str) -> Space:
+    """The space in ``configs/search/<name>.yaml``: a line ``KEY: [float, LOW, HIGH]`` for a key."""
+    files = files_of("space")
+    if name not in files:
+        raise ConfigError(
+            f"space={name}: no such space; it is one of {', '.join(files)}" + hint(name, files)
+        )
+    where = f"configs/search/{name}.yaml"
+    try:
+        raw: Any = OmegaConf.to_container(OmegaConf.create(files[name].read_text()))
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"{where} is not YAML: {' '.join(str(error).split())}; mend it"
+        ) from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{where}: write a line KEY: [float, LOW, HIGH] for each key")
+    return {str(key): distribution(f"{where}: {key}", value) for key, value in raw.items()}
+
+
 def sets_what_is_searched(space: Space, override: str) -> bool:
     """Whether ``override``, which a file holds, gives a key of ``space`` a value of its kind."""
     key, _, value = override.partition("=")
@@ -137,36 +156,6 @@ def is_no_knob(key: str) -> bool:
     return re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS
 
 
-def read_space(name: str) -> Space:
-    """The space in ``configs/search/<name>.yaml``.
-
-    Raises:
-        ConfigError: there is none, or it is malformed.
-    """
-    files = files_of("space")
-    if name not in files:
-        raise ConfigError(
-            f"space={name}: no such space; it is one of {', '.join(files)}" + hint(name, files)
-        )
-    return parse_space(files[name].read_text(), f"configs/search/{name}.yaml")
-
-
-def parse_space(text: str, where: str) -> Space:
-    """The space that a file holds: a line ``KEY: [float, LOW, HIGH]`` for each key.
-
-    >>> str(parse_space("optimizer.lr: [float, 1e-4, 0.1, log]", "here")["optimizer.lr"])
-    '[float,0.0001,0.1,log]'
-    """
-    try:
-        raw: Any = OmegaConf.to_container(OmegaConf.create(text))
-    except yaml.YAMLError as error:
-        text = " ".join(str(error).split())
-        raise ConfigError(f"{where} is not YAML: {text}; mend it") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{where}: write a line KEY: [float, LOW, HIGH] for each key")
-    return {str(key): distribution(f"{where}: {key}", value) for key, value in raw.items()}
-
-
 def distribution(where: str, value: Any, before: Distribution | None = None) -> Distribution:
     """The distribution that a list such as ``[float, 0, 1]`` stands for.
 
@@ -175,38 +164,28 @@ def distribution(where: str, value: Any, before: Distribution | None = None) -> 
         value: as read from YAML or the command line.
         before: what it replaces; ``[LOW,HIGH]`` without a kind is of the same kind.
 
-    Raises:
-        ConfigError: it is malformed; the message says what to write.
+    >>> str(distribution("optimizer.lr", ["float", 1e-4, 0.1, "log"]))
+    '[float,0.0001,0.1,log]'
     """
-    if not isinstance(value, list) or not value:
-        raise ConfigError(f"{where}={as_text(value)}: not a distribution; {FORMS}")
-    kind, rest = value[0], list(value[1:])
-    if isinstance(before, Range) and kind not in ("float", "int", "choice"):
+    kind, *rest = value if isinstance(value, list) and value else [None]
+    if isinstance(before, Range) and _is_number(kind, (int, float)):
         kind, rest = "int" if before.whole else "float", list(value)
     if kind == "choice":
-        options = tuple(dict.fromkeys(as_text(option) for option in rest))
-        if len(options) < 2:
-            raise ConfigError(f"{where}={as_text(value)}: give at least two options; {FORMS}")
-        return Choice(options)
-    if kind not in ("float", "int"):
-        raise ConfigError(f"{where}={as_text(value)}: begins with {as_text(kind)}; {FORMS}")
-    log = rest[2:] == ["log"]
-    bounds = rest[:2] if log else rest
-    if len(bounds) != 2 or not all(_number(b, whole=kind == "int") for b in bounds):
-        what = "whole numbers" if kind == "int" else "numbers"
-        raise ConfigError(f"{where}={as_text(value)}: two {what} must follow {kind}; {FORMS}")
-    low, high = (int(b) if kind == "int" else float(b) for b in bounds)
-    if not low < high:
-        raise ConfigError(f"{where}={as_text(value)}: LOW must be below HIGH; {FORMS}")
-    if log and low <= 0:
-        raise ConfigError(f"{where}={as_text(value)}: log needs LOW > 0; raise it or leave out log")
-    return Range(low, high, log=log, whole=kind == "int")
+        options = tuple(dict.fromkeys(map(as_text, rest)))
+        if len(options) > 1:
+            return Choice(options)
+    if kind in ("float", "int"):
+        numbers, log = int if kind == "int" else (int, float), rest[2:] == ["log"]
+        bounds = rest[:2] if log else rest
+        if len(bounds) == 2 and all(_is_number(bound, numbers) for bound in bounds):
+            low, high = map(int if kind == "int" else float, bounds)
+            if low < high and (low > 0 or not log):
+                return Range(low, high, log=log, whole=kind == "int")
+    raise ConfigError(f"{where}={as_text(value)}: {FORMS}")
 
 
-def _number(value: Any, *, whole: bool) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        return False
-    return math.isfinite(value)
+def _is_number(value: Any, kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def as_text(value: Any) -> str:
@@ -223,9 +202,7 @@ def as_text(value: Any) -> str:
         return "{" + ",".join(f"{key}:{as_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (int, float)):
         return repr(value)
-    text = str(value)
-    if re.fullmatch(r"[A-Za-z_][\w./+-]*", text) and text.lower() not in (
-        "null", "true", "false", "nan", "inf",
-    ):  # fmt: skip
-        return text
-    return "'{}'".format(text.replace("\\", "\\\\").replace("'", "\\'"))
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_][\w./+-]*", str(value)) and str(value).lower() not in words:
+        return str(value)
+    return "'{}'".format(str(value).replace("\\", "\\\\").replace("'", "\\'"))
