@@ -126,7 +126,7 @@ def draw(page: Path, folder: Path) -> None:
     with browser() as shown:
         shown.open(page, width=DESKTOP)
         top = "document.querySelector('{}').getBoundingClientRect().top + scrollY"
-        plots, pairs = shown.run(top.format(".plot")), shown.run(top.format("#plot-4"))
+        plots, pairs = shown.run(top.format(".plot")), shown.run(top.format("#detail-1"))
         shown.picture(folder / "table_page.png", 0, 1400)
         shown.picture(folder / "table_page_plots.png", plots - 10, pairs - plots)
         shown.open(page, width=PHONE)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ltr.compare.compare import Order as CompareOrder
-from ltr.compare.compare import compare_order
+from omegaconf import DictConfig
+
 from ltr.console.compose import typed
 from ltr.search.definition import Search, define_search
 from ltr.tables.config import TableConfig, table_config
@@ -19,6 +19,6 @@ def search_of(arguments: Sequence[str]) -> Search:
     return define_search(typed("search", arguments))
 
 
-def comparison_of(arguments: Sequence[str]) -> CompareOrder:
+def comparison_of(arguments: Sequence[str]) -> DictConfig:
     """What ``scripts/compare.py ARGUMENTS`` asks for."""
-    return compare_order(typed("compare", arguments))
+    return typed("compare", arguments)

@@ -1,8 +1,8 @@
 """``scripts/compare.py``: runs become systems, and every mistake has its line."""
 
-import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,11 @@ from conftest import compose
 from folders import finish, refused
 from orders import comparison_of
 
-from ltr.compare.compare import compare, findings_of
-from ltr.console.configs import CONFIGS
+from ltr.compare.compare import Findings, compare, findings_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import find_runs
 
-SCRIPT = CONFIGS.parent / "scripts" / "compare.py"
 BASE = np.random.default_rng(0).uniform(0.2, 0.8, 40)
 
 
@@ -75,14 +73,17 @@ def keep(
     return folder
 
 
-def found(*arguments: object):
-    order = comparison_of([str(argument) for argument in arguments])
-    runs, _ = find_runs(order.paths)
-    return findings_of(runs, order)
+def found(*arguments: object) -> Findings:
+    cfg = comparison_of([str(argument) for argument in arguments])
+    return findings_of(find_runs(cfg.runs)[0], cfg)
 
 
 def said(*arguments: object) -> str:
     return compare(comparison_of([str(argument) for argument in arguments]))
+
+
+def facts(findings: Findings) -> dict[str, str]:
+    return dict(findings.report.facts)
 
 
 def sweep(folder: Path, seeds=(1, 2, 3), folds=(None,)) -> Path:
@@ -109,11 +110,16 @@ def test_a_sweep_becomes_systems_with_seeds(tmp_path) -> None:
     assert findings.systems["loss=listnet"].deviation == pytest.approx(np.std(values, ddof=1))
 
 
-def test_folds_are_joined(tmp_path) -> None:
-    findings = found(sweep(tmp_path, seeds=(1,), folds=(1, 2, 3)))
-    assert findings.title == "ndcg@5 on mine, test: 120 queries of 3 folds"
+def test_folds_are_joined_and_so_are_test_lists_of_several_data_seeds(tmp_path) -> None:
+    findings = found(sweep(tmp_path / "a", seeds=(1,), folds=(1, 2, 3)))
+    assert findings.report.title == "ndcg@5 on mine, test: 120 queries of 3 folds"
     assert findings.pairs[0].queries == 120
     assert findings.pairs[0].spread.covers == "folds"
+    assert "the same in every fold" in findings.report.notes[0]
+    for draw, loss in product((1, 2, 3), ("rmse", "bce")):
+        config = {"dataset": {"name": "mine", "seed": draw}}
+        keep(tmp_path / "b" / f"{loss}-{draw}", loss=loss, digest=str(draw), config=config)
+    assert found(tmp_path / "b").pairs[0].queries == 120
 
 
 def test_cuts_of_vali_alone_are_no_further_queries(tmp_path) -> None:
@@ -122,26 +128,10 @@ def test_cuts_of_vali_alone_are_no_further_queries(tmp_path) -> None:
             cut_here = {"dataset": {"name": "mine", "seed": cut}}
             keep(tmp_path / f"{loss}-{cut}", loss=loss, better=better, config=cut_here)
     findings = found(tmp_path)
-    assert findings.title == "ndcg@5 on mine, test: 40 queries, dataset.seed 1"
+    assert findings.report.title == "ndcg@5 on mine, test: 40 queries, dataset.seed 1"
     assert findings.pairs[0].queries == 40
     assert [of.seeds for of in findings.systems.values()] == [3, 3]
     assert findings.pairs[0].spread.covers == "seeds"
-
-
-def test_new_test_lists_of_each_data_seed_are_folds(tmp_path) -> None:
-    for draw in (1, 2, 3):
-        config = {"dataset": {"name": "mine", "seed": draw}}
-        for loss in ("rmse", "bce"):
-            keep(tmp_path / f"{loss}-{draw}", loss=loss, digest=str(draw), config=config)
-    assert found(tmp_path).pairs[0].queries == 120
-
-
-def test_test_lists_cut_from_one_table_are_not_counted_together(tmp_path) -> None:
-    for cut in (1, 2):
-        config = {"dataset": {"name": "mine", "seed": cut, "path": "all.csv"}}
-        keep(tmp_path / f"a{cut}", digest=str(cut), config=config)
-    with pytest.raises(ConfigError, match=r"dataset\.seed 1, dataset\.seed 2"):
-        found(tmp_path)
 
 
 def test_folds_with_other_grades_are_compared_by_what_does_not_read_them(tmp_path) -> None:
@@ -162,63 +152,6 @@ def test_a_teacher_counts_by_its_method(tmp_path) -> None:
     assert only.seeds == 2
 
 
-def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
-    a = keep(tmp_path / "a", seed=1)
-    b = keep(tmp_path / "b", seed=2, better=0.2)  # far apart, and yet
-    text = said(a, b)
-    assert "BETTER" not in text
-    assert "WORSE" not in text
-    assert "UNDECIDED" in text
-    assert "two trainings of one system; they differ on these queries, as trainings do" in text
-    assert "none can be better or worse" in text
-    assert "loss=rmse" in text
-    assert "EQUIVALENT" in said(a, b, "margin=0.9")
-
-
-def test_one_seed_each_is_about_these_models(tmp_path) -> None:
-    text = said(keep(tmp_path / "a", better=0.2), keep(tmp_path / "b", loss="bce"))
-    assert "DIFFER" in text
-    assert "loss=rmse differs from loss=bce: these models, not the methods: one seed" in text
-    assert "NOT COVERED, one seed only of loss=rmse, loss=bce" in text
-
-
-def test_the_report_says_all_that_it_should(tmp_path) -> None:
-    text = said(sweep(tmp_path), "published=0.5", "margin=0.01")
-    assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
-    assert "weights: best epoch by ndcg@5 of vali; seeds 1 2 3; commit cccccccccccc\n" in text
-    for part in (
-        "95% interval", "sd of seeds", "p Holm", "d_z", "wins/ties",
-        "queries and seeds", "40/0/0", "±0.01", "empty list = 1", "0.5000",
-        "40 queries resolve (80% power, alpha 0.05) a true difference of ",
-        "not covered: other data",
-    ):  # fmt: skip
-        assert part in text, part
-
-
-@pytest.mark.slow
-def test_a_system_of_two_versions_of_the_code_is_named(tmp_path) -> None:
-    sweep(tmp_path)
-    assert "NOTE" not in said(tmp_path)
-    for seed, commit in ((1, "c"), (2, "d")):
-        keep(tmp_path / f"b{seed}", loss="bce", seed=seed, commit=40 * commit)
-    text = said(tmp_path)
-    assert "NOTE loss=bce is of 2 commits" in text
-    assert "commit cccccccccccc, dddddddddddd" in text
-
-
-@pytest.mark.slow
-def test_metric_baseline_and_seed_are_as_asked(tmp_path) -> None:
-    sweep(tmp_path)
-    for seed in (1, 2, 3):
-        keep(tmp_path / f"c{seed}", loss="bce", seed=seed)
-    assert found(tmp_path, "metric=ndcg@10").pairs[0].word == "better"
-    assert len(found(tmp_path).pairs) == 3
-    pairs = found(tmp_path, "baseline=listnet").pairs
-    assert [(pair.second, pair.word) for pair in pairs] == [("loss=listnet", "worse")] * 2
-    assert found(tmp_path, "seed=1").pairs[0].interval != found(tmp_path).pairs[0].interval
-    assert said(tmp_path) == said(tmp_path)
-
-
 @pytest.mark.slow
 def test_systems_are_named_by_what_differs(tmp_path) -> None:
     keep(tmp_path / "a", typed=("epochs=0",), config={"epochs": 0})
@@ -229,135 +162,6 @@ def test_systems_are_named_by_what_differs(tmp_path) -> None:
     assert names == ["loss=rmse, epochs=0", "loss=rmse, epochs=9", "loss=bce, epochs=9"]
     keep(tmp_path / "d", config={"model": {"sizes": [4, 2], "head": "rmse"}})  # nobody typed it
     assert "loss=rmse, epochs=9, model.sizes=[4,2]" in found(tmp_path).systems
-
-
-def test_places_and_measuring_do_not_make_a_system(tmp_path) -> None:
-    keep(tmp_path / "a", seed=1)
-    other = {"metrics": ["ndcg@5", "map"], "device": "cpu", "suggested": {"epochs": 5}}
-    keep(tmp_path / "b", seed=2, config=other)
-    assert len(found(tmp_path).systems) == 1
-
-
-def test_patterns_single_files_and_repeated_paths(tmp_path) -> None:
-    sweep(tmp_path / "s")
-    assert len(find_runs([f"{tmp_path}/s/rmse-*"])[0]) == 3
-    assert len(find_runs([f"{tmp_path}/s", f"{tmp_path}/s/rmse-1-None"])[0]) == 6
-    assert len(find_runs([f"{tmp_path}/s/rmse-1-None/results.json"])[0]) == 1
-
-
-def test_unfinished_runs_are_named(tmp_path) -> None:
-    sweep(tmp_path)
-    (tmp_path / "cut" / ".hydra").mkdir(parents=True)
-    (tmp_path / "cut" / ".hydra" / "config.yaml").write_text("")
-    assert f"not finished, left out: {tmp_path / 'cut'}" in said(tmp_path)
-
-
-@pytest.mark.slow
-def test_what_is_written(tmp_path) -> None:
-    folder = tmp_path / "verdicts"
-    text = said(sweep(tmp_path / "s"), f"write={folder}", "published=0.5")
-    assert (
-        f"kept in {folder} (compare.md, compare.tex, compare.png, compare.svg, compare.csv)" in text
-    )
-    table = pd.read_csv(folder / "compare.csv")
-    assert table["word"].tolist() == ["better"]
-    assert table.notna().sum(axis=1)[0] == len(table.columns) - 1  # no note
-    kept = (folder / "compare.md").read_text()
-    for part in ("| **better** |", "p random.", "p t", "p training", "wins/ties/losses"):
-        assert part in kept, part
-    paper = (folder / "compare.tex").read_text()
-    assert paper.count(r"\begin{tabular}") == paper.count(r"\end{table}") == 2
-    assert paper.count(r"\textbf{") == 1
-    assert re.search(r"^loss=listnet minus loss=rmse & \+0\.\d{4} & .* & better", paper, re.M)
-    alone = tmp_path / "one/verdicts.tex"
-    assert f"kept in {alone}" in said(tmp_path / "s", f"write={alone}", "published=0.5")
-    assert alone.read_text() == paper
-    assert list(alone.parent.iterdir()) == [alone]
-    assert (folder / "compare.png").read_bytes()[:4] == b"\x89PNG"
-    before = (folder / "compare.svg").read_bytes()
-    said(tmp_path / "s", f"write={folder}", "published=0.5")
-    assert (folder / "compare.svg").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ({"digest": "e"}, "have different test lists (mine and mine): compare runs on the same"),
-        ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
-        ({"select_on": "map"}, "selected on map and ndcg@5: give metric=NAME"),
-        ({"fold": 2}, "not on the same folds (None is in one only): run what is missing"),
-    ],
-)
-def test_runs_that_cannot_be_set_side_by_side(tmp_path, change, line) -> None:
-    keep(tmp_path / "a")
-    keep(tmp_path / "b", loss="bce", **change)
-    assert line in refused(lambda: said(tmp_path), (ConfigError, DataError))
-
-
-def test_runs_of_two_data_sets_are_told_so_whatever_their_folds(tmp_path) -> None:
-    keep(tmp_path / "a")
-    keep(tmp_path / "b", loss="bce", fold=2, dataset="theirs")
-    assert "(mine and theirs): compare runs on the same" in refused(
-        lambda: said(tmp_path), (ConfigError, DataError)
-    )
-
-
-def test_the_same_run_twice_is_refused(tmp_path) -> None:
-    a, b = keep(tmp_path / "a"), keep(tmp_path / "b")
-    assert refused(lambda: said(tmp_path), ConfigError) == (
-        f"{a} and {b} are the same run (same config, seed 1): give one of them"
-    )
-
-
-def test_a_seed_without_a_fold_is_refused(tmp_path) -> None:
-    sweep(tmp_path, seeds=(1, 2), folds=(1, 2))
-    (tmp_path / "rmse-2-2" / "results.json").unlink()
-    assert "loss=rmse: seed 2 has no run of fold 2" in refused(lambda: said(tmp_path), ConfigError)
-
-
-def test_one_run_alone_is_refused(tmp_path) -> None:
-    message = refused(lambda: said(keep(tmp_path / "a")), ConfigError)
-    assert message == "one run of one system: give another seed of it, or another system"
-
-
-def test_damage_is_named(tmp_path) -> None:
-    sweep(tmp_path, seeds=(1,))
-    file = tmp_path / "rmse-1-None" / "queries.csv"
-    file.write_text("\n".join(file.read_text().splitlines()[:9]))
-    assert "queries.csv is damaged" in refused(lambda: said(tmp_path))
-    file.unlink()
-    assert "queries.csv cannot be read (No such file" in refused(lambda: said(tmp_path))
-    (tmp_path / "rmse-1-None" / "results.json").write_text("{}")
-    assert "results.json is damaged, or of an earlier" in refused(lambda: said(tmp_path))
-    finish(tmp_path / "rmse-1-None", {})
-    assert "not what a run writes" in refused(lambda: said(tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ([], "give run folders"),
-        (["x", "margn=1"], "margn: no such key; the keys are alpha, baseline, cache_dir"),
-        (["x", "margin=a"], "margin=a: give a number"),
-        (["x", f"margin={10**309}"], "0: give a number"),
-        (["x", "samples=-1"], "samples=-1: give a whole number >= 0"),
-        (["nowhere"], "nowhere: no results.json there or below"),
-    ],
-)
-def test_mistakes_of_the_command_line(arguments, line, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert line in refused(lambda: said(*arguments), (ConfigError, DataError))
-
-
-def test_unknown_metric_and_baseline_name_what_there_is(tmp_path) -> None:
-    sweep(tmp_path)
-    message = refused(lambda: said(tmp_path, "metric=map"), ConfigError)
-    assert "has ndcg@5, ndcg@10; choose one of these, or train again with 'metrics=[" in message
-    message = refused(lambda: said(tmp_path, "baseline=bce"), ConfigError)
-    assert message.startswith("baseline=bce is no system: choose of loss=listnet | loss=rmse")
-    message = refused(lambda: said(tmp_path, "baseline=loss"), ConfigError)
-    assert message.startswith("baseline=loss is 2 systems")
 
 
 @pytest.mark.slow
@@ -371,7 +175,7 @@ def test_scores_of_any_ranker_stand_beside_runs(tiny, letor_folder, tmp_path) ->
     findings = found(tmp_path, f"scores=[{same},{turned}]", *places)
     assert findings.systems["same"].mean == findings.systems["loss=listnet"].mean
     assert findings.systems["turned"].mean != findings.systems["same"].mean
-    assert f"turned: the scores of {turned}" in findings.made
+    assert ("scores", f"turned of {turned}") in findings.report.facts
 
     data = letor_folder / "mine" / "test.txt"
     given = [f"scores={{theirs: {same}}}", f"data={data}", "baseline=theirs", *places]
@@ -393,7 +197,7 @@ def test_scores_are_named_and_there_is_a_file_for_each_fold(tmp_path) -> None:
     assert "such as 'scores={theirs:[FILE,FILE]}'" in refused(
         lambda: said(tmp_path, "scores=[a/theirs.txt]"), ConfigError
     )
-    assert "two files of the name theirs" in refused(
+    assert "two files of one name" in refused(
         lambda: said(tmp_path, "scores=[a/theirs.txt,b/theirs.txt]"), ConfigError
     )
     assert "loss=rmse is a system of the runs" in refused(
@@ -406,31 +210,6 @@ def test_scores_are_named_and_there_is_a_file_for_each_fold(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command(tmp_path) -> None:
-    sweep(tmp_path)
-    done = processes.run("scripts/compare.py", ".", "samples=500", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "BETTER" in done.stdout
-    wrong = processes.run("scripts/compare.py", "elsewhere", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("error: elsewhere: no results.json")
-    assert len(wrong.stderr.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_help_is_quick() -> None:
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = {[str(SCRIPT), '--help']!r}\n"
-        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "print('heavy:', sorted({'torch', 'pandas', 'numpy', 'scipy'} & set(sys.modules)))\n"
-    )
-    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "heavy: []" in got.stdout
-
-
-@pytest.mark.slow
 def test_real_runs_without_torch(tiny, tmp_path) -> None:
     for seed, epochs in ((1, 3), (2, 3), (1, 0), (2, 0)):
         folder = tmp_path / f"seed{seed}-epochs{epochs}"
@@ -439,10 +218,9 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
         run(cfg, folder, {"loss": "listnet", "model": "transformer"})
     code = (
         "import sys\n"
-        "from ltr.compare.compare import compare_order\n"
         "from ltr.console.compose import typed\n"
         "from ltr.compare.compare import compare\n"
-        f"print(compare(compare_order(typed('compare', [{str(tmp_path)!r}, 'samples=500']))))\n"
+        f"print(compare(typed('compare', [{str(tmp_path)!r}, 'samples=500'])))\n"
         "print('torch' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code]
@@ -451,3 +229,146 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
     assert got.stdout.endswith("False\n")
     assert "epochs=0" in got.stdout
     assert "8 queries" in got.stdout
+
+
+def test_another_seed_of_a_run_is_no_other_system(tmp_path) -> None:
+    a = keep(tmp_path / "a", seed=1)
+    other = {"metrics": ["ndcg@5", "map"], "device": "cpu", "suggested": {"epochs": 5}}
+    b = keep(tmp_path / "b", seed=2, better=0.2, config=other)  # far apart, and yet
+    findings = found(a, b)
+    (pair,) = findings.pairs
+    assert (list(findings.systems), pair.word) == (["model=mlp, loss=rmse"], "undecided")
+    assert "they differ on these queries, as trainings do" in findings.report.notes[0]
+    assert any("none can be better or worse" in note for note in findings.report.notes)
+    assert found(a, b, "margin=0.9").pairs[0].word == "equivalent"
+
+
+def test_one_seed_each_is_about_these_models(tmp_path) -> None:
+    text = said(keep(tmp_path / "a", better=0.2), keep(tmp_path / "b", loss="bce"))
+    assert "loss=rmse differs from loss=bce: these models, not the methods: one seed" in text
+    assert "NOT COVERED, one seed only of loss=rmse, loss=bce" in text
+
+
+def test_the_report_has_settings_figures_and_what_is_not_covered(tmp_path) -> None:
+    sweep(tmp_path)
+    (tmp_path / "cut" / ".hydra").mkdir(parents=True)
+    (tmp_path / "cut" / ".hydra" / "config.yaml").write_text("")
+    arguments = (tmp_path, "published=0.5", "margin=0.01")
+    text = said(*arguments)
+    assert text.startswith("ndcg@5 on mine, test: 40 queries\n")
+    known = facts(found(*arguments))
+    assert known["weights"] == "best epoch by ndcg@5 of vali"
+    assert (known["seeds"], known["commit"]) == ("1 2 3", "c" * 12)
+    for part in (
+        "95% interval", "sd of seeds", "better", "d_z", "queries and seeds", "40/0/0", "±0.01",
+        "empty list = 1", "0.5000", "40 queries resolve (80% power, alpha 0.05)",
+        "not covered: other data", f"not finished, left out: {tmp_path / 'cut'}",
+    ):  # fmt: skip
+        assert part in text, part
+    assert said(*arguments) == text
+
+
+def test_metric_baseline_seed_and_paths_are_as_asked(tmp_path) -> None:
+    sweep(tmp_path)
+    assert len(find_runs([f"{tmp_path}/rmse-*"])[0]) == 3
+    assert len(find_runs([f"{tmp_path}", f"{tmp_path}/rmse-1-None/results.json"])[0]) == 6
+    for seed, commit in ((1, "c"), (2, "d")):
+        keep(tmp_path / f"b{seed}", loss="bce", seed=seed, commit=40 * commit)
+    two = (f"{tmp_path}/rmse*", f"{tmp_path}/listnet*")
+    assert "NOTE" not in facts(found(*two))
+    assert found(*two, "metric=ndcg@10").pairs[0].word == "better"
+    assert found(*two, "seed=1").pairs[0].interval != found(*two).pairs[0].interval
+    three = (*two, f"{tmp_path}/b?")
+    assert facts(found(*three))["NOTE"].startswith("loss=bce is of 2 commits")
+    for given, message in (
+        ("metric=map", "has ndcg@5, ndcg@10; choose one of these, or train again with 'metrics=["),
+        ("baseline=rankt", "baseline=rankt is no system: choose of loss="),
+        ("baseline=loss", "baseline=loss is 3 systems"),
+    ):
+        assert message in refused(lambda given=given: said(*three, given), ConfigError)
+    keep(tmp_path / "b3", loss="bce", seed=3)
+    assert len(found(tmp_path).pairs) == 3
+    pairs = found(tmp_path, "baseline=listnet").pairs
+    assert [(pair.second, pair.word) for pair in pairs] == [("loss=listnet", "worse")] * 2
+
+
+@pytest.mark.slow
+def test_files_of_a_comparison(tmp_path) -> None:
+    folder = tmp_path / "verdicts"
+    text = said(sweep(tmp_path / "s"), f"write={folder}", "published=0.5")
+    assert f"kept in {folder} (compare.html, compare.md, compare.tex, compare.csv)" in text
+    table = pd.read_csv(folder / "compare.csv")
+    assert table["word"].tolist() == ["better"]
+    assert table.notna().sum(axis=1)[0] == len(table.columns) - 1  # no note
+    assert "| better " in (folder / "compare.md").read_text()
+    paper = (folder / "compare.tex").read_text()
+    assert paper.count(r"\begin{tabular}") == paper.count(r"\end{table}") == 2
+    assert paper.count(r"\textbf{") == 1
+    assert (folder / "compare.html").read_text().count("<svg") == 2
+    for name in ("verdicts.tex", "verdicts.html", "verdicts.csv"):
+        alone = tmp_path / "one" / name
+        assert f"kept in {alone}" in said(tmp_path / "s", f"write={alone}", "published=0.5")
+        assert alone.read_text() == (folder / f"compare{alone.suffix}").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"digest": "e"}, "have different test lists (mine and mine): compare runs on the same"),
+        ({"fold": 2, "dataset": "theirs"}, "(mine and theirs): compare runs on the same"),
+        ({"convention": "empty list = 0"}, "(empty list = 1 | empty list = 0): train one of them"),
+        ({"select_on": "map"}, "selected on map and ndcg@5: give metric=NAME"),
+        ({"fold": 2}, "has no run of "),
+        ({"loss": "rmse"}, "are the same run (same config, seed 1): give one of them"),
+        ({"config": {"dataset": {"name": "mine", "seed": 2, "path": "all.csv"}}, "digest": "e"},
+         "cut from one table by several seeds"),
+    ],
+)  # fmt: skip
+def test_runs_that_cannot_be_set_side_by_side(tmp_path, change, message) -> None:
+    keep(tmp_path / "a")
+    keep(tmp_path / "b", **{"loss": "bce", **change})
+    assert message in refused(lambda: said(tmp_path), (ConfigError, DataError))
+
+
+def test_a_missing_or_damaged_run_is_named(tmp_path) -> None:
+    keep(tmp_path / "one" / "a")
+    assert "one run of one system" in refused(lambda: said(tmp_path / "one"), ConfigError)
+    sweep(tmp_path / "s", seeds=(1, 2), folds=(1, 2))
+    run = tmp_path / "s" / "rmse-2-2"
+    file = run / "queries.csv"
+    file.write_text("\n".join(file.read_text().splitlines()[:9]))
+    assert "queries.csv is damaged" in refused(lambda: said(tmp_path / "s"))
+    finish(run, {})
+    assert "not what a run writes" in refused(lambda: said(tmp_path / "s"))
+    (run / "results.json").unlink()
+    message = refused(lambda: said(tmp_path / "s"), ConfigError)
+    assert "loss=rmse: seed 2 has no run of fold 2" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give run folders"),
+        (["x", "margn=1"], "margn: no such key; the keys are alpha, baseline, cache_dir"),
+        (["RUNS", "margin=a"], "margin=a"),
+        (["RUNS", "samples=-1"], "samples=-1: give a whole number >= 0"),
+        (["nowhere"], "nowhere: no results.json there or below"),
+    ],
+)
+def test_mistakes_of_the_command_line(arguments, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep(tmp_path / "RUNS", seeds=(1,))
+    assert message in refused(lambda: said(*arguments), (ConfigError, DataError))
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path) -> None:
+    sweep(tmp_path)
+    done = processes.run("scripts/compare.py", ".", "samples=500", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "better" in done.stdout
+    wrong = processes.run("scripts/compare.py", "elsewhere", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: elsewhere: no results.json")
+    assert len(wrong.stderr.splitlines()) == 1

@@ -57,7 +57,7 @@ def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Pa
     report = fold_report(FOLDS, table_of(["table=letor4_baselines"]), frame, 4, convention)
     assert dict(report.facts)["convention"] == f"letor4: {convention.describe()}"
     (block,) = [block for block in report.blocks if block.title == "map of test"]
-    assert [[cell.text for cell in line] for line in block.rows] == [
+    assert [list(line) for line in block.rows] == [
         ["AdaRank-MAP", "0.1000", "0.2000", "0.1500"],
         ["AdaRank-MAP (published)", "0.4627", "0.4232", "0.4430"],
         ["difference", "-0.3627", "-0.2232", "-0.2929"],
@@ -104,7 +104,7 @@ def test_a_published_count_is_equal_or_differs() -> None:
     published = read_table("neuralndcg_table2").published[STATISTICS].values["web30k"]
     assert sum(published[f"lists {split}"] for split in ("train", "test")) == 18919 + 6306
     found = beside("web30k", {**published, "lists test": 6300, "items test": 5}, published)
-    words = {row[1].text: row[4].text for row in cells_of(found)}
+    words = {row[1]: row[4] for row in cells_of(found)}
     expected = dict.fromkeys(published, "equal")
     assert words == {**expected, "lists test": "differs by -6", "items test": ""}
     with pytest.raises(ConfigError, match=r"published.web30k.lists: choose of features"):

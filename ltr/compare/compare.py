@@ -1,187 +1,330 @@
 """Compare finished runs."""
 
+import math
+import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from omegaconf import DictConfig
 
+from ltr.analysis.report import Block, Picture, Report, latex, markdown, page, terminal
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.compare.findings import Findings, frame, latex, report, write_plot
-from ltr.compare.systems import System, folds_of, group, named_queries, values_of
+from ltr.compare.systems import folds_of, named_queries, runs_frame, values_of
 from ltr.console.values import number, text, texts, whole
-from ltr.errors import ConfigError
+from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder, find_runs
-from ltr.statistics.compare import compare_seeds, compare_systems, interval_of
+from ltr.statistics.compare import (
+    BETTER,
+    DIFFER,
+    EQUIVALENT,
+    WORSE,
+    Comparison,
+    SystemInterval,
+    compare_seeds,
+    compare_systems,
+    interval_of,
+    rule,
+)
 from ltr.statistics.values import SystemValues, align
 
-
-@dataclass(frozen=True)
-class Order:
-    """The arguments of ``scripts/compare.py``; ``configs/compare.yaml`` says what they mean."""
-
-    paths: tuple[str, ...]
-    metric: str | None
-    margin: float
-    alpha: float
-    baseline: str | None
-    published: float | None
-    seed: int
-    samples: int
-    write: str | None
-    # of rankers that are no run: name -> a file of scores for each fold
-    scores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    data: tuple[str, ...] = ()  # the file that was scored, for each fold; none: the runs' own lists
-    places: Mapping[str, str] = field(default_factory=dict)  # of the runs' own lists
+_COVERS = {
+    "seeds": "queries and seeds",
+    "folds": "queries and trainings, by folds",
+    "queries": "queries only",
+}
+_WHERE = {"covers": "covers", "above": "is above", "below": "is below"}
+_JOINT = {
+    BETTER: "is better than",
+    WORSE: "is worse than",
+    DIFFER: "differs from",
+    EQUIVALENT: "is equivalent to",
+}
 
 
-def compare_runs(cfg: DictConfig) -> str:
-    """Which of the runs are better, as ``cfg`` of ``configs/compare.yaml`` asks."""
-    return compare(compare_order(cfg))
+class Findings(NamedTuple):
+    """A comparison: its report, the interval of each system, and the pairs."""
+
+    report: Report
+    systems: Mapping[str, SystemInterval]
+    pairs: Sequence[Comparison]
 
 
-def compare_order(cfg: DictConfig) -> Order:
-    """The order in a config; ``ConfigError`` if no run is given or a value is wrong."""
+def compare(cfg: DictConfig) -> str:
+    """Compare the runs of ``cfg`` (``configs/compare.yaml``), write its files, return the report.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend.
+    """
     paths = texts(cfg, "runs")
     if not paths:
         raise ConfigError(
             "give run folders, or folders that hold runs, such as outputs/<sweep>; see --help"
         )
-    return Order(
-        paths=paths,
-        metric=text(cfg, "metric"),
-        margin=number(cfg, "margin"),
-        alpha=number(cfg, "alpha"),
-        baseline=text(cfg, "baseline"),
-        published=None if cfg.published is None else number(cfg, "published"),
-        seed=whole(cfg, "seed", least=0),
-        samples=whole(cfg, "samples", least=0),
-        write=text(cfg, "write"),
-        scores=_scores(cfg),
-        data=texts(cfg, "data"),
-        places={key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None},
+    runs, unfinished = find_runs(paths)
+    found = findings_of(runs, cfg)
+    parts = [terminal(found.report)]
+    if unfinished:
+        parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}\n")
+    if cfg.write is None:
+        parts.append("write=FOLDER keeps this, draws it, and has the p of every test; write=FILE "
+                     "that ends in .tex, .md, .html or .csv writes that alone")  # fmt: skip
+    else:
+        parts.append(f"kept in {_write(found, Path(str(cfg.write)))}")
+    return "\n".join(parts)
+
+
+def _write(found: Findings, place: Path) -> str:
+    """Write one file where ``place`` ends as one does, else all of them to that folder."""
+    report = found.report
+    forms: dict[str, Callable[[Report], str]] = {".md": markdown, ".tex": latex, ".html": page}
+    one_file = place.suffix in {*forms, ".csv"}
+    if not one_file or place.suffix == ".html":
+        report = replace(report, pictures=_pictures(found))
+    if not one_file:
+        names = report.write(place, "compare", {"compare": frame(found.pairs)})
+        return f"{place} ({', '.join(names)})"
+    make_folder("write", place.parent)
+    if place.suffix == ".csv":
+        write_frame(place, frame(found.pairs))
+    else:
+        atomic_write(place, forms[place.suffix](report))
+    return str(place)
+
+
+def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
+    """Compare ``runs`` as ``cfg`` asks."""
+    metric = text(cfg, "metric") or _selected_on(runs)
+    cells = runs_frame(runs, metric)
+    groups = {str(name): of.droplevel(0) for name, of in cells.groupby(level=0, sort=False)}
+    values = {name: values_of(of, metric) for name, of in groups.items()}
+    scores = _scores(cfg)
+    for name, files in scores.items():
+        if name in values:
+            raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
+        values[name] = _measured(runs, name, files, metric, cfg)
+    draws: Any = {
+        "seed": whole(cfg, "seed", least=0),
+        "samples": whole(cfg, "samples", least=0),
+        "alpha": number(cfg, "alpha"),
+    }
+    margin, (first, *others) = number(cfg, "margin"), values.values()
+    if others:
+        baseline = None if cfg.baseline is None else _baseline(str(cfg.baseline), list(values))
+        pairs = compare_systems(values, margin=margin, baseline=baseline, **draws)
+    elif len(first.values) > 1:
+        pairs = compare_seeds(first, margin=margin, **draws)
+    else:
+        raise ConfigError("one run of one system: give another seed of it, or another system")
+    systems = {name: interval_of(of, **draws) for name, of in values.items()}
+    aligned = align(values)
+    folds = [fold for fold in cells if fold]
+    where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
+    dataset = runs[0].results["dataset"]
+    published = None if cfg.published is None else number(cfg, "published")
+    outside = [("scores", f"{name} of {', '.join(files)}") for name, files in scores.items()]
+    sure = f"{1 - pairs[0].alpha:.0%} interval"
+    report = Report(
+        name="compare",
+        title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
+        command=f"{as_started('compare')} {shlex.join(texts(cfg, 'runs'))}",
+        facts=[*_facts(groups), *outside],
+        blocks=[_system_block(systems, metric, sure), _pair_block(pairs, sure)],
+        notes=[
+            *_notes(systems, pairs, published, one_system=not others),
+            *([f"{aligned.dropped} queries that the convention skips are left out"]
+              if aligned.dropped else []),
+            runs[0].convention,
+        ],
+    )  # fmt: skip
+    return Findings(report, systems, pairs)
+
+
+def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
+    """Weights, seeds and commits; systems whose runs are not of one commit are named."""
+    runs = [(name, run.results) for name, of in groups.items() for run in of.to_numpy().ravel()]
+    frame = pd.DataFrame(
+        {
+            "system": name,
+            "rule": f"best epoch by {one['select_on']} of vali"
+            if one["select"] == "best"
+            else "last epoch",
+            "seed": one["seed"],
+            "commit": one.get("commit") or "unknown",
+        }
+        for name, one in runs
     )
+    facts = [
+        ("weights", ", ".join(sorted(frame["rule"].unique()))),
+        ("seeds", " ".join(map(str, sorted(frame["seed"].unique())))),
+        ("commit", ", ".join(map(short_commit, frame["commit"].unique()))),
+    ]
+    facts += [("NOTE", note)] if (note := mixed(runs)) is not None else []
+    commits = frame.groupby("system", sort=False)["commit"].nunique()
+    for system, count in commits[commits > 1].items():
+        facts.append(
+            ("NOTE", f"{system} is of {count} commits: seeds and code differ together and cannot "
+             "be told apart; train all its seeds with one commit")
+        )  # fmt: skip
+    return facts
+
+
+def _system_block(systems: Mapping[str, SystemInterval], metric: str, sure: str) -> Block:
+    head = ["", "seeds", metric, sure, "sd of seeds", "interval covers"]
+    rows = [
+        [
+            name,
+            str(of.seeds),
+            f"{of.mean:.4f}",
+            f"{of.low:.4f} to {of.high:.4f}",
+            "" if math.isnan(of.deviation) else f"{of.deviation:.4f}",
+            _COVERS[of.spread.covers],
+        ]
+        for name, of in systems.items()
+    ]
+    return Block("Systems", "", head, rows).mark_best(systems, [metric])
+
+
+def _pair_block(pairs: Sequence[Comparison], sure: str) -> Block:
+    head = ["", "is", "than/to", "difference", sure, "p", "d_z", "wins/ties/losses", "resolves"]
+    rows = [
+        [
+            pair.first,
+            pair.word,
+            pair.second,
+            f"{pair.difference:+.4f}",
+            f"{pair.interval[0]:+.4f} to {pair.interval[1]:+.4f}",
+            "<0.0001" if pair.p_holm < 0.0001 else f"{pair.p_holm:.4f}",
+            f"{pair.effect.value:+.2f} ({pair.effect.low:+.2f} to {pair.effect.high:+.2f})",
+            f"{pair.wins}/{pair.ties}/{pair.losses}",
+            f"{pair.resolvable():.4f}",
+        ]
+        for pair in pairs
+    ]
+    foot = f"p after Holm; equivalent: within ±{pairs[0].margin:g}"
+    return Block("Differences", "p after Holm", head, rows, foot)
+
+
+def _notes(
+    systems: Mapping[str, SystemInterval],
+    pairs: Sequence[Comparison],
+    published: float | None,
+    *,
+    one_system: bool,
+) -> list[str]:
+    """What the words leave out, the rule, what the queries resolve, what is not covered."""
+    first = pairs[0]
+    notes = [
+        f"{pair.first} {_JOINT.get(pair.word, 'is undecided beside')} {pair.second}: {pair.note}"
+        for pair in pairs
+        if pair.note
+    ]
+    if published is not None:
+        notes += [
+            f"{name}: ours {of.mean:.4f} ({of.low:.4f} to {of.high:.4f}) "
+            f"{_WHERE[of.covers(published)]} {published:.4f}"
+            for name, of in systems.items()
+        ]
+        notes.append(
+            "the published number is taken as printed: its values per query are not known, so this "
+            "is no test of a difference"
+        )
+    notes.append(rule(first.margin, first.alpha))
+    found = sorted(pair.resolvable() for pair in pairs)
+    resolution = (
+        f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference of "
+        f"{' to '.join(dict.fromkeys(f'{ends:.4f}' for ends in (found[0], found[-1])))}"
+    )
+    if len(pairs) > 1:
+        strict = sorted(pair.resolvable(pairs=len(pairs)) for pair in pairs)
+        resolution += f"; at Holm's first step of {len(pairs)} pairs {strict[0]:.4f} to "
+        resolution += f"{strict[-1]:.4f}"
+    notes.append(resolution)
+    uncovered = dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered)
+    if one_system:
+        notes.append("these are seeds of one system, of which none can be better or worse")
+    elif any(pair.spread.covers == "folds" for pair in pairs):
+        notes.append(
+            "one seed, the same in every fold: the folds' differences stand for how training "
+            "varies; NOT COVERED is what the folds have in common, their first weights and most of "
+            "their training lists; the words are about these models; train 3 seeds or more"
+        )
+    elif uncovered:
+        notes.append(
+            f"NOT COVERED, one seed only of {', '.join(uncovered)}: what another training would "
+            "give; the words are about these trained models, not the methods; train 3 seeds or more"
+        )
+    return [*notes, "not covered: other data, and settings chosen by looking at these queries"]
+
+
+def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """A row per pair with every figure, for ``compare.csv``."""
+    return pd.DataFrame(
+        {
+            "first": pair.first,
+            "second": pair.second,
+            "word": pair.word,
+            "note": pair.note,
+            "difference": pair.difference,
+            **dict(zip(("low", "high"), pair.interval, strict=True)),
+            **dict(zip(("inner_low", "inner_high"), pair.inner, strict=True)),
+            **{key: getattr(pair, key) for key in _P},
+            **dict(zip(("effect", "effect_low", "effect_high"), pair.effect, strict=True)),
+            **{key: getattr(pair, key) for key in ("wins", "ties", "losses", "queries")},
+            **{key: getattr(pair.spread, key) for key in ("error", "df", "covers")},
+            "resolves": pair.resolvable(),
+            "margin": pair.margin,
+            "alpha": pair.alpha,
+        }
+        for pair in pairs
+    )
+
+
+_P = ("p_randomisation", "p_t", "p_training", "p_holm", "p_equivalence")
+
+
+def _pictures(found: Findings) -> list[Picture]:
+    """The means of the systems and the differences of the pairs, with their intervals."""
+    from matplotlib.figure import Figure  # for plots only
+
+    from ltr.analysis.plots import ROW, WIDTH, intervals
+    from ltr.analysis.style import INK, page_style, svg, verdict_colours
+
+    margin, colours = found.pairs[0].margin, verdict_colours()
+    means = {name: (of.mean, of.low, of.high) for name, of in found.systems.items()}
+    differences = {
+        f"{pair.first} minus {pair.second}": (pair.difference, *pair.interval)
+        for pair in found.pairs
+    }
+    words = dict(zip(differences, (colours[pair.word] for pair in found.pairs), strict=True))
+    shade = f"The band is the margin, ±{margin:g}; the colour is that of the verdict."
+    drawn = list[Picture]()
+    with page_style():
+        for title, caption, values, band in (
+            ("Means", "The mean of each system and its interval.", means, None),
+            ("Differences of pairs", shade, differences, (-margin, margin)),
+        ):
+            lines = pd.DataFrame(values, index=["ours", "low", "high"]).T
+            look = {name: {"color": words.get(name, INK), "marker": "o"} for name in values}
+            figure = Figure(figsize=(WIDTH, 0.8 + ROW * len(values)), layout="constrained")
+            intervals(figure.subplots(), lines, look, band=band)
+            drawn.append(Picture(title, caption, svg(figure, f"p{len(drawn)}", title)))
+    return drawn
 
 
 def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:
-    """The files of each ranker; in a list each file is one, and names it."""
+    """The files of each ranker that is no run; in a list each file is one, and names it."""
     if isinstance(cfg.scores, DictConfig):
-        found = {str(name): texts(cfg.scores, str(name)) for name in cfg.scores}
-        if empty := [name for name, files in found.items() if not files]:
-            raise ConfigError(f"scores={{{empty[0]}: null}}: name a file of scores")
-        return found
+        return {str(name): texts(cfg.scores, str(name)) for name in cfg.scores}
     files = texts(cfg, "scores")
-    names = [Path(file).stem for file in files]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(
-            f"scores: two files of the name {twice[0]}: name them, 'scores={{a:FILE,b:FILE}}'"
-        )
-    return {name: (file,) for name, file in zip(names, files, strict=True)}
-
-
-def compare(order: Order) -> str:
-    """Compare the runs of ``order``, write its files, and return the report.
-
-    Raises:
-        ConfigError, DataError: one line that says what to mend.
-    """
-    runs, unfinished = find_runs(order.paths)
-    findings = findings_of(runs, order)
-    parts = [report(findings)]
-    if unfinished:
-        parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}")
-    if order.write is None:
-        parts.append(
-            "write=FOLDER keeps this with the p of every test, and draws it; write=FILE.tex, .md "
-            "or .csv writes that alone"
-        )
-    else:
-        parts.append(f"kept in {_write(findings, Path(order.write))}")
-    return "\n\n".join(parts)
-
-
-def _write(findings: Findings, place: Path) -> str:
-    """Write one file where ``place`` ends as one does, else all of them to that folder."""
-    forms: dict[str, Callable[[Path], None]] = {
-        ".md": lambda path: atomic_write(path, report(findings, markdown=True) + "\n"),
-        ".tex": lambda path: atomic_write(path, latex(findings)),
-        ".csv": lambda path: write_frame(path, frame(findings.pairs)),
-    }
-    if place.suffix in forms:
-        make_folder("write", place.parent)
-        forms[place.suffix](place)
-        return str(place)
-    make_folder("write", place)
-    paths = [place / f"compare{ending}" for ending in (".md", ".tex")]
-    for path in paths:
-        forms[path.suffix](path)
-    paths += write_plot(findings, place)
-    return f"{place} ({', '.join(path.name for path in paths)})"
-
-
-def findings_of(runs: Sequence[RunFolder], order: Order) -> Findings:
-    """Compare ``runs`` as ``order`` asks."""
-    metric = order.metric or _selected_on(runs)
-    systems = group(runs, metric)
-    values = {system.name: values_of(system, metric) for system in systems}
-    for name, files in order.scores.items():
-        if name in values:
-            raise ConfigError(f"scores: {name} is a system of the runs: give it another name")
-        values[name] = _measured(runs, name, files, metric, order)
-    draws: Any = {"seed": order.seed, "samples": order.samples, "alpha": order.alpha}
-    if len(values) == 1:
-        (only,) = values.values()
-        if len(only.values) < 2:
-            raise ConfigError("one run of one system: give another seed of it, or another system")
-        pairs = compare_seeds(only, margin=order.margin, **draws)
-    else:
-        baseline = None if order.baseline is None else _baseline(order.baseline, list(values))
-        pairs = compare_systems(values, margin=order.margin, baseline=baseline, **draws)
-    folds = [fold for fold in systems[0].folds if fold is not None]
-    where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
-    outside = [f"{name}: the scores of {', '.join(files)}" for name, files in order.scores.items()]
-    aligned = align(values)
-    dataset = runs[0].results["dataset"]
-    return Findings(
-        title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
-        made="\n".join([_made(systems), *outside]),
-        convention=runs[0].convention,
-        metric=metric,
-        systems={name: interval_of(of, **draws) for name, of in values.items()},
-        pairs=pairs,
-        published=order.published,
-        dropped=aligned.dropped,
-        one_system=len(values) == 1,
-    )
-
-
-def _made(systems: Sequence[System]) -> str:
-    """Weights, seeds and commits; systems whose runs are not of one commit are named."""
-    runs = [(system.name, run.results) for system in systems for run in system.runs]
-    rules, seeds = set(), set()
-    commits: dict[str, set[str]] = {}  # commit -> systems
-    for name, run in runs:
-        best = f"best epoch by {run['select_on']} of vali"
-        rules.add(best if run["select"] == "best" else "last epoch")
-        seeds.add(run["seed"])
-        commits.setdefault(run.get("commit") or "unknown", set()).add(name)
-    lines = [
-        f"weights: {', '.join(sorted(rules))}; seeds {' '.join(map(str, sorted(seeds)))}; "
-        f"commit {', '.join(map(short_commit, commits))}"
-    ]
-    note = mixed(runs)
-    lines += [f"NOTE {note}"] if note is not None else []
-    for system in systems:
-        count = sum(system.name in names for names in commits.values())
-        if count > 1:
-            lines.append(
-                f"NOTE {system.name} is of {count} commits: seeds and code differ together and "
-                "cannot be told apart; train all its seeds with one commit"
-            )
-    return "\n".join(lines)
+    named: dict[str, tuple[str, ...]] = {Path(file).stem: (file,) for file in files}
+    if len(named) < len(files):
+        raise ConfigError("scores: two files of one name: name them, 'scores={a:FILE,b:FILE}'")
+    return named
 
 
 def _selected_on(runs: Sequence[RunFolder]) -> str:
@@ -194,31 +337,32 @@ def _selected_on(runs: Sequence[RunFolder]) -> str:
 
 
 def _measured(
-    runs: Sequence[RunFolder], name: str, files: Sequence[str], metric: str, order: Order
+    runs: Sequence[RunFolder], name: str, files: Sequence[str], metric: str, cfg: DictConfig
 ) -> SystemValues:
     """``metric`` of the scores ``files`` of a ranker, a file for each fold of ``runs``."""
     from ltr.scoring.outside import values_of_scores  # torch, which runs alone do without
 
-    if "." in metric and order.metric is None:
+    if "." in metric and cfg.metric is None:
         raise ConfigError(
             f"the runs were selected on {metric}, a function of someone's own: to measure scores "
             f"by it, which imports its module, give metric={metric}"
         )
-    fold_of = folds_of(runs)
-    of_fold = {fold_of[run.repeat]: run for run in reversed(runs)}
-    folds = sorted(of_fold, key=str)
-    for key, given in (("scores", files), ("data", order.data)):
-        if given and len(given) != len(folds):
+    fold_of, data = folds_of(runs), texts(cfg, "data")
+    of_fold = dict(sorted({fold_of[run.repeat]: run for run in reversed(runs)}.items()))
+    for key, given in (("scores", files), ("data", data or of_fold)):
+        if len(given) != len(of_fold):
             example = "data=[FILE,FILE]" if key == "data" else f"scores={{{name}:[FILE,FILE]}}"
             raise ConfigError(
-                f"{key}: {len(given)} files for {len(folds)} folds: give one for each, in the "
-                f"order {', '.join(map(str, folds))}, such as '{example}'"
+                f"{key}: {len(given)} files for {len(of_fold)} folds: give one for each, in the "
+                f"order {', '.join(of_fold)}, such as '{example}'"
             )
+    places = {key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None}
     blocks, queries = [], list[tuple[Hashable, str]]()
-    for place, fold in enumerate(folds):
-        run, data = of_fold[fold], Path(order.data[place]) if order.data else None
-        file = Path(files[place])
-        blocks.append(values_of_scores(file, run, metric, data=data, places=order.places))
+    for (fold, run), file, scored in zip(
+        of_fold.items(), files, data or [None] * len(files), strict=True
+    ):
+        of_lists = None if scored is None else Path(scored)
+        blocks.append(values_of_scores(Path(file), run, metric, data=of_lists, places=places))
         queries += named_queries(fold, run.queries["qid"].tolist())
     return SystemValues(np.concatenate(blocks)[None], queries)
 

@@ -1,14 +1,13 @@
-"""Group finished runs into systems: the same config but for seed and fold."""
+"""Finished runs as one table of systems: the same config but for seed and fold."""
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ltr.console.keys import Kind, without
 from ltr.errors import ConfigError, DataError
@@ -16,67 +15,55 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
 from ltr.statistics.values import SystemValues
 
-Training = int | str  # the seed; "1, dataset.seed 2" where that tells trainings on a fold apart
 
+def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:
+    """The runs of each system and training, a column for each fold, to be compared by ``metric``.
 
-@dataclass(frozen=True)
-class System:
-    """The runs of one config: one for each training on each fold."""
-
-    name: str
-    cells: Mapping[tuple[Training, str | None], RunFolder]
-
-    @property
-    def runs(self) -> list[RunFolder]:
-        return list(self.cells.values())
-
-    @property
-    def trainings(self) -> list[Training]:
-        return sorted({training for training, _ in self.cells}, key=_in_order)
-
-    @property
-    def folds(self) -> list[str | None]:
-        return sorted({fold for _, fold in self.cells}, key=_in_order)
-
-
-def _in_order(value: Any) -> tuple[bool, Any]:
-    return value is not None, value
-
-
-def group(runs: Sequence[RunFolder], metric: str) -> list[System]:
-    """Systems in the order of their first runs, to be compared by ``metric``.
+    Returns:
+        Indexed by system, in the order of their first runs, and training: the seed, or "1,
+        dataset.seed 2" where that tells trainings on a fold apart. A column is named by its fold.
 
     Raises:
-        ConfigError: the runs cannot be set side by side, or two are of the same seed and fold.
+        ConfigError: the runs cannot be set side by side, two are of the same seed and fold, or one
+            is missing.
         DataError: their test lists differ.
     """
     _check_side_by_side(runs, metric)
-    groups: dict[str, list[RunFolder]] = {}
-    for run in runs:
-        groups.setdefault(json.dumps(method(run), sort_keys=True), []).append(run)
-    names = name_systems([(members, json.loads(key)) for key, members in groups.items()])
     fold_of = folds_of(runs)
-    systems = [
-        System(name, _cells(members, fold_of))
-        for name, members in zip(names, groups.values(), strict=True)
-    ]
-    for system in systems:
-        _check_complete(system)
-    first, *others = systems
-    for other in others:
-        if apart := set(first.folds) ^ set(other.folds):
-            one, two = first.runs[0], other.runs[0]
-            if one.results.get("dataset") != two.results.get("dataset"):
-                raise _different(one, two)
-            missing = min(map(str, apart))
-            raise ConfigError(
-                f"{first.name} and {other.name} are not on the same folds ({missing} is in one "
-                "only): run what is missing, or leave those runs out"
-            )
-    return systems
+    shared = len(set(fold_of.values())) < len(fold_of)
+    methods = [json.dumps(method(run), sort_keys=True) for run in runs]
+    frame = pd.DataFrame(
+        {
+            "method": methods,
+            "training": [f"{run.seed}, {run.repeat}" if shared else run.seed for run in runs],
+            "fold": [fold_of[run.repeat] for run in runs],
+            "run": runs,
+        }
+    )
+    same = frame[frame.duplicated(["method", "training", "fold"], keep=False)]
+    if len(same):
+        one, other = same[same["method"] == same["method"].iloc[0]]["run"].iloc[:2]
+        raise ConfigError(
+            f"{one.folder} and {other.folder} are the same run (same config, seed {one.seed}"
+            f"{f', {one.repeat}' if one.repeat else ''}): give one of them"
+        )
+    grouped = {key: list(of["run"]) for key, of in frame.groupby("method", sort=False)}
+    names = dict(zip(grouped, name_systems(list(grouped.values())), strict=True))
+    frame["system"] = frame["method"].map(names)
+    cells = frame.pivot(index=["system", "training"], columns="fold", values="run")
+    cells = cells.loc[list(names.values())]
+    if (missing := cells.isna()).any(axis=None):
+        if len({run.results.get("dataset") for run in runs}) > 1:
+            raise _different(runs[0], next(run for run in runs if run.digest != runs[0].digest))
+        index: Any = missing.any(axis=1).idxmax()
+        raise ConfigError(
+            f"{index[0]}: seed {index[1]} has no run of {missing.loc[index].idxmax() or 'all'}, as "
+            "others have: run what is missing, or leave the others out"
+        )
+    return cells
 
 
-def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str | None]:
+def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str]:
     """Of each ``repeat`` the fold that it is: repeats on the same test lists are one fold.
 
     Such are cuts of vali alone, by another ``dataset.seed``: further trainings, no further queries.
@@ -84,10 +71,10 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str | None]:
     Raises:
         ConfigError: test lists cut from one table by several seeds, which share queries.
     """
-    by_digest: dict[str, str | None] = {}
+    by_digest: dict[str, str] = {}
     found = {}
-    for run in sorted(runs, key=lambda run: _in_order(run.repeat)):
-        found[run.repeat] = by_digest.setdefault(run.digest, run.repeat)
+    for run in sorted(runs, key=lambda run: run.repeat or ""):
+        found[run.repeat] = by_digest.setdefault(run.digest, run.repeat or "")
     if len(by_digest) > 1 and any(run.cut_test for run in runs):
         raise ConfigError(
             f"test was cut from one table by several seeds ({', '.join(map(str, found))}): queries "
@@ -95,27 +82,6 @@ def folds_of(runs: Sequence[RunFolder]) -> dict[str | None, str | None]:
             "dataset.seed, trained with several seed="
         )
     return found
-
-
-def _cells(
-    runs: Sequence[RunFolder], fold_of: Mapping[str | None, str | None]
-) -> dict[tuple[Training, str | None], RunFolder]:
-    """The runs by training and fold.
-
-    Raises:
-        ConfigError: two are the same.
-    """
-    shared = len(set(fold_of.values())) < len(fold_of)
-    cells: dict[tuple[Training, str | None], RunFolder] = {}
-    for run in runs:
-        training = f"{run.seed}, {run.repeat}" if shared else run.seed
-        other = cells.setdefault((training, fold_of[run.repeat]), run)
-        if other is not run:
-            raise ConfigError(
-                f"{other.folder} and {run.folder} are the same run (same config, seed {run.seed}"
-                f"{f', {run.repeat}' if run.repeat else ''}): give one of them"
-            )
-    return cells
 
 
 def method(run: RunFolder) -> dict[str, Any]:
@@ -132,29 +98,22 @@ def method(run: RunFolder) -> dict[str, Any]:
     return plain
 
 
-def values_of(system: System, metric: str) -> SystemValues:
-    """``metric`` of the system, ``[trainings, queries]``, the queries of all folds side by side.
+def values_of(cells: pd.DataFrame, metric: str) -> SystemValues:
+    """``metric`` of one system of ``runs_frame``, the queries of all folds side by side.
 
     Raises:
         ConfigError: a run did not measure it.
         DataError: a file is damaged.
     """
-    trainings = system.trainings
     blocks, queries = [], list[tuple[Hashable, str]]()
-    for fold in system.folds:
-        read = [system.cells[training, fold].values(metric) for training in trainings]
-        qids = read[0][0]
-        if any(ids != qids for ids, _ in read):
-            raise DataError(
-                f"{system.cells[trainings[0], fold].folder} and other seeds of it hold other "
-                "queries in queries.csv: run them again"
-            )
-        queries += named_queries(fold, qids)
+    for fold, runs in cells.items():
+        read = [run.values(metric) for run in runs]
+        queries += named_queries(fold, read[0][0])
         blocks.append(np.stack([values for _, values in read]))
-    return SystemValues(np.concatenate(blocks, axis=1), queries, trainings)
+    return SystemValues(np.concatenate(blocks, axis=1), queries, tuple(cells.index))
 
 
-def named_queries(fold: str | None, qids: Sequence[str]) -> list[tuple[Hashable, str]]:
+def named_queries(fold: Hashable, qids: Sequence[str]) -> list[tuple[Hashable, str]]:
     """The test queries of a fold; an id may stand for several lists, its place tells them apart."""
     return [(fold, f"{place} qid {qid}") for place, qid in enumerate(qids, 1)]
 
@@ -167,12 +126,9 @@ def _check_side_by_side(runs: Sequence[RunFolder], metric: str) -> None:
     ignored = {"levels"} if name in METRICS and name != "err" else set()
     lists: dict[str | None, RunFolder] = {}
     for run in runs:
-        ours, theirs = (
-            {key: value for key, value in one.convention_keys.items() if key not in ignored}
-            for one in (first, run)
-        )
-        if ours != theirs:
-            unlike = [key for key in ours if ours[key] != theirs.get(key)]
+        ours, theirs = first.convention_keys, run.convention_keys
+        unlike = [key for key in ours if key not in ignored and ours[key] != theirs.get(key)]
+        if unlike:
             remedy = "suggested.levels" if unlike == ["levels"] else "metrics_as"
             raise ConfigError(
                 f"{first.folder} and {run.folder} are under different conventions "
@@ -192,51 +148,28 @@ def _different(one: RunFolder, other: RunFolder) -> DataError:
     )
 
 
-def _check_complete(system: System) -> None:
-    """Check that there is one run for every training in every fold."""
-    for fold, training in product(system.folds, system.trainings):
-        if (training, fold) not in system.cells:
-            raise ConfigError(
-                f"{system.name}: seed {training} has no run of {fold}, as other seeds have: run "
-                "what is missing, or leave that seed out"
-            )
-
-
-_ABSENT = object()
-
-
-def name_systems(systems: Sequence[tuple[Sequence[RunFolder], dict[str, Any]]]) -> list[str]:
-    """A name for each system, such as ``loss=neuralndcg`` or ``epochs=0``; no two are the same.
+def name_systems(systems: Sequence[Sequence[RunFolder]]) -> list[str]:
+    """A name for the runs of each system, such as ``loss=neuralndcg`` or ``epochs=0``.
 
     A name has the choices of groups that differ, and the keys that differ and that someone typed;
     where these do not tell two systems apart, every key that differs between the two.
-
-    Args:
-        systems: runs and config of each.
     """
-    choices = [dict(runs[0].results["choices"]) for runs, _ in systems]
-    configs = [_flat(config) for _, config in systems]
+    choices = pd.DataFrame([dict(runs[0].results["choices"]) for runs in systems])
     if len(systems) == 1:
-        (only,) = choices
-        return [_joined({key: only[key] for key in ("model", "loss") if key in only})]
-    groups = [key for key in _differing(choices) if key not in ("metrics_as", "experiment")]
-    typed = {
-        item.lstrip("+~").partition("=")[0]
-        for runs, _ in systems
-        for run in runs
-        for item in run.overrides
-    }
-    keys = [key for key in _differing(configs) if key in typed]
-    names = [
-        _joined(_present(choice, groups) | _present(config, keys)) or "default"
-        for choice, config in zip(choices, configs, strict=True)
-    ]
-    for name in [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        same = [i for i, other in enumerate(names) if other == name]
-        apart = _differing([configs[i] for i in same])
-        for i in same:
-            names[i] = ", ".join(filter(None, (name, _joined(_present(configs[i], apart)))))
-    return names
+        return [_join(choices.iloc[0][[key for key in ("model", "loss") if key in choices]])]
+    flat = [_flat(method(runs[0])) for runs in systems]
+    configs = pd.DataFrame([{key: _text(value) for key, value in one.items()} for one in flat])
+    every = [item for runs in systems for run in runs for item in run.overrides]
+    typed = {item.lstrip("+~").partition("=")[0] for item in every}
+    groups = _differing(choices).drop(columns=["metrics_as", "experiment"], errors="ignore")
+    keys = _differing(configs)
+    parts = pd.concat([groups, keys[[key for key in keys if key in typed]]], axis=1)
+    names = np.array([_join(row) or "default" for _, row in parts.iterrows()], dtype=object)
+    for name in [name for name in dict.fromkeys(names) if (names == name).sum() > 1]:
+        same = names == name
+        apart = _differing(configs[same])
+        names[same] = [", ".join(filter(None, (name, _join(row)))) for _, row in apart.iterrows()]
+    return names.tolist()
 
 
 def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
@@ -250,18 +183,12 @@ def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
     }
 
 
-def _differing(mappings: Sequence[dict[str, Any]]) -> list[str]:
-    keys = dict.fromkeys(key for mapping in mappings for key in mapping)
-    first = mappings[0]
-    return [k for k in keys if any(m.get(k, _ABSENT) != first.get(k, _ABSENT) for m in mappings)]
+def _differing(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.loc[:, frame.nunique(dropna=False) > 1]
 
 
-def _present(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {key: mapping[key] for key in keys if key in mapping}
-
-
-def _joined(parts: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={_text(value)}" for key, value in parts.items())
+def _join(row: pd.Series) -> str:
+    return ", ".join(f"{key}={value}" for key, value in row.dropna().items())
 
 
 def _text(value: Any) -> str:

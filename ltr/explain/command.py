@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.analysis.report import Report, page, terminal
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.values import whole
@@ -15,7 +16,6 @@ from ltr.explain.attributions import Attributions, attributions_of
 from ltr.explain.effects import leave_one_out, permutation_importance
 from ltr.explain.page import effects_section, importance_section, list_section, parts_section
 from ltr.explain.subject import Subject, subject_of
-from ltr.tables.report import Report, page, terminal
 from ltr.training.evaluation import metrics_of_scores
 
 _SHOWN = 15  # features of a table
@@ -47,6 +47,7 @@ def explain(cfg: DictConfig) -> str:
         table = permutation_importance(subject, lists=lists, seed=seed, items=items)
         sections["permutation importance"] = importance_section(subject, table, shown)
     folder = _folder(cfg, subject)
+    frames = {name: one.frame for name, one in sections.items() if one.frame is not None}
     report = Report(
         name=folder.name,
         title=f"list {subject.qid} of {subject.name}",
@@ -54,11 +55,11 @@ def explain(cfg: DictConfig) -> str:
         facts=_facts(subject, parts, lists),
         blocks=tuple(section.block for section in sections.values()),
         ours="one trained model",
+        pictures=[one.picture for one in sections.values() if one.picture is not None],
+        details=[*frames.items()],
     )
-    frames = {name: one.frame for name, one in sections.items() if one.frame is not None}
-    pictures = [one.picture for one in sections.values() if one.picture is not None]
     make_folder("output", folder)
-    atomic_write(folder / "page.html", page(report, pictures, [*frames.items()]))
+    atomic_write(folder / "page.html", page(report))
     files = ["page.html", *(f"{name.replace(' ', '_')}.csv" for name in frames)]
     for file, frame in zip(files[1:], frames.values(), strict=True):
         write_frame(folder / file, frame)

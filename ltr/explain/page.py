@@ -8,11 +8,11 @@ import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from ltr.analysis.report import Block, Picture
 from ltr.analysis.style import BLUE, INK, ORANGE, page_style, svg
 from ltr.explain.attributions import Attributions
 from ltr.explain.effects import Effects
 from ltr.explain.subject import Subject
-from ltr.tables.report import Block, Cell, Picture
 
 _OTHERS = 10  # items in the picture of what is left out
 _WIDTH, _ROW = 9.0, 0.27  # inches
@@ -32,7 +32,7 @@ def _block(title: str, note: str, frame: pd.DataFrame) -> Block:
     """A table of texts; a row's name is its index."""
     rows = zip(frame.index, *(frame.iloc[:, i] for i in range(frame.shape[1])), strict=True)
     head = ("", *map(str, frame.columns))
-    return Block(title, note, head, tuple(tuple(map(Cell, map(str, row))) for row in rows))
+    return Block(title, note, head, [list(map(str, row)) for row in rows])
 
 
 def list_section(subject: Subject) -> Section:

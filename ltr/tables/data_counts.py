@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ltr.analysis.report import PUBLISHED, Block, Report, terminal
 from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.progress import say
@@ -13,7 +14,6 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
 from ltr.tables.config import TableConfig
-from ltr.tables.report import PUBLISHED, Block, Cell, Report, terminal, write_table
 from ltr.tables.spec import STATISTICS, Table
 
 
@@ -30,7 +30,7 @@ def count_data(table: Table, order: TableConfig) -> bool:
     chosen = [item.partition("=")[2] for item in order.overrides if item.startswith("dataset=")]
     rows = {label: table.rows[label].settings if label in table.rows else []
             for label in chosen[-1:] or table.rows}  # fmt: skip
-    frames, cells = [], []
+    frames, cells = list[pd.DataFrame](), list[tuple[str, ...]]()
     for label, settings in rows.items():
         config = run_config(merged(table.settings, settings, order.overrides))[0]
         if config.dataset.get("folds"):
@@ -41,7 +41,7 @@ def count_data(table: Table, order: TableConfig) -> bool:
         try:
             counted = count(make_dataset(config.dataset))
         except DataError as error:
-            cells.append((Cell(label), Cell("not here", "missing"), *[Cell("")] * 3))
+            cells.append((label, "not here", "", "", ""))
             say(f"{label}: {error}")
             continue
         frames.append(beside(label, counted, table.published[STATISTICS].values.get(label, {})))
@@ -55,14 +55,14 @@ def count_data(table: Table, order: TableConfig) -> bool:
         (PUBLISHED, table.published[STATISTICS].source or "nothing"),
     )
     head = ("", "what", "counted", PUBLISHED, "verdict")
-    blocks = (Block("counts", "an empty list has no relevant item", head, tuple(cells)),)
+    blocks = (Block("counts", "an empty list has no relevant item", head, cells),)
     command = order.command(order.of_table)
     report = Report(name, table.title, command, facts, blocks, ours="our counts")
     folder = Path(order.output_dir).absolute() / "tables" / name
     counts = pd.concat(frames) if frames else pd.DataFrame(columns=["data", "what", "counted"])
-    write_table(folder, report, {"table": counts})
+    files = report.write(folder, "table", {"table": counts})
     print(terminal(report))
-    print(f"kept in {folder} (table.md, .tex, .html, .csv)")
+    print(f"kept in {folder} ({', '.join(files)})")
     return len(frames) == len(rows)
 
 
@@ -98,14 +98,14 @@ def beside(label: str, counted: Mapping[str, int], published: Mapping[str, int])
     return frame.assign(difference=frame["counted"] - frame[PUBLISHED])
 
 
-def cells_of(numbers: pd.DataFrame) -> list[tuple[Cell, ...]]:
+def cells_of(numbers: pd.DataFrame) -> list[tuple[str, ...]]:
     """The lines of ``beside`` as they are printed; the name of the data set stands once."""
-    lines: list[tuple[Cell, ...]] = []
+    lines: list[tuple[str, ...]] = []
     for line in numbers.to_dict("records"):
-        number, verdict = "", Cell("")
+        number = verdict = ""
         if not pd.isna(line[PUBLISHED]):
             number, gap = f"{line[PUBLISHED]:,}", line["difference"]
-            verdict = Cell(f"differs by {gap:+,}", "bad") if gap else Cell("equal", "good")
+            verdict = f"differs by {gap:+,}" if gap else "equal"
         texts = ["" if lines else line["data"], line["what"], f"{line['counted']:,}", number]
-        lines.append((*map(Cell, texts), verdict))
+        lines.append((*texts, verdict))
     return lines

@@ -5,11 +5,11 @@ from itertools import product
 
 import pandas as pd
 
+from ltr.analysis.report import PUBLISHED, Block, Report
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.tables.config import TableConfig
-from ltr.tables.report import PUBLISHED, Block, Cell, Report
 from ltr.tables.runs import Run
 from ltr.tables.spec import FOLD_SPLITS, FOLDS, Table
 
@@ -62,13 +62,13 @@ def fold_report(
         lines = [line for label in labels for line in _beside(label, means.loc[label])]
         note = "the difference is ours less the published number"
         head = ("", *folds, "mean")
-        blocks.append(Block(f"{metric} of {split}", note, head, tuple(lines)))
+        blocks.append(Block(f"{metric} of {split}", note, head, lines))
     one = frame[(frame.split == "test") & (frame.metric == table.metrics[0])]
     chosen = [
         (
-            Cell(label if len(seeds) == 1 else f"{label}, seed {seed}"),
+            label if len(seeds) == 1 else f"{label}, seed {seed}",
             *(
-                Cell(f"{line.chosen}, {line.epoch}")
+                f"{line.chosen}, {line.epoch}"
                 for line in one[(one.row == label) & (one.seed == seed)].itertuples()
             ),
         )
@@ -89,17 +89,17 @@ def fold_report(
             *blocks,
             Block(
                 "Chosen on vali", "settings and epoch, of each fold alone", ("", *folds),
-                tuple(chosen),
+                chosen,
             ),
             Block(
                 "Not known of the published rows", "what their source does not say",
-                ("", "not known"), tuple((Cell(label), Cell(unknown[label])) for label in labels),
+                ("", "not known"), [(label, unknown[label]) for label in labels],
             ),
         ),
     )  # fmt: skip
 
 
-def _beside(label: str, means: pd.DataFrame) -> list[tuple[Cell, ...]]:
+def _beside(label: str, means: pd.DataFrame) -> list[tuple[str, ...]]:
     """Ours, the published numbers and the differences of one row, by fold and as a mean."""
     means = pd.concat([means, means.mean().to_frame("mean").T])
     lines = {
@@ -108,6 +108,5 @@ def _beside(label: str, means: pd.DataFrame) -> list[tuple[Cell, ...]]:
         "difference": (means.ours - means[PUBLISHED], "+.4f"),
     }
     return [
-        (Cell(name), *(Cell(f"{value:{form}}") for value in values))
-        for name, (values, form) in lines.items()
+        (name, *(f"{value:{form}}" for value in values)) for name, (values, form) in lines.items()
     ]

@@ -21,7 +21,6 @@ from ltr.tables.spec import Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores
 
 CROSSFIT = "crossfit vali"  # a column
-CUTOFFS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of the plot of NDCG against k
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class Measured:
     # convention -> metric -> [queries], in the order of the test lists
     values: Mapping[str, PerQuery]
     qids: NDArray[np.str_]  # query id of each test list
-    curve: PerQuery  # ndcg@k of CUTOFFS -> [queries], under the table's first convention
     history: pd.DataFrame  # its history.csv, a row per epoch
 
 
@@ -73,7 +71,6 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
         DataError: the test lists are not those of the run.
     """
     lists: dict[str, Lists] = {}
-    curve = [f"ndcg@{k}" for k in CUTOFFS]
     found = []
     for run in (run for run in runs if run.done):
         left = RunFolder(run.folder)
@@ -84,11 +81,9 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
         values: dict[str, PerQuery] = {}
         for name, convention in conventions_of(table, int(run.config.suggested.levels)).items():
-            metrics = named_metrics([*table.metrics, *([] if values else curve)])
+            metrics = named_metrics(table.metrics)
             values[name] = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
-        first = values[table.conventions[0]]
-        of_k = {name: first[name] for name in curve}
-        found.append(Measured(run, left.results, values, test.qids, of_k, left.history))
+        found.append(Measured(run, left.results, values, test.qids, left.history))
     return found
 
 

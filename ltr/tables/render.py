@@ -1,22 +1,46 @@
 """The blocks and the facts of a table's report, from its numbers and verdicts."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pandas as pd
 
+from ltr.analysis.report import PUBLISHED, Block
 from ltr.data.lists import SPLITS
 from ltr.experiment.parts import named_metrics
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
-from ltr.statistics.compare import BETTER, DIFFER, WORSE
+from ltr.statistics.compare import BETTER, DIFFER, WORSE, SystemInterval
 from ltr.tables.measure import CROSSFIT, Measured
-from ltr.tables.report import PUBLISHED, Block, Cell, mark_best
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
-from ltr.tables.units import Units
-from ltr.tables.verdicts import ALPHA, Verdicts, interval_covers, most_and_others, over_repeats
+from ltr.tables.verdicts import ALPHA, Verdicts, over_repeats
+
+MARK = "†"  # of a row that differs from the baseline
+_COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
+_OTHERS = {  # what an interval allows for
+    "seeds": "other queries and other seeds",
+    "folds": "other queries and, as far as the folds differ, other trainings",
+    "queries": "other queries, but these trained models: there is one seed",
+}
+
+
+def number(value: Any, sign: str = "", *, percent: bool = False) -> str:
+    """A metric with four digits, or times 100 with two; empty where there is no value.
+
+    >>> number(0.12345), number(0.12345, "+", percent=True), number(None)
+    ('0.1234', '+12.35', '')
+    """
+    if pd.isna(value):
+        return ""
+    return f"{100 * value:{sign}.2f}" if percent else f"{value:{sign}.4f}"
+
+
+def _pair(joint: str, text: Callable[..., str], *values: Any) -> str:
+    """A mean and its deviation, or the ends of an interval."""
+    return joint.join(filter(None, map(text, values)))
 
 
 def blocks(
@@ -38,25 +62,36 @@ def blocks(
     ``published``; ``missing`` says why a row has no numbers, ``unlike`` why the published numbers
     are of other data.
     """
-    units = Units(percent)
-    made = [
-        _with_notes(
-            _numbers(table, found, frame, published, name, convention, missing, units),
-            frame,
-            published,
-            baseline,
-            units,
-        )
-        for name, convention in conventions.items()
-    ]
+    text = partial(number, percent=percent)
     trained = set(frame.loc[frame["epoch"] != 0, "row"]) if len(frame) else set()
-    made = [mark_best(block, trained, table.metrics) for block in made]
+    made = []
+    for name, convention in conventions.items():
+        block = _numbers(table, found, frame, published, name, convention, missing, text)
+        cells = [cell for row in block.rows for cell in row]
+        notes = []
+        if any(cell.endswith(MARK) for cell in cells):
+            notes.append(f"{MARK}: differs from {baseline}, p < {ALPHA:g} after Holm")
+        notes += ["in percent"] if percent else []
+        short = [f"±: {_deviation(frame)}"] if any("±" in cell for cell in cells) else []
+        if published is not None and block.has_published:
+            short.append(f"{PUBLISHED}: {' '.join(published.source.split())}")
+        block = replace(
+            block,
+            note="; ".join([block.note, *notes]),
+            foot="; ".join([block.foot, *short, *notes]),
+        )
+        made.append(block.mark_best(trained, table.metrics))
     first = table.conventions[0]
     for metric, judged in verdicts.items():
         chosen = found[(found["metric"] == metric) & (found["convention"] == first)]
-        block = _verdicts(chosen, judged, first, baseline, units)
-        made += [block] if block is not None else []
-    return tuple(_of_other_data(block, unlike) for block in made)
+        if judged.intervals or chosen["published"].notna().any():
+            made.append(_verdicts(chosen, metric, first, baseline, percent=percent))
+    return tuple(
+        replace(block, note=f"{block.note}; {unlike}", foot=f"{block.foot}; {unlike}")
+        if unlike is not None and block.has_published
+        else block
+        for block in made
+    )
 
 
 def _numbers(
@@ -67,150 +102,103 @@ def _numbers(
     name: str,
     convention: Convention,
     missing: Mapping[str, str],
-    units: Units,
+    text: Callable[..., str],
 ) -> Block:
-    beside = {row: mine for row in table.rows if published and (mine := published.own(row))}
-    # Where only some rows have one of their own, the published rows stand below instead.
-    own: set[str] = set(beside.values()) if 2 * len(beside) >= len(table.rows) else set()
-    printed = {
-        metric
-        for label in own
-        if published
-        for metric in published.values[label].get(name, {})
-        if metric in table.metrics
+    theirs = {
+        label: of_name[name]
+        for label, of_name in (published.values.items() if published else ())
+        if name in of_name
     }
-    crossfit = [CROSSFIT] if CROSSFIT in frame and frame[CROSSFIT].notna().any() else []
-    kept = (*crossfit, *table.history)
-    kept = kept if name == table.conventions[0] else ()
+    own = {row: mine for row in table.rows if published and (mine := published.own(row))}
+    if 2 * len(own) < len(table.rows):  # few rows have a published number: it stands below
+        own = {}
+    printed = {metric for label in own.values() for metric in theirs.get(label, {})}
+    more = [CROSSFIT] if CROSSFIT in frame and frame[CROSSFIT].notna().any() else []
+    more = [*more, *table.history] if name == table.conventions[0] and len(frame) else []
     head = [""]
     for metric in table.metrics:
         head += [metric, *([PUBLISHED, "difference"] if metric in printed else [])]
-    chosen = {
-        (line["row"], line["metric"]): line
-        for line in found[found["convention"] == name].to_dict("records")
-    }
-    extra = over_repeats(frame, kept) if kept and len(frame) else None
-    rows: list[tuple[Cell, ...]] = []
+    head += [column.replace("_", " ") for column in more]
+    extra = over_repeats(frame, more).to_dict("index") if more else {}
+    lines = found[found["convention"] == name].set_index(["row", "metric"]).to_dict("index")
+    rows = []
     for label in table.rows:
-        if (label, table.metrics[0]) not in chosen:
-            blank = [Cell("")] * (len(head) + len(kept) - 2)
-            rows.append((Cell(label), Cell(missing.get(label, "not run"), "missing"), *blank))
+        if (label, table.metrics[0]) not in lines:
+            rows.append([label, missing.get(label, "not run"), *[""] * (len(head) - 2)])
             continue
         cells = [label]
         for metric in table.metrics:
-            line = chosen[label, metric]
-            mark = " " + MARK if line["verdict"] in _APART else ""
-            cells.append(units.with_deviation(line["ours"], line["deviation"]) + mark)
+            line = lines[label, metric]
+            mark = f" {MARK}" if line["verdict"] in (BETTER, WORSE, DIFFER) else ""
+            cells.append(_pair(" ± ", text, line["ours"], line["deviation"]) + mark)
             if metric in printed:
                 is_own = published is not None and line["beside"] == published.own(label)
-                pair = [units.number(line["published"]), units.signed(line["difference"])]
+                pair = [text(line[PUBLISHED]), text(line["difference"], "+")]
                 cells += pair if is_own else ["", ""]
-        for column in kept:
-            assert extra is not None
-            mean, deviation = (extra[column][of][label] for of in ("mean", "sd"))
+        for column in more:
             of_metric = column == CROSSFIT or column.partition("_")[0] in SPLITS
-            cells.append((units if of_metric else Units()).with_deviation(mean, deviation))
-        rows.append(tuple(map(Cell, cells)))
-    for label, values in (published.values if published else {}).items():
-        if label not in own and name in values:
+            cells.append(
+                _pair(
+                    " ± ",
+                    text if of_metric else number,
+                    *(extra[label][column, of] for of in ("mean", "std")),
+                )
+            )
+        rows.append(cells)
+    for label, values in theirs.items():
+        if label not in own.values():
             cells = [f"{label} ({PUBLISHED})"]
             for metric in table.metrics:
-                cells += [units.number(values[name].get(metric)), *[""] * (2 * (metric in printed))]
-            rows.append(tuple(map(Cell, [*cells, *[""] * len(kept)])))
-    head += [column.replace("_", " ") for column in kept]
+                cells += [text(values.get(metric)), *[""] * (2 * (metric in printed))]
+            rows.append([*cells, *[""] * len(more)])
     parts = {part for metric in named_metrics(table.metrics) for part in metric.parts}
-    short = f"{name}: {convention.describe(parts)}"
     note = convention.describe()
-    if CROSSFIT in kept:
+    if CROSSFIT in more:
         note += f"; {CROSSFIT}: select_on of epochs chosen on one half of vali, on the other half"
-    return Block(name, note, tuple(head), tuple(rows), short)
-
-
-MARK = "†"  # of a row that differs from the baseline
-_APART = (BETTER, WORSE, DIFFER)
-
-
-def _with_notes(
-    block: Block, frame: pd.DataFrame, published: Published | None, baseline: str, units: Units
-) -> Block:
-    """``block`` with what its signs mean; the foot, for a paper, has all of it in short."""
-    texts = [cell.text for row in block.rows for cell in row]
-    notes, short = [], []
-    if any(text.endswith(MARK) for text in texts):
-        notes = [f"{MARK}: differs from {baseline}, p < {ALPHA:g} after Holm"]
-    if units.percent:
-        notes.append("in percent")
-    if any("±" in text for text in texts):
-        seeds, folds = (list(map(str, frame[key].unique())) for key in ("seed", "fold"))
-        short.append(f"±: {_deviation(seeds, folds)}")
-    if published is not None and _has_published(block):
-        short.append(f"published: {' '.join(published.source.split())}")
-    foot = "; ".join([block.foot, *short, *notes])
-    return replace(block, note="; ".join([block.note, *notes]), foot=foot)
-
-
-def _has_published(block: Block) -> bool:
-    return PUBLISHED in block.head or any(f"({PUBLISHED})" in row[0].text for row in block.rows)
-
-
-def _of_other_data(block: Block, unlike: str | None) -> Block:
-    """``block`` with ``unlike`` in its notes, where it has published numbers."""
-    if unlike is None or not _has_published(block):
-        return block
-    return replace(block, note=f"{block.note}; {unlike}", foot=f"{block.foot}; {unlike}")
+    return Block(name, note, head, rows, f"{name}: {convention.describe(parts)}")
 
 
 def _verdicts(
-    chosen: pd.DataFrame, judged: Verdicts, name: str, baseline: str, units: Units
-) -> Block | None:
+    chosen: pd.DataFrame, metric: str, convention: str, baseline: str, *, percent: bool
+) -> Block:
     """The intervals of one metric, what they cover, and the verdict against the baseline."""
-    with_published = bool(chosen["published"].notna().any())
+    text = partial(number, percent=percent)
+    with_published = bool(chosen[PUBLISHED].notna().any())
     with_baseline = bool(chosen["verdict"].notna().any())
-    if not judged.intervals and not with_published:
-        return None
     head = ["", "ours", "interval"]
     head += [f"minus {baseline}", "interval", "p", "verdict"] if with_baseline else []
     head += [PUBLISHED, "difference", "covered"] if with_published else []
-    rows = []
-    stand_in: dict[str, str] = {}
-    notes: dict[str, list[str]] = {}
-    for line in chosen.to_dict("records"):
-        texts = [line["row"], units.number(line["ours"]), units.between(line["low"], line["high"])]
-        word = ""
+    rows, marks, notes = [], dict[str, str](), dict[str, list[str]]()
+    for line in chosen.astype(object).where(chosen.notna(), None).to_dict("records"):
+        cells = [line["row"], text(line["ours"]), _pair(" to ", text, line["low"], line["high"])]
         if with_baseline and line["row"] == baseline:
-            texts += ["the baseline", "", ""]
+            cells += ["the baseline", "", "", ""]
         elif with_baseline:
-            interval = units.between(line["less_low"], line["less_high"])
-            texts += [units.signed(line["less_baseline"]), interval, Units().number(line["p"])]
-            word = line["verdict"] if isinstance(line["verdict"], str) else ""
-        cells = [*map(Cell, texts), *([Cell(word, word)] if with_baseline else [])]
+            cells += [
+                text(line["less_baseline"], "+"),
+                _pair(" to ", text, line["less_low"], line["less_high"]),
+                number(line["p"]),
+                line["verdict"] or "",
+            ]
         if with_published:
-            mark = ""
-            if not pd.isna(line["published"]) and line["beside"] != line["row"]:
-                mark = stand_in.setdefault(str(line["beside"]), "*" * (len(stand_in) + 1))
-            covered = _COVERED.get(line["covered"], "")
-            number, gap = units.number(line["published"]), units.signed(line["difference"])
-            texts = [number + mark, gap, covered]
-            cells += map(Cell, texts)
-        rows.append(tuple(cells))
-        if isinstance(line["note"], str) and line["note"]:
-            notes.setdefault(line["note"], []).append(str(line["row"]))
-    note = f"under {name}" + (", in percent" if units.percent else "")
+            theirs, mark = line["beside"], ""
+            if theirs not in (None, line["row"]):
+                mark = marks.setdefault(theirs, "*" * (len(marks) + 1))
+            cells += [text(line[PUBLISHED]) + mark, text(line["difference"], "+")]
+            cells.append(_COVERED.get(line["covered"], ""))
+        rows.append(cells)
+        if line["note"]:
+            notes.setdefault(line["note"], []).append(line["row"])
+    note = f"under {convention}" + (", in percent" if percent else "")
     foot = f"{note}; intervals of {1 - ALPHA:.0%}; p after Holm"
     if with_published:
         note += (
             "; a published number is taken as printed, its values per query are not known: whether "
             "our interval covers it is no test of a difference"
         )
-    for theirs, mark in stand_in.items():
-        note += f"; {mark}: the number of {theirs}"
-        foot += f"; {mark}: the number of {theirs}"
-    for said, labels in notes.items():
-        note += f"; {', '.join(labels)}: {said}"
-    return Block(f"{judged.metric}, verdicts", note, tuple(head), tuple(rows), foot)
-
-
-_COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
+    stand_in = "".join(f"; {mark}: the number of {theirs}" for theirs, mark in marks.items())
+    more = "".join(f"; {', '.join(labels)}: {why}" for why, labels in notes.items())
+    return Block(f"{metric}, verdicts", note + stand_in + more, head, rows, foot + stand_in)
 
 
 def facts(
@@ -226,80 +214,82 @@ def facts(
 
     ``lists`` says how many the data have.
     """
-    config = runs[0].config
+    planned = pd.DataFrame({"seed": [run.seed for run in runs], "fold": [run.fold for run in runs]})
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
-    seeds = [str(seed) for seed in dict.fromkeys(run.seed for run in runs)]
     several = f"fold{'s' if len(folds) > 1 else ''} {' '.join(folds)}, " if folds else ""
-    made = Counter(str(one.results.get("commit") or "unknown") for one in measured)
-    commits = ", ".join(short_commit(commit) for commit in made)
-    places = mixed((one.run.label, one.results) for one in measured)
-    found = [
-        ("data", f"{config.dataset.name}, {several}test"),
-        *([("lists", lists)] if lists else []),
-        ("selection", _selection(runs)),
-        ("seeds", " ".join(seeds)),
-        ("runs", f"{len(measured)} of {len(runs)} runs are done"),
-        ("commit", commits or "none yet"),
-        *([("computed on", places)] if places else []),
-        ("±", _deviation(seeds, folds)),
+    commits = dict.fromkeys(str(one.results.get("commit") or "unknown") for one in measured)
+    ensembles = [f"{label}: {row.describe()}" for label, row in table.ensembles.items()]
+    partly = [
+        f"{label} has {done} of {count} seeds" for label, done, count in _partly(runs, by_seed=True)
     ]
-    if table.ensembles:
-        said_of = (f"{label}: {row.describe()}" for label, row in table.ensembles.items())
-        found.append(("ensembles", "; ".join(said_of)))
-    if partly := _partly(runs):
-        found.append(("incomplete", "; ".join(partly)))
-    said = next(iter(verdicts.values()), None)
-    if said is not None and said.intervals:
-        found.append(("interval", interval_covers(said.intervals)))
-    if said is not None and said.against:
-        found += [("baseline", baseline), ("verdict", said.rule)]
-    elif said is not None and len(said.intervals) > 1:
-        found.append(("baseline", f"{baseline} is not finished: no row is compared with it"))
-    if published is not None:
-        found.append((PUBLISHED, " ".join(published.source.split())))
-    return tuple(found)
+    judged = next(iter(verdicts.values()), None)
+    against = ""
+    if judged is not None and len(judged.intervals) > 1:
+        against = (
+            baseline
+            if judged.against
+            else (f"{baseline} is not finished: no row is compared with it")
+        )
+    found = {
+        "data": f"{runs[0].config.dataset.name}, {several}test",
+        "lists": lists,
+        "selection": _most_and_others([(_selection(run), run.label) for run in runs]),
+        "seeds": " ".join(map(str, planned["seed"].unique())),
+        "runs": f"{len(measured)} of {len(runs)} runs are done",
+        "commit": ", ".join(map(short_commit, commits)) or "none yet",
+        "computed on": mixed((one.run.label, one.results) for one in measured),
+        "±": _deviation(planned),
+        "ensembles": "; ".join(ensembles),
+        "incomplete": "; ".join(partly),
+        "interval": _covered(judged.intervals) if judged is not None and judged.intervals else "",
+        "baseline": against,
+        "verdict": judged.rule if judged is not None else "",
+        PUBLISHED: " ".join(published.source.split()) if published is not None else "",
+    }
+    return tuple((key, value) for key, value in found.items() if value)
 
 
-def _deviation(seeds: Sequence[str], folds: Sequence[str]) -> str:
-    if len(seeds) > 1:
-        return f"standard deviation over seeds{' of the mean over folds' * (len(folds) > 1)}"
-    return "standard deviation over folds" if len(folds) > 1 else "no deviation: one seed"
+def _covered(intervals: Mapping[str, SystemInterval]) -> str:
+    """What the intervals allow for."""
+    texts = [(_OTHERS[of.spread.covers], label) for label, of in intervals.items()]
+    return f"{1 - ALPHA:.0%}, for {_most_and_others(texts)}"
 
 
-def _partly(runs: Sequence[Run]) -> list[str]:
-    """The rows whose mean leaves seeds out, because those are not done in all folds."""
-    found = []
-    for label, seeds in _done(runs).items():
-        done = sum(map(all, seeds.values()))
-        if 0 < done < len(seeds):
-            found.append(f"{label} has {done} of {len(seeds)} seeds")
-    return found
+def _most_and_others(texts: Sequence[tuple[str, str]]) -> str:
+    """The text that holds for most rows, then those of the others with their rows.
+
+    >>> _most_and_others([("last epoch", "A"), ("best epoch", "B"), ("best epoch", "C")])
+    'best epoch; of A: last epoch'
+    """
+    rows: dict[str, dict[str, None]] = {}
+    for text, row in texts:
+        rows.setdefault(text, {})[row] = None
+    (most, _), *others = sorted(rows.items(), key=lambda pair: -len(pair[1]))
+    return "; ".join([most, *(f"of {', '.join(labels)}: {text}" for text, labels in others)])
+
+
+def _deviation(repeats: pd.DataFrame) -> str:
+    folds = repeats["fold"].nunique() > 1
+    if repeats["seed"].nunique() > 1:
+        return f"standard deviation over seeds{' of the mean over folds' * folds}"
+    return "standard deviation over folds" if folds else "no deviation: one seed"
+
+
+def _partly(runs: Sequence[Run], *, by_seed: bool) -> list[tuple[str, int, int]]:
+    """The rows that have some but not all of their runs, or seeds in all folds; how many."""
+    done = pd.DataFrame([(run.label, run.seed, run.done) for run in runs], columns=list("rsd"))
+    if by_seed:
+        done = done.groupby(["r", "s"], sort=False)["d"].all().reset_index()
+    counts = done.groupby("r", sort=False)["d"].agg(["sum", "size"])
+    return [row for row in counts.itertuples(name=None) if 0 < row[1] < row[2]]
 
 
 def unfinished(runs: Sequence[Run]) -> dict[str, str]:
     """How many runs are done of each row that has some, but not all."""
-    found = {}
-    for label, seeds in _done(runs).items():
-        done = [state for states in seeds.values() for state in states]
-        if any(done) and not all(done):
-            found[label] = f"{sum(done)} of {len(done)} runs"
-    return found
+    return {row: f"{done} of {count} runs" for row, done, count in _partly(runs, by_seed=False)}
 
 
-def _done(runs: Sequence[Run]) -> dict[str, dict[int, list[bool]]]:
-    """Whether each run of a row and seed is done."""
-    found: dict[str, dict[int, list[bool]]] = {}
-    for run in runs:
-        found.setdefault(run.label, {}).setdefault(run.seed, []).append(run.done)
-    return found
-
-
-def _selection(runs: Sequence[Run]) -> str:
-    """Which weights are tested; the rows that differ from most are named."""
-    rules: dict[str, list[str]] = {}
-    for run in runs:
-        best = f"best epoch by {run.config.select_on} of vali (select=best)"
-        rule = best if run.config.select == "best" else "last epoch (select=last)"
-        if run.label not in rules.setdefault(rule, []):
-            rules[rule].append(run.label)
-    return most_and_others(rules)
+def _selection(run: Run) -> str:
+    """Which weights are tested."""
+    best = f"best epoch by {run.config.select_on} of vali (select=best)"
+    return best if run.config.select == "best" else "last epoch (select=last)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from omegaconf import DictConfig
 
+from ltr.analysis.report import Report, terminal
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.progress import say
@@ -23,7 +24,6 @@ from ltr.tables.linked_rows import kept_gains, make_ensembles
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
-from ltr.tables.report import Report, terminal, write_table
 from ltr.tables.runs import Run, execute, local_launcher, missing_libraries, plan
 from ltr.tables.sizes import lists_in_words, sizes_of, unlike_published
 from ltr.tables.spec import FOLDS, STATISTICS, Table, read_table
@@ -124,7 +124,7 @@ def make_table(order: TableConfig) -> bool:
             return False
         frame = chosen_on_vali(table, runs)
         report = fold_report(table, order, frame, len(runs), conventions[table.conventions[0]])
-        write_table(folder, report, {"table": frame})
+        report.write(folder, "table", {"table": frame})
     else:
         lists = lists_in_words(sizes)
         report = _write(table, order, runs, conventions, missing, folder, lists, unlike, budget)
@@ -160,6 +160,11 @@ def _write(
     every = by_run(table, measured)
     frame = whole_rows(every, len(folds))
     found = numbers(table, frame, verdicts, published, baseline)
+    details = [("Every row", _commands(table, order))]
+    if budget:
+        details.append(("Found settings, over those of the row", budget.frame()))
+    if measured:
+        details.append(("Every run", every.drop(columns=["seconds", "run"])))
     report = Report(
         name=folder.name,
         title=f"{table.title}: {data}",
@@ -185,14 +190,10 @@ def _write(
             unlike=unlike,
             percent=order.percent,
         ),
+        pictures=pictures(measured, table.verdicts, found, baseline) if measured else (),
+        details=details,
     )
-    details = [("Every row", _commands(table, order))]
-    if budget:
-        details.append(("Found settings, over those of the row", budget.frame()))
-    if measured:
-        details.append(("Every run", every.drop(columns=["seconds", "run"])))
-    drawn = pictures(measured, verdicts, found, baseline) if measured else ()
-    write_table(folder, report, {"table": found, "runs": every}, drawn, details)
+    report.write(folder, "table", {"table": found, "runs": every})
     return report
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -13,11 +14,6 @@ from ltr.tables.measure import Measured, Stacked, stacked
 from ltr.tables.spec import Published, Table
 
 ALPHA = 0.05
-_OTHERS = {
-    "seeds": "other queries and other seeds",
-    "folds": "other queries and, as far as the folds differ, other trainings",
-    "queries": "other queries, but these trained models: there is one seed",
-}
 
 
 @dataclass(frozen=True)
@@ -30,27 +26,7 @@ class Verdicts:
     intervals: Mapping[str, SystemInterval] = field(default_factory=dict)
     # row -> the row beside the baseline, corrected for these comparisons
     against: Mapping[str, Comparison] = field(default_factory=dict)
-    # (row, other) -> the row beside the other, corrected for all pairs
-    pairs: Mapping[tuple[str, str], Comparison] = field(default_factory=dict)
     rule: str = ""  # of the verdicts, in words
-
-
-def interval_covers(intervals: Mapping[str, SystemInterval]) -> str:
-    """Say what the intervals allow for; rows that differ from most are named."""
-    rows: dict[str, list[str]] = {}
-    for label, interval in intervals.items():
-        rows.setdefault(_OTHERS[interval.spread.covers], []).append(label)
-    return f"{1 - ALPHA:.0%}, for {most_and_others(rows)}"
-
-
-def most_and_others(rows: Mapping[str, Sequence[str]]) -> str:
-    """The text that holds for most rows, then those of the others with their rows.
-
-    >>> most_and_others({"last epoch": ["A"], "best epoch": ["B", "C"]})
-    'best epoch; of A: last epoch'
-    """
-    (most, _), *others = sorted(rows.items(), key=lambda pair: -len(pair[1]))
-    return "; ".join([most, *(f"of {', '.join(labels)}: {text}" for text, labels in others)])
 
 
 def judge(
@@ -63,7 +39,7 @@ def judge(
     margin: float,
     percent: bool = False,
 ) -> Verdicts:
-    """Compare all finished rows on the same queries.
+    """Compare all finished rows with the baseline on the same queries.
 
     Args:
         measured: the finished runs.
@@ -83,33 +59,24 @@ def judge(
         intervals = {label: interval_of(one, alpha=ALPHA) for label, one in systems.items()}
     except DataError:  # the convention skips every list
         return Verdicts(metric, values)
-    if len(systems) < 2:
+    if len(systems) < 2 or baseline not in systems:
         return Verdicts(metric, values, intervals)
-    against = {}
-    if baseline in systems:
-        compared = compare_systems(systems, margin=margin, alpha=ALPHA, baseline=baseline)
-        against = {pair.first: pair for pair in compared}
-    pairs = {}
-    for pair in compare_systems(systems, margin=margin, alpha=ALPHA):
-        pairs[pair.first, pair.second] = pair
-        pairs[pair.second, pair.first] = pair.swapped()
-    return Verdicts(
-        metric, values, intervals, against, pairs, rule(margin * (100 if percent else 1), ALPHA)
-    )
+    pairs = compare_systems(systems, margin=margin, alpha=ALPHA, baseline=baseline)
+    text = rule(margin * (100 if percent else 1), ALPHA)
+    return Verdicts(metric, values, intervals, {pair.first: pair for pair in pairs}, text)
 
 
 def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Mean and standard deviation of each column, by row.
 
     Returns:
-        Indexed by row, with columns ``(column, "mean")`` and ``(column, "sd")``; the deviation is
+        Indexed by row, with columns ``(column, "mean")`` and ``(column, "std")``; the deviation is
         that of the seeds, of their means over folds; with one seed that of the folds; NaN for one.
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"
     by_repeat = values.groupby(["row", repeat], sort=False)[list(columns)].mean()
-    by_row = by_repeat.groupby("row", sort=False)
-    return pd.concat({"mean": by_row.mean(), "sd": by_row.std()}, axis=1).swaplevel(axis=1)
+    return by_repeat.groupby("row", sort=False).agg(["mean", "std"])
 
 
 _COLUMNS = [
@@ -139,53 +106,39 @@ def numbers(
     """
     if frame.empty:
         return pd.DataFrame(columns=_COLUMNS)
-    rows: list[dict[str, Any]] = []
-    columns = [f"{c} {metric}" for c in table.conventions for metric in table.metrics]
-    ours = over_repeats(frame, columns)
+    columns = [" ".join(one) for one in product(table.conventions, table.metrics)]
+    ours = over_repeats(frame, columns).to_dict("index")
     runs = frame["row"].value_counts()
-    for label in (label for label in table.rows if label in ours.index):
-        for convention in table.conventions:
-            for metric in table.metrics:
-                cell = ours[f"{convention} {metric}"]
-                row = {
-                    "row": label,
-                    "convention": convention,
-                    "metric": metric,
-                    "runs": int(runs[label]),
-                    "ours": float(cell["mean"][label]),
-                    "deviation": float(cell["sd"][label]),
-                }
-                judged = verdicts.get(metric) if convention == table.conventions[0] else None
-                row |= _beside(row, judged, published)
-                if judged is not None and (pair := judged.against.get(label)) is not None:
-                    row |= {
-                        "baseline": baseline,
-                        "less_baseline": pair.difference,
-                        "less_low": pair.interval[0],
-                        "less_high": pair.interval[1],
-                        "p": pair.p_holm,
-                        "verdict": pair.word,
-                        "note": pair.note,
-                    }
-                rows.append(row)
+    rows: list[dict[str, Any]] = []
+    labels = [label for label in table.rows if label in ours]
+    for label, convention, metric in product(labels, table.conventions, table.metrics):
+        mean, deviation = (ours[label][f"{convention} {metric}", of] for of in ("mean", "std"))
+        row: dict[str, Any] = {
+            "row": label,
+            "convention": convention,
+            "metric": metric,
+            "runs": int(runs[label]),
+            "ours": mean,
+            "deviation": deviation,
+        }
+        judged = verdicts.get(metric) if convention == table.conventions[0] else None
+        interval = judged.intervals.get(label) if judged is not None else None
+        if interval is not None:
+            row |= {"low": interval.low, "high": interval.high}
+        if published is not None and (beside := published.of(label)) is not None:
+            number = published.values[beside].get(convention, {}).get(metric)
+            if number is not None:
+                row |= {"beside": beside, "published": number, "difference": mean - number}
+                row["covered"] = interval.covers(number) if interval is not None else None
+        if judged is not None and (pair := judged.against.get(label)) is not None:
+            row |= {
+                "baseline": baseline,
+                "less_baseline": pair.difference,
+                "less_low": pair.interval[0],
+                "less_high": pair.interval[1],
+                "p": pair.p_holm,
+                "verdict": pair.word,
+                "note": pair.note,
+            }
+        rows.append(row)
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
-
-
-def _beside(
-    row: Mapping[str, Any], judged: Verdicts | None, published: Published | None
-) -> dict[str, Any]:
-    """The interval of ours, and the published number beside it."""
-    found: dict[str, Any] = {}
-    interval = judged.intervals.get(row["row"]) if judged is not None else None
-    if interval is not None:
-        found |= {"low": interval.low, "high": interval.high}
-    label = published.of(row["row"]) if published is not None else None
-    if published is None or label is None:
-        return found
-    number = published.values[label].get(row["convention"], {}).get(row["metric"])
-    if number is None:
-        return found
-    found |= {"beside": label, "published": number, "difference": row["ours"] - number}
-    if interval is not None:
-        found["covered"] = interval.covers(number)
-    return found
