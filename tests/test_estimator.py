@@ -155,17 +155,17 @@ def test_tables_and_arrays_are_the_same(fitted) -> None:
 def test_the_model_of_an_experiment_is_trained_unless_another_is_named(tmp_path) -> None:
     keys = {"experiment": "recommended", "epochs": 0, "verbose": 0}
     ranker = Ranker(**keys).fit(*rows())
-    assert isinstance(ranker._trained.kept.model, MLP)
-    assert ranker._trained.kept.config["optimizer"]["weight_decay"] == 5
+    assert isinstance(ranker._trained.scorer.model, MLP)
+    assert ranker._trained.scorer.config["optimizer"]["weight_decay"] == 5
     named = Ranker("linear", "listnet", **keys).fit(*rows())
-    assert isinstance(named._trained.kept.model, Linear)
+    assert isinstance(named._trained.scorer.model, Linear)
     copy = clone(named).set_params(model=None).fit(*rows())
-    assert isinstance(copy._trained.kept.model, MLP)
+    assert isinstance(copy._trained.scorer.model, MLP)
     for number, one in enumerate((ranker, named)):
         one.save(tmp_path / str(number))
         again = Ranker.load(tmp_path / str(number))
         assert again.get_params() == one.get_params() | {"verbose": 1}
-        assert type(again.fit(*rows())._trained.kept.model) is type(one._trained.kept.model)
+        assert type(again.fit(*rows())._trained.scorer.model) is type(one._trained.scorer.model)
 
 
 def test_an_argument_that_is_not_given_overrides_nothing() -> None:
@@ -283,7 +283,7 @@ def test_wrong_input_is_one_line() -> None:
         "qid[0]: a query id is list": lambda: ranker.fit(X, y, [[1, 1], [1]] * (len(X) // 2)),
         "y[1]: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
         "y[0]: label 1e+39": lambda: ranker.fit(X, [1e39, *y[1:]], qid),
-        "differs from that of another row": lambda: ranker.fit(
+        "give one weight to all rows": lambda: ranker.fit(
             X, y, qid, sample_weight=np.arange(1, len(X) + 1)
         ),
         "sample_weight[1]: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
@@ -307,9 +307,9 @@ def test_a_query_is_known_by_the_text_that_a_table_has() -> None:
         (pd.Series([True, False]), ["true", "false"]),
         (np.array(["2026-01-02"], "M8[ns]"), ["2026-01-02 00:00:00"]),
     ):
-        queries = read_queries(given)
-        assert queries.qids[queries.numbers].tolist() == expected
-        assert queries.qids.tolist() == list(dict.fromkeys(expected))
+        qids, numbers = read_queries(given)
+        assert qids[numbers].tolist() == expected
+        assert qids.tolist() == list(dict.fromkeys(expected))
 
 
 @pytest.mark.slow
@@ -482,7 +482,7 @@ def test_metrics_by_config_and_places_of_a_saved_ranker(tmp_path, monkeypatch) -
     assert list(ranker.evaluate(*rows()))[-1] == "hits@5"
     assert 0 <= ranker.score(*rows()) <= 1
     ranker.save(tmp_path / "saved")
-    kept = Ranker.load(tmp_path / "saved", trust=["metrics_of_ranker"])._trained.kept
+    kept = Ranker.load(tmp_path / "saved", trust=["metrics_of_ranker"])._trained.scorer
     assert Path(kept.config["data_dir"]).resolve() == (tmp_path / "data").resolve()
 
 

@@ -1,8 +1,7 @@
 """Arrays and tables of a program, and the queries of their rows, as ``Lists``."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -13,63 +12,32 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
+from ltr.data.assemble import Block, assemble
 from ltr.data.cells import checked_weights, kind, query_text, query_texts
 from ltr.data.letor import Rules, to_float32
 from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
 from ltr.data.roles import Roles, check_there
-from ltr.data.rows import lists_of
+from ltr.data.rows import find_columns, table_blocks
+from ltr.data.split import Part, split_queries
+from ltr.data.table_sources import Source
 from ltr.errors import DataError
-from ltr.estimator.cut import Cut
 
 QID = "qid"  # the column of a table that holds query ids
 
 
-@dataclass(frozen=True)
-class Queries:
-    """The queries of rows, in the order of appearance.
+class Rows(NamedTuple):
+    """The rows of an ``X``: what ``Lists`` are made of."""
 
-    ``qids`` is ``[lists]``, ``numbers`` the list of each row, ``[rows]``.
-    """
-
-    qids: Texts
-    numbers: Ints
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of an ``X``: what ``Lists`` are made of.
-
-    Attributes:
-        features: ``[rows, width]``; NaN is missing, a category is its code.
-        columns: names and categories of a table; None: an array.
-        queries: None: not given.
-    """
-
-    features: Floats
-    columns: Columns | None
-    queries: Queries | None
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """Lists, and where their items stood.
-
-    ``order`` is the row of each item, ``[items]``.
-    """
-
-    lists: Lists
-    order: Ints
-
-    def in_rows(self, values: NDArray[Any]) -> NDArray[Any]:
-        """``values`` of the items, ``[items]``, in the order of the rows."""
-        out = np.empty_like(values)
-        out[self.order] = values
-        return out
+    features: Floats  # [rows, width]; NaN is missing, a category is its code
+    columns: Columns | None  # names and categories of a table; None: an array
+    qids: Texts | None  # [lists] in the order of appearance; None: not given
+    numbers: Ints  # [rows], the list of each
 
 
 def read_rows(
     estimator: Any, X: Any, qid: Any, columns: Columns | None, *, reset: bool,
-    cut: Cut | None = None, categories: Sequence[str] = (), others: Sequence[Any] = (),
+    of_train: Callable[[Texts], Part] | None = None, categories: Sequence[str] = (),
+    others: Sequence[Any] = (),
 ) -> Rows:  # fmt: skip
     """Check ``X`` as scikit-learn does, and its column ``qid`` where it is a table with one.
 
@@ -80,7 +48,8 @@ def read_rows(
         qid: ``[rows]``, or None.
         columns: encode categories with these; None: with those that are found.
         reset: whether this is the X of a fit.
-        cut: of several queries the categories are those of its train, as vali is not to be known.
+        of_train: of several queries the categories are those of its train, as vali is not to be
+            known.
         categories: the columns of a fit whose values are categories, besides those of that type.
         others: labels, weights: like ``qid`` no features, where they are columns of a fit's X.
 
@@ -88,20 +57,19 @@ def read_rows(
         ValueError, TypeError: as scikit-learn's estimators.
         DataError: ``qid`` is given twice, or a column is neither numbers nor categories.
     """
-    frame = _frame(X)
-    if frame is None:
-        if columns is not None and columns.categories:
+    frame, found = nw.from_native(X, pass_through=True), None
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    if not (is_table := isinstance(frame, nw.DataFrame)):
+        known = columns.categories if columns is not None else categories if reset else ()
+        if known:
             raise DataError(
-                f"X is an array, but {', '.join(columns.categories)} of the model are categories: "
-                "give a table (pandas, polars, Arrow) with the columns of fit"
-            )
-        if categories and reset:
-            raise DataError(
-                f"categories={list(categories)}: X is an array, whose columns have no names: give "
-                "a table (pandas, polars, Arrow)"
+                f"X is an array, but {', '.join(known)} are categories: give a table (pandas, "
+                "polars, Arrow) with the columns of fit"
             )
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
-        features, found = to_float32(X.toarray() if issparse(X) else X)[0], None
+        features = to_float32(X.toarray() if issparse(X) else X)[0]
+        count = len(features)
     else:
         if QID in frame.columns:
             if qid is not None:
@@ -117,29 +85,21 @@ def read_rows(
         elif columns is not None:
             frame = frame[:, [names.index(name) for name in columns.names if name in names]]
         validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
-        if not len(frame):
+        if not (count := len(frame)):
             raise DataError("Found array with 0 sample(s): X has no rows, give at least 1")
-    queries = None if qid is None else read_queries(qid)
-    rows = X.shape[0] if frame is None else len(frame)
-    if queries is not None and len(queries.numbers) != rows:
+    qids, numbers = (None, np.zeros(count, np.int64)) if qid is None else read_queries(qid)
+    if len(numbers) != count:
         raise DataError(
-            f"qid has {len(queries.numbers)} values, X has {rows} rows: give the query id of each "
-            "row; of group sizes that is np.repeat(np.arange(len(sizes)), sizes)"
+            f"qid has {len(numbers)} values, X has {count} rows: give the query id of each row; of "
+            "group sizes that is np.repeat(np.arange(len(sizes)), sizes)"
         )
-    if frame is not None:
-        of_train = None
-        if cut and columns is None and queries and len(queries.qids) > 1:
-            of_train = cut.train(queries.qids)[queries.numbers]
-        features, found = _encoded(frame, columns, of_train, categories if reset else ())
-    return Rows(features, found, queries)
-
-
-def _frame(X: Any) -> Any:
-    """``X`` as a frame of narwhals, None where it is no table."""
-    frame = nw.from_native(X, pass_through=True)
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect()
-    return frame if isinstance(frame, nw.DataFrame) else None
+    if is_table:
+        ids = np.zeros(count, np.int8) if qids is None else qids[numbers]
+        keep = None
+        if of_train is not None and columns is None and qids is not None and len(qids) > 1:
+            keep = of_train(qids)
+        features, found = _encoded(frame, ids, columns, keep, categories if reset else ())
+    return Rows(features, found, qids, numbers)
 
 
 def _column_of(frame: Any, values: Any) -> int | None:
@@ -151,73 +111,66 @@ def _column_of(frame: Any, values: Any) -> int | None:
     return place if np.array_equal(series.to_numpy(), frame[:, place].to_numpy()) else None
 
 
-def _column(values: Any, name: str) -> NDArray[Any]:
-    """``values`` as ``[rows]``; ``name`` is their argument."""
+def _encoded(
+    frame: Any, ids: NDArray[Any], known: Columns | None, keep: Part | None,
+    categories: Sequence[str],
+) -> tuple[Floats, Columns]:  # fmt: skip
+    """The features of a table and its columns, as ``dataset=table`` reads them.
+
+    The columns ``categories``, and those of a type of categories, are encoded with ``known`` if it
+    is given, else with the values in the rows whose ``ids`` are in ``keep``.
+    """
+    names = tuple(map(str, frame.columns))
+    check_there(dict.fromkeys(categories, "categories"), names, "X")
     try:
-        return column_or_1d(values)
+        cells = dict(zip(names, (one.to_arrow() for one in frame.iter_columns()), strict=True))
+    except (pa.ArrowException, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise DataError(
+            f"X: a column holds values of several types ({text}): give it one"
+        ) from error
+    coded = {name for name in names if pa.types.is_dictionary(cells[name].type)} | {*categories}
+    kinds = {name: kind(cells[name].type) for name in names}
+    for name, found in kinds.items():
+        if found == "other" or (found == "date" and name not in categories):
+            raise DataError(
+                f"column {name!r} of X holds {cells[name].type}: turn it into numbers or texts, or "
+                "leave it out"
+            )
+    texts = [name for name in names if kinds[name] == "text" and name not in coded]
+    if texts and known is None:
+        raise DataError(
+            f"X has texts without a role in {', '.join(texts)}: name those that are features in "
+            f"Ranker(categories={texts}), leave ids out of X, and give those of queries as qid="
+        )
+    if known is not None and (wrong := coded.union(texts) - known.categories.keys()):
+        raise DataError(
+            f"column {min(wrong)!r} of X holds categories, the model was fitted on numbers: give "
+            "numbers"
+        )
+    source = Source(pa.table([*cells.values(), ids], names=[*names, QID]))
+    listed = tuple(name for name in names if name in coded)
+    roles = Roles(query=QID, features=names, categories=listed)
+    known = known or find_columns(source, roles, keep)
+    blocks = table_blocks(source, roles, known, rules=Rules(labelled=False))
+    return np.concatenate([block.features for block in blocks]), known
+
+
+def _column(values: Any, name: str) -> NDArray[Any]:
+    """``values``, a series or an array, as ``[rows]``; ``name`` is their argument."""
+    known = nw.from_native(values, series_only=True, pass_through=True)
+    try:
+        return column_or_1d(known.to_numpy() if isinstance(known, nw.Series) else known)
     except ValueError:
         raise DataError(
             f"{name} has shape {np.shape(values)}: give one value for each row"
         ) from None
 
 
-def _values(series: Any) -> Any:
-    """A series of any library as an array; anything else as it is."""
-    known = nw.from_native(series, series_only=True, pass_through=True)
-    return known.to_numpy() if isinstance(known, nw.Series) else known
+def read_queries(qid: Any) -> tuple[Texts, Ints]:
+    """The query ids, ``[lists]`` texts in the order of appearance, and the list of each row.
 
-
-def _encoded(
-    frame: Any, known: Columns | None, of_train: NDArray[np.bool_] | None, categories: Sequence[str]
-) -> tuple[Floats, Columns]:
-    """The features of a table and its columns, as ``dataset=table`` reads them.
-
-    The columns ``categories``, and those of a type of categories, are encoded with ``known`` if it
-    is given, else with the values in the rows ``of_train``.
-    """
-    names = tuple(map(str, frame.columns))
-    check_there(dict.fromkeys(categories, "categories"), names, "X")
-    try:
-        cells = [series.to_arrow() for series in frame.iter_columns()]
-    except (pa.ArrowException, TypeError) as error:
-        text = " ".join(str(error).split())
-        raise DataError(
-            f"X: a column holds values of several types ({text}): give it one"
-        ) from error
-    coded, texts = [], []
-    for name, column in zip(names, cells, strict=True):
-        found = kind(column.type)
-        if found == "other" or (found == "date" and name not in categories):
-            raise DataError(
-                f"column {name!r} of X holds {column.type}: turn it into numbers or texts, or "
-                "leave it out"
-            )
-        of_type = pa.types.is_dictionary(column.type)
-        if name in categories or found == "text" or of_type:
-            coded.append(name)
-        if found == "text" and known is None and not of_type and name not in categories:
-            texts.append(name)
-    if texts:
-        raise DataError(
-            f"X has texts without a role in {', '.join(texts)}: name those that are features in "
-            f"Ranker(categories={texts}), leave ids out of X, and give those of queries as qid="
-        )
-    if known is not None and (wrong := [name for name in coded if name not in known.categories]):
-        raise DataError(
-            f"column {wrong[0]!r} of X holds categories, the model was fitted on numbers: give "
-            "numbers"
-        )
-    table = pa.table([*cells, np.zeros(len(frame), np.int8)], names=[*names, QID])
-    roles = Roles(query=QID, features=names, categories=tuple(coded))
-    if known is None and of_train is not None and coded:
-        known = lists_of(table.filter(pa.array(of_train)), roles, labelled=False).lists.columns
-    lists = lists_of(table, roles, columns=known, labelled=False).lists
-    assert lists.columns is not None
-    return lists.features, lists.columns
-
-
-def read_queries(qid: Any) -> Queries:
-    """The queries of rows with these ids, ``[rows]``, known by their texts as in ``dataset=table``.
+    They are known by their texts as in ``dataset=table``.
 
     Raises:
         DataError: it is no column, or an id is missing, or is neither number nor text.
@@ -226,20 +179,16 @@ def read_queries(qid: Any) -> Queries:
         raise DataError(
             f"qid={qid!r}: give the query id of each row, qid=X[{qid!r}], or name that column qid"
         )
-    values = _values(qid)
-    if isinstance(values, (list, tuple)):  # among texts NumPy would make NaN a text
-        values = np.array(values, dtype=object)
-    values = _column(values, "qid")
+    if isinstance(qid, (list, tuple)):  # among texts NumPy would make NaN a text
+        qid = np.array(qid, dtype=object)
+    values = _column(qid, "qid")
     try:
         column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError):  # values of several types, or vast ones
         column = pa.array(["" if pd.isna(one) else query_text(one) for one in values.tolist()])
     texts, places = query_texts(column, lambda row: f"qid[{row}]")
-    if pa.types.is_integer(column.type):  # each number has a text of its own
-        return Queries(np.array(texts), places)
-    lists: dict[str, int] = {}
-    known = [lists.setdefault(text, len(lists)) for text in texts]
-    return Queries(np.array(list(lists)), np.array(known, np.int64)[places])
+    numbers, qids = pd.factorize(np.array(texts, object))
+    return qids.astype(str), numbers.astype(np.int64)[places]
 
 
 def read_labels(y: Any, rows: int) -> Floats:
@@ -251,26 +200,19 @@ def read_labels(y: Any, rows: int) -> Floats:
     """
     if y is None:
         raise DataError("Ranker requires y to be passed, but the target y is None: give the labels")
-    labels = check_array(
-        column_or_1d(_values(y), warn=True), ensure_2d=False, dtype=np.float64, input_name="y"
-    )
-    if len(labels) != rows:
-        raise DataError(
-            f"y has {len(labels)} labels, X has {rows} rows (inconsistent numbers of samples): "
-            "give a label for each row"
-        )
-    return Rules(labels="real").checked(labels, lambda row: f"y[{row}]")
+    known = nw.from_native(y, series_only=True, pass_through=True)
+    y = column_or_1d(known.to_numpy() if isinstance(known, nw.Series) else known, warn=True)
+    return Rules(labels="real").checked(_numbers(y, "y", rows), lambda row: f"y[{row}]")
 
 
-def grouped(
-    rows: Rows, queries: Queries, labels: Floats | None = None, *,
-    weights: Any = None, position: Any = None,
-) -> Grouped:  # fmt: skip
+def lists_of_rows(
+    rows: Rows, qids: Texts, labels: Floats | None, *, weights: Any = None, position: Any = None
+) -> Lists:
     """The lists of ``rows``, queries in the order in which they appear.
 
     Args:
-        rows: their items.
-        queries: of the rows; those of a query may be apart.
+        rows: their items; those of a query may be apart.
+        qids: of the lists.
         labels: ``[rows]``; None: 0.
         weights: one for each row, equal within a query, or one for each query; None: all the same.
         position: where each item was shown, ``[rows]``, which orders the items of a list; None:
@@ -279,55 +221,58 @@ def grouped(
     Raises:
         DataError: weights or positions do not fit.
     """
-    numbers = queries.numbers
-    if position is None:
-        order = np.argsort(numbers, kind="stable")
-    else:
-        shown = _numbers(position, "position", len(numbers))
-        order = np.lexsort((shown, numbers))
-    sorted_already = bool((order[:-1] < order[1:]).all())
-    features = rows.features if sorted_already else rows.features[order]
-    labels = np.zeros(len(numbers), np.float32) if labels is None else labels[order]
-    lengths = np.bincount(numbers)
-    lists = Lists(
-        features=features,
-        labels=labels,
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        qids=queries.qids,
-        missing=int(np.isnan(features).sum()),
-        columns=rows.columns,
-        weights=None if weights is None else _weights(weights, numbers, len(lengths)),
-    )
-    return Grouped(lists.with_digest(), order)
+    numbers, count, order = rows.numbers, len(rows.numbers), None
+    features = rows.features
+    labels = np.zeros(count, np.float32) if labels is None else labels
+    if weights is not None:
+        given = _column(weights, "sample_weight")
+        if len(given) not in (count, len(qids)):
+            raise DataError(
+                f"sample_weight has shape {given.shape}, X has {count} rows of {len(qids)} "
+                "queries: give one for each row, or one for each query"
+            )
+        given = _numbers(given, "sample_weight", len(given))
+        weights = checked_weights(given, lambda row: f"sample_weight[{row}]")
+        weights = weights if len(given) == count else weights[numbers]
+    if position is not None:
+        order = np.argsort(_numbers(position, "position", count), kind="stable")
+        features, labels, numbers = features[order], labels[order], numbers[order]
+        weights = None if weights is None else weights[order]
+    block = Block(
+        features, labels, qids.tolist(), numbers, int(np.isnan(features).sum()),
+        lambda row: f"row {row if order is None else order[row]} of X", order, weights,
+    )  # fmt: skip
+    return assemble([block], columns=rows.columns)
 
 
 def _numbers(values: Any, name: str, rows: int) -> NDArray[np.float64]:
-    found = check_array(
-        _column(_values(values), name), ensure_2d=False, dtype=np.float64, input_name=name
-    )
+    found = check_array(_column(values, name), ensure_2d=False, dtype=np.float64, input_name=name)
     if len(found) != rows:
-        raise DataError(f"{name} has {len(found)} values, X has {rows} rows: give one for each row")
+        raise DataError(
+            f"{name} has {len(found)} values, X has {rows} rows (inconsistent numbers of samples): "
+            "give one for each row"
+        )
     return found
 
 
-def _weights(weights: Any, numbers: Ints, lists: int) -> Floats:
-    given = np.asarray(_values(weights))
-    if given.ndim != 1 or len(given) not in (len(numbers), lists):
-        raise DataError(
-            f"sample_weight has shape {given.shape}, X has {len(numbers)} rows of {lists} queries: "
-            "give one for each row, or one for each query"
-        )
-    given = checked_weights(
-        _numbers(given, "sample_weight", len(given)), lambda row: f"sample_weight[{row}]"
-    )
-    if len(given) == len(numbers):
-        of_list = np.empty(lists, np.float32)
-        of_list[numbers] = given
-        if (of_list[numbers] != given).any():
-            row = int(np.flatnonzero(of_list[numbers] != given)[0])
-            raise DataError(
-                f"sample_weight[{row}] differs from that of another row of its query: the weights "
-                "are those of queries, give all rows of one the same"
-            )
-        given = of_list
-    return given
+def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
+    """``values`` of the items of ``lists``, ``[items]``, in the order of the rows."""
+    if lists.rows is None:
+        return values
+    out = np.empty_like(values)
+    out[lists.rows] = values
+    return out
+
+
+def queries_of_train(qids: Texts, fraction: float, seed: int) -> Part:
+    """The queries of train, as ``fraction`` of all are drawn for vali.
+
+    ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.
+
+    Raises:
+        DataError: there is one only, or ``fraction`` is not between 0 and 1.
+    """
+    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+        raise DataError(f"vali_fraction={fraction}: give a number between 0 and 1, such as 0.2")
+    parts, remedy = [1 - fraction, fraction], "give more queries, or eval_set=[(X, y, qid)]"
+    return split_queries(qids, parts, seed, title="vali from train", remedy=remedy)[0]

@@ -3,6 +3,8 @@
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,11 +19,15 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.cut import Cut, cut_off
-from ltr.estimator.inputs import Grouped, Queries, grouped, read_labels, read_rows
-from ltr.estimator.live import as_it_was, shown
-from ltr.estimator.params import overrides_of_ranker
-from ltr.estimator.trained import OVERRIDES, Trained, params_of, trust_of
+from ltr.estimator.inputs import (
+    in_rows,
+    lists_of_rows,
+    queries_of_train,
+    read_labels,
+    read_rows,
+)
+from ltr.estimator.params import overrides_of_ranker, params_of
+from ltr.estimator.trained import OVERRIDES, Trained, as_it_was, shown, trust_of
 from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
 from ltr.experiment.scorer import load_model
@@ -162,18 +168,25 @@ class Ranker(BaseEstimator):
         begun = None
         if cfg.init_from is not None:  # whose categories have these codes
             begun = load_model(cfg.init_from, pick_device("cpu"), trust_of(cfg)).columns
-        cut = Cut(self.vali_fraction, cfg.seed) if eval_set is None else None
+        of_train = None
+        if eval_set is None:
+            of_train = partial(queries_of_train, fraction=self.vali_fraction, seed=cfg.seed)
         train = self._lists(
-            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position, cut=cut
-        ).lists
+            X, qid, begun, y=y, reset=True, weights=sample_weight, position=position,
+            of_train=of_train,
+        )  # fmt: skip
         lists = {"train": train}
         for split, given in zip(_SPLITS, eval_set or (), strict=False):
             lists[split] = self._evaluated(given, train.columns)
         if eval_set is None and self.one_list and len(train) == 1:
             lists["vali"] = train
-        elif cut is not None:
-            lists |= cut_off(train, cut)
+        elif of_train is not None:
+            part = of_train(train.qids)
+            drawn = np.array([qid in part for qid in train.qids])
+            for split, which in (("train", drawn), ("vali", ~drawn)):
+                lists[split] = train.subset(np.flatnonzero(which))
             cfg.dataset.cut = self.vali_fraction
+        lists = {split: replace(one, rows=None).with_digest() for split, one in lists.items()}
         dataset = MemoryLists(name="memory", lists=lists, cut=cfg.dataset.cut)
         with tempfile.TemporaryDirectory(prefix="ltr-") as name, as_it_was(self.verbose):
             folder = Path(name)
@@ -182,7 +195,9 @@ class Ranker(BaseEstimator):
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
-            self._take(Trained(folder, cfg.device, trust_of(cfg)), None if cut is None else train)
+            self._take(
+                Trained(folder, cfg.device, trust_of(cfg)), None if of_train is None else train
+            )
         return self
 
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
@@ -196,15 +211,15 @@ class Ranker(BaseEstimator):
             ValueError: ``X`` lacks features, or ``qid`` is missing.
         """
         check_is_fitted(self)
-        made = self._lists(X, qid, self._trained.columns, position=position, alone=True)
-        return made.in_rows(self._trained.scores(made.lists, self.verbose))
+        lists = self._lists(X, qid, self._columns, position=position, alone=True)
+        return in_rows(self._trained.scores(lists, self.verbose), lists)
 
     def rank(self, X: Any, qid: Any = None, position: Any = None) -> Ints:
         """The rank of each row in its list, 1 = best, ``[rows]``; ties in the order of the rows."""
         check_is_fitted(self)
-        made = self._lists(X, qid, self._trained.columns, position=position)
-        scores = self._trained.scores(made.lists, self.verbose)
-        return made.in_rows(ranks_of(scores, made.lists.offsets))
+        lists = self._lists(X, qid, self._columns, position=position)
+        scores = self._trained.scores(lists, self.verbose)
+        return in_rows(ranks_of(scores, lists.offsets), lists)
 
     def score(
         self,
@@ -222,11 +237,9 @@ class Ranker(BaseEstimator):
             metrics_as: the convention, such as ``"trec"``; None: that of the fit.
         """
         check_is_fitted(self)
-        name = self._trained.select_on
+        name = str(self._trained.config.select_on)
         convention = self._trained.convention(metrics_as)
-        lists = self._lists(
-            X, qid, self._trained.columns, y=y, weights=sample_weight, position=position
-        ).lists
+        lists = self._lists(X, qid, self._columns, y=y, weights=sample_weight, position=position)
         sizes = zip(lists.qids, lists.lengths, strict=True)
         if any(self._sizes.get(qid, rows) != rows for qid, rows in sizes):
             warnings.warn(_SPLIT_QUERIES, UserWarning, stacklevel=2)
@@ -256,9 +269,9 @@ class Ranker(BaseEstimator):
             is NaN.
         """
         check_is_fitted(self)
-        lists = self._lists(X, qid, self._trained.columns, y=y, position=position).lists
+        lists = self._lists(X, qid, self._columns, y=y, position=position)
         convention = self._trained.convention(metrics_as)
-        names = self._trained.metrics if metrics is None else as_list(metrics)
+        names = as_list(self._trained.config.metrics if metrics is None else metrics)
         values = self._trained.measured(lists, names, convention, self.verbose)
         counts = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty}
         return pd.DataFrame({**counts, **values})
@@ -287,9 +300,9 @@ class Ranker(BaseEstimator):
         trained = Trained(run_folder(str(path)), device, trust)
         ranker = cls(**params_of(trained))
         ranker._take(trained)
-        ranker.n_features_in_ = trained.width
-        if trained.columns is not None:
-            ranker.feature_names_in_ = np.array(trained.columns.names, dtype=object)
+        ranker.n_features_in_ = trained.scorer.transform.width
+        if ranker._columns is not None:
+            ranker.feature_names_in_ = np.array(ranker._columns.names, dtype=object)
         return ranker
 
     def _take(self, trained: Trained, whole: Lists | None = None) -> None:
@@ -298,39 +311,44 @@ class Ranker(BaseEstimator):
         self._sizes = {} if whole is None else dict(zip(whole.qids, whole.lengths, strict=True))
         self.results_, self.history_ = trained.results, trained.history
 
+    @property
+    def _columns(self) -> Columns | None:
+        return self._trained.scorer.columns
+
     def _lists(
         self, X: Any, qid: Any, columns: Columns | None, *, y: Any = _UNLABELLED,
         reset: bool = False, weights: Any = None, position: Any = None, alone: bool = False,
-        cut: Cut | None = None,
-    ) -> Grouped:  # fmt: skip
+        of_train: Any = None,
+    ) -> Lists:  # fmt: skip
         """The lists of ``X``; with ``alone`` a pointwise model needs no query ids."""
         others = [one for one in (y, weights) if one is not _UNLABELLED]
         rows = read_rows(
-            self, X, qid, columns, reset=reset, cut=cut, categories=as_list(self.categories),
-            others=others,
+            self, X, qid, columns, reset=reset, of_train=of_train,
+            categories=as_list(self.categories), others=others,
         )  # fmt: skip
-        count = len(rows.features)
-        labels = None if y is _UNLABELLED else read_labels(y, count)
-        queries = rows.queries
-        if queries is None and alone and self._trained.pointwise:
-            queries = Queries(np.arange(count).astype(str), np.arange(count))
-        elif queries is None and self.one_list:
-            queries = Queries(np.array(["0"]), np.zeros(count, np.int64))
-        elif queries is None:
+        labels = None if y is _UNLABELLED else read_labels(y, len(rows.features))
+        if rows.qids is not None:
+            qids = rows.qids
+        elif alone and self._trained.pointwise:
+            rows = rows._replace(numbers=np.arange(len(rows.features)))
+            qids = rows.numbers.astype(str)
+        elif self.one_list:
+            qids = np.array(["0"])
+        else:
             raise DataError(
                 "qid is missing: give qid=, the query id of each row, or a table with a column "
                 "qid; where all rows are of one query, set one_list=True; where scikit-learn calls "
                 "score (GridSearchCV), it passes qid on after "
                 "sklearn.set_config(enable_metadata_routing=True)"
             )
-        return grouped(rows, queries, labels, weights=weights, position=position)
+        return lists_of_rows(rows, qids, labels, weights=weights, position=position)
 
     def _evaluated(self, given: Sequence[Any], columns: Columns | None) -> Lists:
         """The lists of an entry of ``eval_set``."""
         if not isinstance(given, (tuple, list)) or not 2 <= len(given) <= 4:
             raise DataError("eval_set: give (X, y, qid) or (X, y, qid, position) of each split")
         X, y, qid, position = (*given, None, None)[:4]
-        return self._lists(X, qid, columns, y=y, position=position).lists
+        return self._lists(X, qid, columns, y=y, position=position)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_trained")
