@@ -8,13 +8,13 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import torch
-from drawn import save, written
+from drawn import page, save, written
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tabulate import tabulate
 from torch import Tensor
 
-from ltr.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, page, style
+from ltr.analysis.style import BLACK, BLUE, GREEN, GREY, ORANGE, style
 from ltr.losses import neural_ndcg_loss
 from ltr.losses.soft_permutation import negative_ndcg, soft_dcg
 from ltr.metrics import ndcg

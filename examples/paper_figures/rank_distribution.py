@@ -12,11 +12,11 @@ import math
 import numpy as np
 import pandas as pd
 import torch
-from drawn import save, written
+from drawn import page, save, written
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from ltr.analysis.style import BLUE, ORANGE, page, style
+from ltr.analysis.style import BLUE, ORANGE, style
 from ltr.relaxations import rank_distribution, sampled_rank_distribution, sinkhorn
 
 MEANS = [2.25, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0]  # of the scores; the slides print none

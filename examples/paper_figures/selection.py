@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from drawn import save
+from drawn import page, save
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from tabulate import tabulate
 
-from ltr.analysis.style import BLUE, GREY, ORANGE, page, style
+from ltr.analysis.style import BLUE, GREY, ORANGE, style
 from ltr.metrics.crossfit import Halves, crossfit_of_halves
 
 LISTS = [50, 157, 500, 2000]  # of vali, in each fold

@@ -1,9 +1,8 @@
-"""The look of figures: fonts, colours, caption; the same bytes at every run."""
+"""The look of figures: fonts and colours; the same bytes at every run."""
 
 import io
 import logging
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -25,8 +24,6 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)  # of several lines in one plot
 # Seven colours and nine markers meet 63 times before a pair of them comes again.
 _OF_SYSTEMS = (*COLOURS, "#E69F00", "#8B5A2B")
 _MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "p")
-# Of the verdicts, in the order of ``ltr.statistics.compare.WORDS``.
-_VERDICTS = {"blue": BLUE, "orange": ORANGE, "purple": PURPLE, "green": GREEN, "grey": GREY}
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
@@ -45,7 +42,6 @@ _STYLE: Any = {
     "svg.fonttype": "path",  # looks the same where the font is not installed
     "svg.hashsalt": "ltr",  # the same names of clip paths at every run
 }
-_CAPTION_SIZE, _LINE = 7.5, 0.135  # points; inches
 
 
 def save_figure(figure: Figure, folder: Path, name: str, *, dpi: int) -> list[Path]:
@@ -86,37 +82,9 @@ def style() -> Iterator[None]:
         yield
 
 
-def page(title: str, caption: str, *, width: float, height: float) -> Figure:
-    """An empty page of ``width`` inches: title and axes in ``height`` inches, the caption below."""
-    lines = textwrap.wrap(caption, int(width * 17.6))
-    below = (len(lines) + 0.8) * _LINE
-    whole = height + below
-    figure = Figure(figsize=(width, whole), layout="constrained")
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(rect=(0.012, below / whole, 0.976, 1 - below / whole))  # type: ignore[call-arg]
-    figure.suptitle(title, x=0.015, ha="left", fontsize=10, fontweight="bold")
-    figure.text(
-        0.015,
-        (below - 0.4 * _LINE) / whole,
-        "\n".join(lines),
-        fontsize=_CAPTION_SIZE,
-        color=GREY,
-        va="top",
-        linespacing=_LINE * 72 / _CAPTION_SIZE,
-    )
-    return figure
-
-
 def verdict_colours() -> dict[str, str]:
     """The colour of each word of a verdict, in every plot and page."""
-    return dict(zip(WORDS, _VERDICTS.values(), strict=True))
-
-
-def verdict_key() -> str:
-    """The colours in a caption: ``Blue: better, orange: worse, ...``."""
-    key = zip(_VERDICTS, verdict_colours(), strict=True)
-    return ", ".join(f"{name}: {word}" for name, word in key).capitalize()
+    return dict(zip(WORDS, (BLUE, ORANGE, PURPLE, GREEN, GREY), strict=True))
 
 
 def verdict_css() -> str:
