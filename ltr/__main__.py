@@ -17,7 +17,7 @@ COMMANDS = {
     "predict": ("ltr.scoring.predict:predict_kept", "scores and ranks of a model for new lists"),
     "export": ("ltr.export.command:export_kept", "a model for ONNX Runtime or a search engine"),
     "ensemble": (
-        "ltr.ensembles.command:ensemble_of_runs", "one ranker of several runs, networks and trees"
+        "ltr.scoring.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
     "table": ("ltr.tables.table:table", "many runs beside the published numbers"),

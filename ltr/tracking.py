@@ -47,18 +47,22 @@ class Tracker(Protocol):
 class Tracking(Hook):
     """One run and its tracker; no method raises an ``Exception``."""
 
-    def __init__(self, tracker: Tracker, folder: Path) -> None:
+    def __init__(
+        self, tracker: Tracker, folder: Path, params: Callable[[Any], Mapping[str, Any]]
+    ) -> None:
+        """Track the run in ``folder`` by ``tracker``; ``params`` makes a config flat."""
         self._tracker: Tracker | None = tracker
+        self._params = params
         self._folder, self._id, self._epoch = folder, "", -1
         self._file, self._name = folder / KEPT, type(tracker).__name__
 
-    def start(self, parts: Any, lists: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any]) -> None:
         """Begin, or go on where the tracker stopped with this run."""
         before = self._read().get(self._name, {"id": None, "epoch": -1})
 
         def begin(tracker: Tracker) -> None:
             folder = self._folder.resolve()
-            self._id = tracker.begin(self._folder.name, params, folder, before["id"])
+            self._id = tracker.begin(self._folder.name, self._params(cfg), folder, before["id"])
             self._epoch = before["epoch"] if self._id == before["id"] else -1
             self._write()
 

@@ -14,9 +14,6 @@ from made_trees import SMALL
 
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
-from ltr.ensembles.combine import check_alike
-from ltr.ensembles.command import ensemble_of_runs
-from ltr.ensembles.weights import chosen_on_vali, parse_weights
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.estimator.ranker import Ranker
 from ltr.experiment.ensemble import Ensemble, Member, standardised
@@ -25,7 +22,9 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.experiment.scorer import load_model
 from ltr.models import MLP, Linear
+from ltr.scoring.ensemble import check_alike, ensemble_of_runs
 from ltr.scoring.evaluate import evaluate_kept
+from ltr.scoring.weights import chosen_on_vali, parse_weights
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 

@@ -15,7 +15,8 @@ from conftest import compose, make_lists, write_letor
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import FILES, write_results, write_scores
 from ltr.metrics import Convention, parse_metric
-from ltr.scoring.evaluate import evaluate_scores, read_scores
+from ltr.scoring.evaluate import evaluate_scores
+from ltr.scoring.scores_file import read_scores
 from ltr.training.evaluation import metrics_of_scores
 
 QIDS = ["a", "a", "b"]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import compose
+from omegaconf import OmegaConf
 
 from ltr.console.ending import is_full
 from ltr.errors import ConfigError
@@ -77,8 +78,8 @@ def test_a_tracker_that_fails_is_one_warning(tmp_path, caplog) -> None:
     for fails, told in (("begin", 1), ("log", 2), ("end", 4)):
         caplog.clear()
         (tmp_path / fails).mkdir()
-        tracking = Tracking(Told(fails=fails), tmp_path / fails)
-        tracking.start(None, {}, {})
+        tracking = Tracking(Told(fails=fails), tmp_path / fails, dict)
+        tracking.start({}, None, {})
         tracking.epoch({"epoch": 0, "loss": 1.0})
         tracking.epoch({"epoch": 1, "loss": 0.5})
         tracking.end("finished", None)
@@ -103,15 +104,15 @@ def test_the_end_is_told_however_it_comes(error, ending, tiny, tmp_path) -> None
 
 def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_path) -> None:
     (tmp_path / KEPT).write_text(json.dumps({"Told": {"id": "gone", "epoch": 4}}))
-    tracking = Tracking(Told(), tmp_path)
+    tracking = Tracking(Told(), tmp_path, dict)
     tracking.end("failed", None)
     assert TOLD == []
-    tracking.start(None, {}, {})
+    tracking.start({}, None, {})
     tracking.epoch({"epoch": 4})
     assert TOLD[1:] == []  # the id was taken up
     (tmp_path / KEPT).write_text("{}")
-    tracking = Tracking(Told(), tmp_path)
-    tracking.start(None, {}, {})
+    tracking = Tracking(Told(), tmp_path, dict)
+    tracking.start({}, None, {})
     tracking.epoch({"epoch": 0})
     assert TOLD[1:] == [("log", 0, {})]
     assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
@@ -126,7 +127,7 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch) -> None:
     monkeypatch.setattr("ltr.tracking.find_spec", lambda name: None)
     for choice in ("mlflow", "wandb"):
         with pytest.raises(ConfigError, match="install the extra tracking") as caught:
-            make_tracking(compose(f"tracking={choice}"), Path())
+            make_tracking(compose(f"tracking={choice}"), Path(), {})
         assert not is_full(caught.value)  # it once was the cause of its own cause: no end
 
 
@@ -168,8 +169,9 @@ def told(output_dir: Path, choice: str) -> None:
     rows = [{"epoch": float(epoch), "vali_ndcg@5": (epoch + 1) / 4} for epoch in range(3)]
 
     def follow(rows: list[dict[str, float]], there: Path) -> Tracking:
-        (tracking,) = make_tracking(compose(f"tracking={choice}", f"output_dir={there}"), folder)
-        tracking.start(None, {}, {"loss.temperature": 0.5})
+        cfg = compose(f"tracking={choice}", f"output_dir={there}")
+        (tracking,) = make_tracking(cfg, folder, {})
+        tracking.start(OmegaConf.create({"loss": {"temperature": 0.5}}), None, {})
         for row in rows:
             tracking.epoch(row)
         return tracking

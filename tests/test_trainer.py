@@ -15,7 +15,6 @@ import pytest
 import torch
 from conftest import compose, make_lists
 
-import ltr.experiment.build
 import ltr.experiment.parts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
@@ -103,28 +102,24 @@ STEPS = [1, 4, 5, 8, 15]  # first, inside, and last of epochs of five
 
 @pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch) -> None:
-    train(tmp_path / "whole", *tiny, "loss=listnet", "model.dropout=0.3")
-    for at in STEPS:
-        stop_and_go_on(tiny, tmp_path, monkeypatch, at)
-
-
-def stop_and_go_on(tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     args = (*tiny, "loss=listnet", "model.dropout=0.3")
-    cut = tmp_path / f"cut at {at}"
+    train(tmp_path / "whole", *args)
 
     def terminate(value):
         os.kill(os.getpid(), signal.SIGTERM)
         return value
 
-    with monkeypatch.context() as patch:
-        count_calls(patch, at, terminate)
-        with pytest.raises(Interrupted, match=r"SIGTERM"):
-            train(cut, *args)
-    done = load_checkpoint(cut / "last.pt")["progress"]
-    assert done["epoch"] * 5 + done["step"] == at
-    torch.manual_seed(99)  # what the process did in between must not matter
-    train(cut, *args, f"resume='{cut}'")
-    assert_same_run(tmp_path / "whole", cut)
+    for at in STEPS:
+        cut = tmp_path / f"cut at {at}"
+        with monkeypatch.context() as patch:
+            count_calls(patch, at, terminate)
+            with pytest.raises(Interrupted, match=r"SIGTERM"):
+                train(cut, *args)
+        done = load_checkpoint(cut / "last.pt")["progress"]
+        assert done["epoch"] * 5 + done["step"] == at
+        torch.manual_seed(99)  # what the process did in between must not matter
+        train(cut, *args, f"resume='{cut}'")
+        assert_same_run(tmp_path / "whole", cut)
 
 
 @pytest.mark.slow
@@ -148,7 +143,7 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch, d
         count_calls(patch, 8, die)
         with pytest.raises(KeyError):
             train(tmp_path / "cut", *args)
-    torch.manual_seed(99)  # what the process did in between must not matter
+    torch.manual_seed(99)
     train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
@@ -157,30 +152,34 @@ def test_a_run_that_dies_goes_on_to_the_same_bits(tiny, tmp_path, monkeypatch, d
 def test_resuming_a_finished_run_changes_nothing_and_more_epochs_go_on(tiny, tmp_path) -> None:
     args = (*tiny, "loss=listnet", "schedule=constant")
     train(tmp_path / "long", *args, "epochs=5")
-    train(tmp_path / "short", *args, "epochs=3")
-    before = (tmp_path / "short" / "last.pt").read_bytes()
-    history = tmp_path / "short" / "history.csv"
-    whole = history.read_text()
-    history.write_text("\n".join(whole.splitlines()[:-1]))  # killed before it was written
-    train(tmp_path / "short", *args, "epochs=3", f"resume={tmp_path / 'short'}")
-    assert history.read_text() == whole
-    assert (tmp_path / "short" / "last.pt").read_bytes() == before
-    train(tmp_path / "short", *args, "epochs=5", f"resume={tmp_path / 'short'}")
-    assert_same_run(tmp_path / "long", tmp_path / "short")
+    short = tmp_path / "short"
+    train(short, *args, "epochs=3")
+    before, whole = (short / "last.pt").read_bytes(), (short / "history.csv").read_text()
+    lines = whole.splitlines()[:-1]
+    (short / "history.csv").write_text("\n".join(lines))  # killed before it was written
+    train(short, *args, "epochs=3", f"resume={short}")
+    assert (short / "history.csv").read_text() == whole
+    assert (short / "last.pt").read_bytes() == before
+    train(short, *args, "epochs=5", f"resume={short}")
+    assert_same_run(tmp_path / "long", short)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_stops_before_the_update(
-    tiny, tmp_path, monkeypatch, bad
+@pytest.mark.parametrize(
+    ("at", "spoil", "said"),
+    [
+        (7, lambda value: value * float("nan"), "epoch 2, step 2: the loss is not finite"),
+        (7, lambda value: value * float("inf"), "epoch 2, step 2: the loss is not finite"),
+        # adds 0, but its slope is infinite
+        (1, lambda value: value + (value - value.detach()).sqrt(), "step 1: the gradient is not"),
+    ],
+)
+def test_what_is_not_finite_stops_before_the_update(
+    tiny, tmp_path, monkeypatch, at, spoil, said
 ) -> None:
     kept: dict[str, Any] = {}
-
-    def spoil(value):
-        return value * bad
-
-    count_calls(monkeypatch, 7, spoil)
-    original = ltr.experiment.build.make_model
+    count_calls(monkeypatch, at, spoil)
+    original = ltr.experiment.parts.make_model
 
     def make(node):
         def model(width):
@@ -189,24 +188,10 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(
 
         return model
 
-    monkeypatch.setattr(ltr.experiment.build, "make_model", make)
-    with pytest.raises(TrainingError) as error:
+    monkeypatch.setattr(ltr.experiment.parts, "make_model", make)
+    with pytest.raises(TrainingError, match=rf"{said}.*query id q.*optimizer\.lr"):
         train(tmp_path / "run", *tiny, "loss=listnet")
-    message = str(error.value)
-    assert message.startswith("epoch 2, step 2: the loss is not finite")
-    assert "lists with query id q" in message
-    assert "optimizer.lr" in message
     assert all(torch.isfinite(w).all() for w in kept["model"].state_dict().values())
-
-
-@pytest.mark.slow
-def test_a_gradient_that_is_not_finite_stops_too(tiny, tmp_path, monkeypatch) -> None:
-    def spoil(value):
-        return value + (value - value.detach()).sqrt()  # adds 0, but its slope is infinite
-
-    count_calls(monkeypatch, 1, spoil)
-    with pytest.raises(TrainingError, match=r"epoch 1, step 1: the gradient is not finite"):
-        train(tmp_path / "run", *tiny, "loss=listnet")
 
 
 @pytest.mark.slow
@@ -215,6 +200,9 @@ def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_p
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(whole, *worse, "epochs=2")
     train(cut, *worse, "epochs=0")
+    untrained = json.loads((cut / "results.json").read_text())
+    assert untrained["selected_epoch"] == 0
+    assert untrained["vali"] == untrained["untrained_vali"]
     train(cut, *worse, "epochs=2", f"resume={cut}")
     results = json.loads((cut / "results.json").read_text())
     assert results["best_epoch"] > 0
@@ -223,12 +211,8 @@ def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_p
 
 
 @pytest.mark.slow
-def test_untrained_last_and_patience(tiny, tmp_path) -> None:
-    train(tmp_path / "untrained", *tiny, "epochs=0")
-    results = json.loads((tmp_path / "untrained" / "results.json").read_text())
-    assert results["selected_epoch"] == 0
-    assert results["vali"] == results["untrained_vali"]
-    train(tmp_path / "last", *tiny, "select=last", "optimizer.lr=1e-9")
+def test_last_and_patience(tiny, tmp_path) -> None:
+    train(tmp_path / "last", *tiny, "select=last", "optimizer.lr=1e-9", "monitor=train")
     assert json.loads((tmp_path / "last" / "results.json").read_text())["selected_epoch"] == 3
     train(tmp_path / "stop", *tiny, "epochs=50", "patience=2", "optimizer.lr=1e-12")
     assert json.loads((tmp_path / "stop" / "results.json").read_text())["epochs"] == 3
@@ -301,13 +285,6 @@ def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
     data.features[4, 2] = torch.nan
     with pytest.raises(TrainingError, match=r"not finite on lists with query id q1: train with"):
         predict(model, data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", ["metrics=ndcg@5", "monitor=train"])
-def test_one_of_a_list_needs_no_brackets(tiny, tmp_path, key) -> None:
-    train(tmp_path / "run", *tiny, "epochs=0", key)
-    assert "vali_ndcg@5" in pd.read_csv(tmp_path / "run" / "history.csv")
 
 
 def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:

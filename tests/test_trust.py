@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from conftest import compose
 from folders import refused
 from omegaconf import OmegaConf
@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
+from ltr.data.synthetic import WIDTH
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.parts import PARTS
 from ltr.experiment.resume import resumed
@@ -38,13 +39,20 @@ GOOD: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def kept(tiny, tmp_path) -> Path:
-    """A finished run."""
-    folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A finished run, trained once."""
+    folder = tmp_path_factory.mktemp("trust") / "run"
     folder.mkdir()
-    run(compose(*tiny, "epochs=1"), folder, {"loss": "neuralndcg"})
+    small = ["dataset.queries=12", "model=mlp", "model.hidden_sizes=[4]", "epochs=1", "threads=1"]
+    run(compose(*small), folder, {"loss": "neuralndcg"})
     return folder
+
+
+@pytest.fixture
+def kept(finished, tmp_path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def change(folder: Path, **config: Any) -> None:
@@ -120,7 +128,7 @@ def test_a_checkpoint_reads_nothing_of_the_environment(kept, monkeypatch, text) 
     for where in ({"select_on": text}, {"mine": {"deep": [text]}}):
         change(kept, **where)
         for use in (
-            lambda: load_model(str(kept), torch.device("cpu")),
+            lambda: load_model(kept),
             lambda: evaluated(kept),
             lambda: resumed(compose(f"resume={kept}"), []),
         ):
@@ -145,7 +153,7 @@ def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tiny, tmp_path, m
 def test_a_kept_model_whose_config_was_changed_runs_nothing(kept, tmp_path) -> None:
     change(kept, model={"_target_": "os.mkdir", "path": str(tmp_path / "owned")})
     with pytest.raises(ConfigError, match=r"the checkpoint's model is os.mkdir"):
-        load_model(str(kept), torch.device("cpu"))
+        load_model(kept)
     with pytest.raises(ConfigError, match=r"the checkpoint's model is os.mkdir"):
         resumed(compose(f"resume={kept}"), [])
     assert not (tmp_path / "owned").exists()
@@ -167,16 +175,16 @@ def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
 def test_a_model_larger_than_its_file_is_not_built(kept) -> None:
     size = {"_target_": "ltr.models.MLP", "_partial_": True, "hidden_sizes": [10**6, 10**6]}
     change(kept, model=size)
-    text = refused(lambda: load_model(str(kept), torch.device("cpu")), CheckpointError)
+    text = refused(lambda: load_model(kept), CheckpointError)
     assert "the model of its config takes 4,0" in text
     embedding = {"kind": "piecewise", "size": 1, "bins": 10**8, "lite": True}  # buffers alone
     change(kept, model={**size, "hidden_sizes": [1], "embedding": embedding})
-    text = refused(lambda: load_model(str(kept), torch.device("cpu")), CheckpointError)
+    text = refused(lambda: load_model(kept), CheckpointError)
     assert "the model of its config takes" in text
 
 
 @pytest.mark.slow
-def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tiny, tmp_path) -> None:
+def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tmp_path) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine_cache"
     (theirs / "thesis.tmp").mkdir(parents=True)
     dataset = load_checkpoint(kept / "last.pt")["config"]["dataset"]
@@ -202,7 +210,7 @@ def test_a_kept_model_is_loaded_by_a_program_that_knows_no_hydra(kept) -> None:
         [sys.executable, "-c", code, str(kept)],
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("5\n", "")
+    assert (done.stdout, done.stderr) == (f"{WIDTH}\n", "")
 
 
 @pytest.mark.slow

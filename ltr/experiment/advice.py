@@ -29,7 +29,7 @@ class Advice(Hook):
         """``fresh``: the run is not resumed."""
         self._fresh, self._boosts = fresh, True
 
-    def start(self, parts: Experiment, lists: Mapping[str, Lists], params: Any) -> None:
+    def start(self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists]) -> None:
         self._boosts = boosts(parts.model)
         for line in before(parts, lists["train"]) if self._fresh else ():
             log.info("advice: %s", line)

@@ -11,27 +11,12 @@ from torch import nn
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
+from ltr.experiment import parts
 from ltr.experiment.engines import check_engine
-from ltr.experiment.parts import (
-    bind,
-    by_rounds,
-    check_bagging,
-    make_convention,
-    make_dataset,
-    make_loss,
-    make_metrics,
-    make_model,
-    make_optimizer,
-    make_schedule,
-    make_settings,
-    tiny_lists,
-)
 from ltr.losses.mix import reads_teacher
 from ltr.metrics import Convention, Metric
-from ltr.rounds import RoundModel
 from ltr.rounds.fit import check_rounds
 from ltr.training.device import pick_device
-from ltr.training.network import Schedule
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
@@ -47,7 +32,7 @@ class Experiment:
     model: Callable[[int], nn.Module]
     loss: Loss | None  # None: the model's own objective
     optimizer: Callable[..., torch.optim.Optimizer]
-    schedule: Schedule
+    schedule: Callable[[float, int], float]
     settings: Settings
     metrics: tuple[Metric, ...]
     convention: Convention
@@ -74,37 +59,31 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
         except LTRError as error:
             wrong.append(str(error))
 
-    parts = {
-        "settings": attempt(make_settings, cfg),
-        "metrics": attempt(make_metrics, cfg),
-        "convention": attempt(make_convention, cfg),
+    made = {
+        "settings": attempt(parts.make_settings, cfg),
+        "metrics": attempt(parts.make_metrics, cfg),
+        "convention": attempt(parts.make_convention, cfg),
         "device": attempt(pick_device, cfg.device),
-        "dataset": dataset or attempt(make_dataset, cfg.dataset),
-        "fit_transform": attempt(bind, cfg.transform, "transform"),
-        "model": attempt(make_model, cfg.model),
-        "loss": attempt(make_loss, cfg.get("loss")),
-        "optimizer": attempt(make_optimizer, cfg.optimizer),
-        "schedule": attempt(make_schedule, cfg.schedule),
+        "dataset": dataset or attempt(parts.make_dataset, cfg.dataset),
+        "fit_transform": attempt(parts.bind, cfg.transform, "transform"),
+        "model": attempt(parts.make_model, cfg.model),
+        "loss": attempt(parts.make_loss, cfg.get("loss")),
+        "optimizer": attempt(parts.make_optimizer, cfg.optimizer),
+        "schedule": attempt(parts.make_schedule, cfg.schedule),
     }
-    attempt(check_bagging, cfg.bagging)
-    if parts["metrics"] and parts["convention"]:
-        for metric in parts["metrics"]:  # one may not be defined under this convention
-            attempt(metric, *tiny_lists(), parts["convention"])
-    if "loss" in parts and (parts["loss"] or cfg.get("loss") is None):
-        attempt(_check_teacher, cfg.teacher, parts["loss"])
-    if cfg.init_from is not None and parts["model"] and by_rounds(parts["model"]):
-        wrong.append(
-            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since "
-            "a run counts, selects and keeps rounds from the first on: leave it out, or train a "
-            "network"
-        )
+    attempt(parts.check_bagging, cfg.bagging)
+    if made["metrics"] and made["convention"]:
+        for metric in made["metrics"]:  # one may not be defined under this convention
+            attempt(metric, *parts.tiny_lists(), made["convention"])
+    if made["loss"] or cfg.get("loss") is None:
+        attempt(_check_teacher, cfg.teacher, made["loss"])
     if not wrong:
-        attempt(_check_objective, parts["model"], parts["loss"], parts["settings"])
-        attempt(_check_missing, parts["model"], parts["fit_transform"])
-        attempt(_check_engine, cfg.get("for_engine"), parts["model"])
+        experiment = Experiment(**made)
+        attempt(_check_together, cfg, experiment)
+        attempt(_check_objective, experiment)
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
-    return Experiment(**parts)
+    return experiment
 
 
 def _check_teacher(teacher: str | None, loss: Loss | None) -> None:
@@ -119,36 +98,31 @@ def _check_teacher(teacher: str | None, loss: Loss | None) -> None:
         raise ConfigError("loss=distil learns from another model: set teacher=RUN, a run folder")
 
 
-def _check_missing(model: Any, fit_transform: Any) -> None:
-    """A network of this project reads no missing value; one of the user may."""
+def _check_together(cfg: DictConfig, experiment: Experiment) -> None:
+    """What the model does not go with, as far as that needs no data."""
+    model = experiment.model
+    if cfg.init_from is not None and parts.by_rounds(model):
+        raise ConfigError(
+            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since a run "
+            "counts, selects and keeps rounds from the first on: leave it out, or train a network"
+        )
     home = f"{getattr(model, 'func', model).__module__}."
-    if (
-        home.startswith(("ltr.models.", "ltr.rounds."))
-        and fit_transform.keywords.get("missing") == "keep"
-    ):
+    keeps = getattr(experiment.fit_transform, "keywords", {}).get("missing") == "keep"
+    if keeps and home.startswith(("ltr.models.", "ltr.rounds.")):  # one of the user may read them
         raise ConfigError(
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"
         )
-
-
-def _check_engine(engine: str | None, model: Callable[[int], nn.Module]) -> None:
-    """What needs no data of ``check_engine``."""
-    if engine is not None:
+    if cfg.get("for_engine") is not None:
         with torch.device("meta"):
-            made = model(2)
-        check_engine(engine, made)
+            check_engine(cfg.for_engine, model(2))
 
 
-def _check_objective(
-    model: Callable[[int], nn.Module], loss: Loss | None, settings: Settings
-) -> None:
+def _check_objective(experiment: Experiment) -> None:
     """Try a model by rounds with what it fits; other models need a loss."""
-    if by_rounds(model):
-        tried = model(2)
-        assert isinstance(tried, RoundModel)
-        check_rounds(tried, loss, settings)
-    elif loss is None:
+    if parts.by_rounds(experiment.model):
+        check_rounds(experiment.model(2), experiment.loss, experiment.settings)
+    elif experiment.loss is None:
         raise ConfigError(
             "no loss is chosen: only boosted trees have an objective of their own, and AdaRank, "
             "PRank and RankBoost; set loss=..."

@@ -60,7 +60,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
         members: in order.
         weights: ``equal``, ``vali``, or one for each member.
     """
-    return _hash([list(members), weights, *map(room_digest, ("experiment", "ensembles"))])
+    return _hash([list(members), weights, *map(room_digest, ("experiment", "scoring"))])
 
 
 def training_code(*configs: DictConfig) -> str:

@@ -2,14 +2,13 @@
 
 import logging
 import shlex
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from ltr.atomic import atomic_write
 from ltr.console.compose import choices_of
 from ltr.console.ending import is_full, one_line
 from ltr.console.torchrun import check_torchrun, processes, rank
@@ -20,7 +19,6 @@ from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.experiment.resume import leave_sweep, resumed, with_shards
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder, lock_run_folder, prepare_folder
-from ltr.training.device import pick_device
 from ltr.training.distributed import broadcast, is_main, joined
 from ltr.training.interruption import Interrupted, handing_on, stoppable
 
@@ -49,7 +47,7 @@ def train_job(cfg: DictConfig) -> float:
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
     together: AbstractContextManager[None] = nullcontext()
     if processes() > 1:
-        cfg, together = with_shards(cfg, processes()), joined(pick_device(cfg.device))
+        cfg, together = with_shards(cfg, processes()), joined(cfg.device)
     try:
         with stoppable(), together:
             folder = broadcast(folder)
@@ -67,17 +65,15 @@ def train_job(cfg: DictConfig) -> float:
         line = one_line(error)
         if is_full(error):  # the other runs of a sweep could not write either
             raise OutputError(f"{line}; then {_how_to_go_on(folder, sweep)}") from error
-        with suppress(OutputError):
-            if rank() == 0:
-                atomic_write(folder / "error.txt", f"{type(error).__name__}: {line or error}\n")
+        if rank() == 0:
+            RunFolder(folder).note_error(f"{type(error).__name__}: {line or error}")
         if not sweep:
             raise
         # The other runs of the sweep go on; the summary names this one.
         log.error("failed: %s", line or error, exc_info=line is None)
         return float("nan")
-    with suppress(OSError):
-        if rank() == 0:
-            (folder / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
+    if rank() == 0:
+        RunFolder(folder).note_error(None)  # of an earlier attempt
     return value
 
 

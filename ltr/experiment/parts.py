@@ -16,6 +16,7 @@ from torch import nn
 
 from ltr.console.compose import user_error
 from ltr.console.folders import metric_configs
+from ltr.console.keys import Kind, Resumed, flat, keys
 from ltr.data.lists import Dataset
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
@@ -163,10 +164,17 @@ def make_schedule(node: DictConfig) -> Callable[..., float]:
     return _tried(bind(node, "schedule"), "schedule", 0.5, 1)
 
 
-def make_tracking(cfg: DictConfig, folder: Path) -> list[Tracking]:
+def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> list[Tracking]:
     """The hook of the tracker of ``cfg``, for the run in ``folder``; none where it has none."""
+
+    def params(own: DictConfig) -> dict[str, Any]:
+        """The config of a run as trackers keep it: flat, with the choice of each group."""
+        plain: Any = OmegaConf.to_container(own, resolve=True)
+        of_user = (*keys(Resumed.OWN), *keys(Kind.PROPOSAL))
+        return {**choices, **flat({key: one for key, one in plain.items() if key not in of_user})}
+
     node = cfg.get("tracking")
-    return [] if node is None else [Tracking(_instantiated(node, "tracking"), folder)]
+    return [] if node is None else [Tracking(_instantiated(node, "tracking"), folder, params)]
 
 
 def check_bagging(value: Any) -> None:

@@ -1,7 +1,7 @@
 """What a finished run came to: the means of its tested weights, and the files that hold them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,16 +10,20 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
+from torch import Tensor
 
+from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
-from ltr.experiment.fit import Fitted, parameters_of
+from ltr.experiment.fit import Fitted
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.experiment.scorer import Scorer
+from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main, size
-from ltr.training.evaluation import means, metrics_of_scores
+from ltr.training.evaluation import PerQuery, means, metrics_of_scores
 from ltr.training.monitor import Progress
 from ltr.trees import BoostedTrees
 
@@ -67,16 +71,14 @@ def report_of(
 
     All processes that train together compute it, and the first alone writes.
     """
-    settings, done, worth = parts.settings, fitted.progress, fitted.crossfit
-    scores, values, table = {}, {}, {}
-    for split in [split for split in ("vali", "test") if split in lists]:
-        data = fitted.data[split] if split in fitted.data else fitted.scorer.open(lists[split])
-        items = settings.evaluation_items
-        scores[split] = fitted.scorer.scores(data, items=items)
-        values[split] = metrics_of_scores(
-            data, scores[split], parts.metrics, parts.convention, items=items
-        )
-        table[split] = means(values[split], parts.convention)
+    settings, monitor = parts.settings, fitted.monitor
+    done, worth = monitor.progress, monitor.crossfit
+    data = {"vali": fitted.data["vali"]}
+    if "test" in lists:
+        data["test"] = fitted.scorer.open(lists["test"])
+    scores, values, table = measure(
+        fitted.scorer, data, parts.metrics, parts.convention, settings.evaluation_items
+    )
     tested = done.best_epoch if settings.select == "best" else done.epoch
     text = metric_table(table)
     if worth is not None:
@@ -89,9 +91,7 @@ def report_of(
         f"{time.perf_counter() - started:.0f} s\nkept in {folder}"
     )
     if is_main():
-        if "test" in lists:
-            write_queries(folder / "queries.csv", lists["test"], values["test"])
-            write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
+        write_tested(folder, lists, values, scores)
         model, device = fitted.scorer.model, parts.device
         library = {model.library: model.version} if isinstance(model, BoostedTrees) else {}
         untrained = done.history[0].items()
@@ -112,7 +112,7 @@ def report_of(
             "fold": parts.dataset.fold,
             "data": {split: _description(part) for split, part in lists.items()},
             "features": parts.dataset.width,
-            "parameters": parameters_of(model),
+            "parameters": fitted.scorer.parameters,
             "wall_seconds": done.wall_seconds,
             "device": describe_device(device),
             "device_type": device.type,
@@ -126,6 +126,34 @@ def report_of(
         }
         write_results(folder, results)
     return Report(table, done, worth, text)
+
+
+def measure(
+    scorer: Scorer,
+    data: Mapping[str, ItemTensors],
+    metrics: Sequence[Metric],
+    convention: Convention,
+    items: int,
+) -> tuple[dict[str, Tensor], Mapping[str, PerQuery], dict[str, dict[str, float]]]:
+    """By split the score of each item, each metric of each list, and its mean over the lists."""
+    scores = {split: scorer.scores(part, items=items) for split, part in data.items()}
+    values = {
+        split: metrics_of_scores(data[split], scores[split], metrics, convention, items=items)
+        for split in data
+    }
+    return scores, values, {split: means(part, convention) for split, part in values.items()}
+
+
+def write_tested(
+    folder: Path,
+    lists: Mapping[str, Lists],
+    values: Mapping[str, PerQuery],
+    scores: Mapping[str, Tensor],
+) -> None:
+    """Write metrics and scores of test, where there is one."""
+    if "test" in lists:
+        write_queries(folder / "queries.csv", lists["test"], values["test"])
+        write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:

@@ -5,11 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from ltr.console.keys import Kind, Resumed, flat, keys
 from ltr.data.lists import Dataset, splits_of
 from ltr.experiment.advice import Advice
 from ltr.experiment.build import build
@@ -17,12 +15,11 @@ from ltr.experiment.fit import fit
 from ltr.experiment.labels import resolve_labels
 from ltr.experiment.parts import make_tracking
 from ltr.experiment.report import Report, report_of
-from ltr.experiment.scorer import load_model
 from ltr.experiment.warm_start import with_its_categories
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import deterministic, on_threads
 from ltr.training.distributed import barrier, is_main
-from ltr.training.hooks import Hook, Hooks
+from ltr.training.hooks import Hook
 
 log = logging.getLogger(__name__)
 # What is printed too goes to the file of the log alone (configs/hydra/job_logging/ltr.yaml).
@@ -55,20 +52,21 @@ def run(
         ConfigError, DataError: before anything is trained.
         TrainingError, Interrupted: see ``NetworkLearner.fit``.
     """
-    hook = Hooks()
-    if is_main():
-        hook = Hooks(Advice(fresh=cfg.resume is None), *make_tracking(cfg, folder), *hooks)
+    hooks = [Advice(fresh=cfg.resume is None), *make_tracking(cfg, folder, choices), *hooks]
+    hooks = hooks if is_main() else ()
     steady = cfg.deterministic is True and cfg.device != "cpu"
     try:
         with deterministic(steady), on_threads():
-            report = _run(cfg, folder, choices, dataset, hook)
+            report = _run(cfg, folder, choices, dataset, hooks)
     except BaseException as error:  # a stop by a signal is no Exception
-        hook.end("failed" if isinstance(error, Exception) else "killed", None)
+        for hook in hooks:
+            hook.end("failed" if isinstance(error, Exception) else "killed", None)
         raise
     (_log_file if printed else log).info("\n%s", report.text)
     if printed and is_main():
         print(report.text)
-    hook.end("finished", report)
+    for hook in hooks:
+        hook.end("finished", report)
     return report.figures
 
 
@@ -77,28 +75,19 @@ def _run(
     folder: Path,
     choices: Mapping[str, str],
     dataset: Dataset | None,
-    hook: Hook,
+    hooks: Sequence[Hook],
 ) -> Report:
     started = time.perf_counter()
     parts = build(cfg, dataset)
     parts.dataset.check()
-    if cfg.init_from is not None:
-        file = cfg.init_from if cfg.resume is None else folder / "last.pt"
-        begun = load_model(file, trust=cfg.trust)
-        parts = replace(parts, dataset=with_its_categories(parts.dataset, begun))
+    parts = replace(parts, dataset=with_its_categories(cfg, parts.dataset, folder))
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
     cfg, parts = resolve_labels(cfg, parts, lists)
-    hook.start(parts, lists, _params(cfg, choices))
-    fitted = fit(cfg, parts, lists, folder, choices, [hook])
+    for hook in hooks:
+        hook.start(cfg, parts, lists)
+    fitted = fit(cfg, parts, lists, folder, choices, hooks)
     barrier()  # until the first process has written the weights
-    tested = load_checkpoint(folder / f"{cfg.select}.pt", parts.device)
-    fitted.scorer.model.load_state_dict(tested["model"])
+    selected = load_checkpoint(folder / f"{cfg.select}.pt", parts.device)
+    fitted.scorer.model.load_state_dict(selected["model"])
     return report_of(cfg, parts, lists, fitted, folder, choices, started)
-
-
-def _params(cfg: DictConfig, choices: Mapping[str, str]) -> dict[str, Any]:
-    """The config of a run as trackers keep it: flat, with the choice of each group."""
-    plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    of_user = (*keys(Resumed.OWN), *keys(Kind.PROPOSAL))
-    return {**choices, **flat({key: one for key, one in plain.items() if key not in of_user})}

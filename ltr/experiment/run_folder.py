@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from ltr.atomic import atomic_write, without_nan, write_frame
 from ltr.console.folders import read_overrides
-from ltr.errors import ConfigError, DataError, as_started
+from ltr.errors import ConfigError, DataError, OutputError, as_started
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,6 +118,14 @@ class RunFolder:
         kept = self.folder / "error.txt"
         lines = kept.read_text(errors="replace").split("\n") if kept.is_file() else []
         return next(filter(None, lines), None)
+
+    def note_error(self, text: str | None) -> None:
+        """Note what ended it, or that nothing did; a full disk is no second error."""
+        with suppress(OutputError, OSError):
+            if text is None:
+                (self.folder / "error.txt").unlink(missing_ok=True)
+            else:
+                atomic_write(self.folder / "error.txt", text + "\n")
 
     def is_done(self, identity: str) -> bool:
         """Whether it is finished as the run ``identity`` and undamaged."""

@@ -23,6 +23,7 @@ from ltr.experiment.parts import (
     model_for,
 )
 from ltr.experiment.trust import config_of, trusted
+from ltr.rounds import RoundModel
 from ltr.training.checkpoint import (
     columns_of,
     fitting,
@@ -60,6 +61,13 @@ class Scorer:
     def precision(self) -> str:
         """The precision in which the model was trained, and scores."""
         return str(self.config["precision"])
+
+    @property
+    def parameters(self) -> int:
+        """The number of fitted values: of trees, those in their leaves."""
+        if isinstance(self.model, RoundModel):
+            return self.model.fitted
+        return sum(p.numel() for p in self.model.parameters())
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint has of it beside weights and config."""

@@ -1,6 +1,7 @@
 """What a run takes from another: its weights (``init_from``), or its scores (``teacher``)."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,19 +58,19 @@ def take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:
     model.load_state_dict(begun.state_dict())
 
 
-def with_its_categories(dataset: Dataset, begun: Scorer) -> Dataset:
-    """``dataset`` with the categories listed as for ``begun``, whose codes have meanings.
+def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Dataset:
+    """``dataset`` with the categories listed as for ``cfg.init_from``, whose codes have meanings.
 
-    Where its features have other names it stays as it is, and ``check_reads`` refuses it.
+    A run that is resumed in ``folder`` has them itself. Where its features have other names it
+    stays as it is, and ``check_reads`` refuses it.
     """
-    if not isinstance(dataset, KnowsColumns) or begun.columns is None:
+    if cfg.init_from is None or not isinstance(dataset, KnowsColumns):
         return dataset
-    ours, theirs = dataset.split("train").columns, begun.columns
-    alike = (
-        ours is not None
-        and ours.names == theirs.names
-        and ours.categories.keys() == theirs.categories.keys()
-    )
+    file = cfg.init_from if cfg.resume is None else folder / "last.pt"
+    ours, theirs = dataset.split("train").columns, load_model(file, trust=cfg.trust).columns
+    if ours is None or theirs is None:
+        return dataset
+    alike = ours.names == theirs.names and ours.categories.keys() == theirs.categories.keys()
     return dataset.with_columns(theirs) if alike else dataset
 
 

@@ -166,7 +166,7 @@ class RoundLearner:
         log.info("not finished: it starts over, and does the same rounds")
 
 
-def check_rounds(model: RoundModel, loss: Loss | None, settings: Settings) -> None:
+def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     """Do two rounds of ``model`` on tiny lists and keep the first, as a run would.
 
     ``model`` is for this alone: its width becomes the number of features its settings are for.

@@ -1,4 +1,4 @@
-"""Score new lists with a kept model."""
+"""Score new lists with a trained model."""
 
 import logging
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ltr.atomic import atomic_write, write_frame
 from ltr.console.values import flag, required, whole
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, item_ids, read_blocks, together
 from ltr.data.lists import Columns, Lists
+from ltr.data.roles import ending
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.scorer import Scorer, load_model
-from ltr.scoring.table_input import is_table, read_table
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
 
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 ORDERS = ("input", "ranked")
 _OF_TABLES = ("query", "id", "features", "header", "names")
+_OF_RUN = ("query", "id", "header", "names")  # what a run on tables says for its input too
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,23 @@ def predict_kept(cfg: DictConfig) -> str:
     given = read_input(cfg, scorer)
     for doubt in doubts(given, scorer):
         log.warning("input=%s: %s", cfg.input, doubt)
-    lists = given.lists
-    scores = scorer.scores(lists, items=cfg.evaluation_items)
-    table = ranking(given, scores.cpu().numpy(), cfg.order)
+    scores = scorer.scores(given.lists, items=cfg.evaluation_items).cpu().numpy()
+    table = ranking(given, scores, cfg.order)
     if output.suffix == ".parquet":
         atomic_write(output, lambda file: table.to_parquet(file, index=False))
     else:
         write_frame(output, table)
-    return f"{lists.items:,} rows of {len(lists):,} lists scored: {output}"
+    return f"{len(scores):,} rows of {len(given.lists):,} lists scored: {output}"
 
 
-def doubts(given: Input, kept: Scorer) -> list[str]:
+def doubts(given: Input, scorer: Scorer) -> list[str]:
     """What looks like a mistake in an input that can be scored, a line each.
 
     Category columns none of whose values train had; rows that repeat another one of their query, in
     features and ids, or where there are no ids half of all rows.
     """
     lists, found = given.lists, []
-    columns = kept.columns or Columns(())
+    columns = scorer.columns or Columns(())
     unseen = [
         name for name, codes in zip(columns.names, lists.features.T, strict=False)
         if name in columns.categories and (codes == 0).any() and not (codes > 0).any()
@@ -94,14 +94,12 @@ def doubts(given: Input, kept: Scorer) -> list[str]:
             f"train had no value of {', '.join(unseen)}, so that all count as one, other: compare "
             "their spelling with train's"
         )
-    rows: dict[str, Any] = {
-        "list": np.repeat(np.arange(len(lists)), lists.lengths),
-        "features": [hash(row.tobytes()) for row in np.ascontiguousarray(lists.features)],
-    }
-    ids = pd.DataFrame({} if given.ids is None else given.ids).astype(str).to_numpy().T
-    keys = pd.DataFrame(rows | {f"id {i}": column for i, column in enumerate(ids)})
+    ids = pd.DataFrame({} if given.ids is None else given.ids).astype(str)
+    keys = ids.set_axis([f"id {i}" for i in range(ids.shape[1])], axis=1)
+    keys["list"] = np.repeat(np.arange(len(lists)), lists.lengths)
+    keys["features"] = [hash(row.tobytes()) for row in np.ascontiguousarray(lists.features)]
     repeated = int(keys.duplicated().sum())
-    if repeated >= (1 if len(ids) else max(1, lists.items / 2)):
+    if repeated >= (1 if ids.shape[1] else max(1, lists.items / 2)):
         found.append(
             f"{repeated:,} of {lists.items:,} rows repeat another of their query, and are ranked "
             "as items of their own: give each once"
@@ -124,35 +122,80 @@ def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFr
     return table.iloc[np.lexsort(keys)]
 
 
-def read_input(cfg: DictConfig, kept: Scorer) -> Input:
-    """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``kept``.
+def is_table(path: Path) -> bool:
+    """Whether ``path`` is a table by its name, or a folder of shards."""
+    return path.is_dir() or ending(path) is not None
+
+
+def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
+    """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``scorer``.
 
     Raises:
         ConfigError, DataError: one line that says what to mend.
     """
     path = Path(cfg.input)
     if is_table(path):
-        read = read_table(cfg, kept)
-        ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
-        return Input(read.lists, read.order, ids)
+        return read_table(cfg, scorer)
     for key in (key for key in _OF_TABLES if cfg[key] is not None):
         raise ConfigError(f"{key}={cfg[key]}: {path} is LETOR text, not a table; leave {key} out")
-    return read_text(cfg, "input", kept, labelled=False)
+    return read_text(cfg, "input", scorer, labelled=False)
 
 
-def read_text(cfg: DictConfig, key: str, kept: Scorer, *, labelled: bool) -> Input:
-    """The lists of the LETOR file ``cfg[key]`` for the model ``kept``; with ids, if unlabelled.
+def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
+    """The lists of the table ``cfg.input``, with the features that ``scorer`` was trained on.
+
+    Features are found by name. A model whose features have no names takes ``cfg.features``, in the
+    order in which it was trained. The roles that ``cfg`` does not name are those of the run.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend; the keys that it names are those of
+            ``dataset`` where they are not the command's.
+    """
+    from ltr.data.roles import Roles
+    from ltr.data.rows import lists_of
+    from ltr.data.table_sources import Form, Source
+
+    node: Any = scorer.config["dataset"]
+    of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}
+    own: Any = OmegaConf.to_object(cfg)
+    given = {key: of_run.get(key) if own[key] is None else own[key] for key in _OF_RUN}
+    if given["query"] is None:
+        raise ConfigError(f"give query=COLUMN, the column of the query ids in {cfg.input}")
+    columns, named = scorer.columns, own["features"]
+    if columns is None:
+        if len(named or []) != scorer.transform.width:
+            raise ConfigError(
+                f"features={named}: the features of this model have no names; give its "
+                f"{scorer.transform.width} columns of {cfg.input}, in the order of its training"
+            )
+        columns = Columns(tuple(map(str, named)))
+    elif named is not None:
+        raise ConfigError("features: this model finds its features by name; leave features=null")
+    roles = Roles.of({**given, "features": columns.names})
+    reserved = {"row", "score", "rank", "qid"} - {roles.query}
+    if twice := [name for name in roles.id if name in reserved]:
+        raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
+    names = None if given["names"] is None else tuple(map(str, given["names"]))
+    form = Form(given["header"] is not False, names)
+    source = Source(Path(cfg.input), form)
+    read = lists_of(source, roles, columns=columns, labelled=False)
+    ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
+    return Input(read.lists, read.order, ids)
+
+
+def read_text(cfg: DictConfig, key: str, scorer: Scorer, *, labelled: bool) -> Input:
+    """The lists of the LETOR file ``cfg[key]`` for the model ``scorer``; with ids, if unlabelled.
 
     Raises:
         ConfigError: the model takes categories.
         DataError: a line is malformed.
     """
-    if kept.columns is not None and kept.columns.categories:
+    if scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
             f"{key}={cfg[key]}: the model was trained on a table with categories, which LETOR text "
             "cannot hold; give a table"
         )
-    path, width = Path(cfg[key]), kept.transform.width
+    path, width = Path(cfg[key]), scorer.transform.width
     return read_file(path, flag(cfg, "regroup"), width=width, labelled=labelled, ids=not labelled)
 
 

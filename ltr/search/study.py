@@ -378,7 +378,7 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
             place.mkdir(parents=True, exist_ok=True)
             atomic_write(place / "code.txt", code)
         report.begin(own, str(repeat))
-        crossfit = fit(own, experiment, lists, place, choices, [OnEpoch(report)]).crossfit
+        crossfit = fit(own, experiment, lists, place, choices, [OnEpoch(report)]).monitor.crossfit
         by_crossfit = search.select_value == "crossfit" and crossfit is not None
         worth.append(crossfit.value if crossfit and by_crossfit else report.values[-1])
     trial.set_user_attr("best_epoch", report.mean)

@@ -7,11 +7,11 @@ import numpy as np
 
 from ltr.atomic import make_folder
 from ltr.console.progress import say
-from ltr.ensembles.combine import Order, make_ensemble
 from ltr.errors import DataError, LTRError
 from ltr.experiment.identity import own_metrics
 from ltr.experiment.parts import as_list
 from ltr.experiment.run_folder import RunFolder, lock_run_folder
+from ltr.scoring.ensemble import EnsembleConfig, make_ensemble
 from ltr.statistics.compare import BETTER, draw
 from ltr.statistics.values import SystemValues, align
 from ltr.tables.runs import Run
@@ -48,7 +48,7 @@ def _make(run: Run) -> None:
         names = [str(one.model["_target_"]), *own_metrics(one)]
         trusted |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
     make_ensemble(
-        Order(
+        EnsembleConfig(
             runs=tuple(RunFolder(member.folder) for member in run.members),
             weights=run.weights,
             folder=run.folder,

@@ -11,9 +11,9 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.configs import files_of, hint
-from ltr.ensembles.weights import parse_weights
 from ltr.errors import ConfigError
 from ltr.experiment.parts import named_metrics
+from ltr.scoring.weights import parse_weights
 from ltr.search.space import as_text
 
 RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"

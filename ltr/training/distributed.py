@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ltr.data.batches import Batch, Slices
 from ltr.errors import ConfigError, TrainingError
+from ltr.training.device import pick_device
 from ltr.training.hooks import quiet
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ _joined = False
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[None]:
+def joined(device: str) -> Iterator[None]:
     """Within, this process and all others that torchrun has started are joined.
 
     On a GPU each has the one of its ``LOCAL_RANK``, and NCCL sends the gradients; gloo sends what
@@ -43,7 +44,7 @@ def joined(device: torch.device) -> Iterator[None]:
     """
     global _joined
     backend = "gloo"
-    if device.type == "cuda":
+    if pick_device(device).type == "cuda":
         local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local >= count:
             raise ConfigError(

@@ -30,14 +30,8 @@ class Hook:
     hook that means to, such as one that prunes, lets one out.
     """
 
-    def start(self, parts: Any, lists: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-        """Training is about to begin, or to go on.
-
-        Args:
-            parts: of the experiment.
-            lists: by split.
-            params: the config, flat, with the choice of each group.
-        """
+    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any]) -> None:
+        """Training is about to begin, or to go on, with these parts of ``cfg`` and these lists."""
 
     def epoch(self, row: Row) -> None:
         """An epoch, 0 for the untrained model, and its row of the history are saved."""
@@ -48,29 +42,6 @@ class Hook:
 
     def end(self, ending: Ending, report: Any) -> None:
         """The run has ended; ``report`` is None unless it is finished."""
-
-
-class Hooks(Hook):
-    """Several hooks as one."""
-
-    def __init__(self, *hooks: Hook) -> None:
-        self.hooks = hooks
-
-    def start(self, parts: Any, lists: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-        for hook in self.hooks:
-            hook.start(parts, lists, params)
-
-    def epoch(self, row: Row) -> None:
-        for hook in self.hooks:
-            hook.epoch(row)
-
-    def replay(self, row: Row) -> None:
-        for hook in self.hooks:
-            hook.replay(row)
-
-    def end(self, ending: Ending, report: Any) -> None:
-        for hook in self.hooks:
-            hook.end(ending, report)
 
 
 class OnEpoch(Hook):

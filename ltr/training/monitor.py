@@ -50,7 +50,7 @@ class Progress:
 
 
 class Monitor:
-    """Keeps ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and tells a hook.
+    """Keeps ``best.pt``, ``last.pt`` and ``history.csv`` in ``folder``, and tells hooks.
 
     Of processes that train together each has a monitor, and the first alone writes and tells.
 
@@ -68,19 +68,19 @@ class Monitor:
         convention: Convention,
         folder: Path,
         state: Mapping[str, Any],
-        hook: Hook | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         """Monitor a run of which nothing is trained yet.
 
         Args:
             settings, metrics, convention, folder: of the run.
             state: stored in every checkpoint unchanged: config, transform and the like.
-            hook: is told each epoch.
+            hooks: are told each epoch.
         """
         self.settings, self.progress = settings, Progress()
         self.best, self.last = folder / "best.pt", folder / "last.pt"
         self.convention, self._metrics = convention, metrics
-        self._folder, self._state, self._hook = folder, state, hook or Hook()
+        self._folder, self._state, self._hooks = folder, state, hooks
         self._halves: Halves | None = None
         self._measured = np.empty((HALVINGS, 2))  # the halves of vali in the row to be added
         self._half_means: list[NDArray[np.float64]] = []  # of every row of the history
@@ -185,18 +185,20 @@ class Monitor:
             write_csv(self._folder / "history.csv", rows, names)
 
     def publish(self, row: Row, line: str | None) -> None:
-        """Tell a saved row to the log, as ``line``, and to the hook."""
+        """Tell a saved row to the log, as ``line``, and to the hooks."""
         if is_main():
             if line is not None:
                 log.info("%s", line)
-            self._hook.epoch(row)
+            for hook in self._hooks:
+                hook.epoch(row)
 
     def replay(self) -> None:
         """Write and tell the epochs before a resume; a kill may have left the file behind."""
         if is_main():
             self.write()
             for row in self.progress.history:
-                self._hook.replay(row)
+                for hook in self._hooks:
+                    hook.replay(row)
 
 
 def sentence(row: Row, epochs: int, *, unit: str = "epoch") -> str:

@@ -1,5 +1,6 @@
 """Make an ensemble of finished runs: a run folder that every other command takes."""
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,32 +13,37 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml  # type: ignore[import-untyped]
+from hydra.core.hydra_config import HydraConfig
 from numpy.typing import NDArray
+from omegaconf import DictConfig
+from tabulate import tabulate
 
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.folders import write_overrides
 from ltr.console.keys import Kind, keys, without
+from ltr.console.values import text, texts
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import KnowsColumns, Lists
 from ltr.data.transforms import no_transform
-from ltr.ensembles.weights import VALI, Weights, chosen_on_vali
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.parts import as_list, make_convention, make_dataset, named_metrics
+from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.provenance import commit, place_of, places_of, versions
-from ltr.experiment.run_folder import NOTE, RunFolder, write_queries, write_results, write_scores
+from ltr.experiment.report import measure, metric_table, write_tested
+from ltr.experiment.run_folder import NOTE, RunFolder, find_runs, write_results
 from ltr.experiment.scorer import Scorer, check_columns, ensemble_of, scorer_of
 from ltr.experiment.trust import seen_from, trusted
 from ltr.metrics import Convention, Metric
+from ltr.scoring.predict import set_threads
+from ltr.scoring.weights import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
 from ltr.training.device import describe_device, pick_device
-from ltr.training.evaluation import means, metrics_of_scores, predict
+from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.monitor import Progress
 
 _TARGET = "ltr.experiment.ensemble.Ensemble"
 
 
 @dataclass(frozen=True)
-class Order:
+class EnsembleConfig:
     """The members of an ensemble, and how it is made of them."""
 
     runs: tuple[RunFolder, ...]  # finished
@@ -52,7 +58,67 @@ class Order:
     trust: tuple[str, ...] = ()
 
 
-def make_ensemble(order: Order) -> dict[str, Any]:
+def ensemble_of_runs(cfg: DictConfig) -> str:
+    """Make the ensemble that ``cfg`` describes; return its members, its metrics and its folder.
+
+    Raises:
+        ConfigError, DataError, CheckpointError: one line that says what to mend.
+    """
+    order = ensemble_config(cfg)
+    results = make_ensemble(order)
+    select_on = results["select_on"]
+    rows = [
+        [described(m["choices"]), m["seed"], m["vali"], m["weight"], m["run"]]
+        for m in results["members"]
+    ]
+    head = ["member", "seed", f"vali {select_on}", "weight", "run"]
+    parts = [
+        tabulate(rows, head, floatfmt=".4f", tablefmt="simple"),
+        metric_table({split: results[split] for split in ("vali", "test")}),
+        str(results["convention"]["text"]),
+    ]
+    if results["crossfit_weights"] is not None:
+        parts.append(
+            f"weights chosen on one half of vali have {select_on} "
+            f"{results['crossfit_weights']:.4f} on the other, where vali shows "
+            f"{results['vali'][select_on]:.4f}"
+        )
+    return "\n\n".join([*parts, f"kept in {order.folder}"])
+
+
+def ensemble_config(cfg: DictConfig) -> EnsembleConfig:
+    """Parse ``configs/ensemble.yaml``; ``ConfigError``, ``DataError`` where a value is wrong."""
+    paths = texts(cfg, "runs")
+    if not paths:
+        raise ConfigError("give run folders, or a folder that holds runs; see --help")
+    set_threads(cfg)
+    runs, unfinished = find_runs(paths)
+    if unfinished:
+        raise ConfigError(
+            f"{unfinished[0]} is not finished: go on with it, or name the runs one by one"
+        )
+    if cfg.output is not None:
+        folder = Path(cfg.output)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"output={folder} is there already: give the name of a new folder")
+    else:
+        now = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        name = f"{now}_{runs[0].results['dataset']}-ensemble_{secrets.token_hex(2)}"
+        folder = Path(cfg.output_dir) / name
+    return EnsembleConfig(
+        runs=tuple(runs),
+        weights=parse_weights(texts(cfg, "weights"), len(runs)),
+        folder=folder,
+        overrides=tuple(HydraConfig.get().overrides.task) if HydraConfig.initialized() else (),
+        select_on=text(cfg, "select_on"),
+        device=cfg.device,
+        items=cfg.evaluation_items,
+        places={k: str(cfg[k]) for k in ("data_dir", "cache_dir") if cfg[k] is not None},
+        trust=texts(cfg, "trust"),
+    )
+
+
+def make_ensemble(order: EnsembleConfig) -> dict[str, Any]:
     """Make the ensemble and write its run folder; return its ``results.json``.
 
     Its checkpoint holds those of its members whole, so that they may be deleted.
@@ -61,52 +127,55 @@ def make_ensemble(order: Order) -> dict[str, Any]:
         ConfigError, DataError, CheckpointError: the runs do not go together, or cannot be read.
         TrainingError: a score is not finite.
     """
-    started, runs = time.perf_counter(), order.runs
+    started, runs, folder = time.perf_counter(), order.runs, order.folder
     check_alike(runs)
-    select_on = order.select_on or _common(runs, "select_on", "select_on=METRIC")
-    device = pick_device(order.device)
+    choosing = {str(run.results["select_on"]) for run in runs}
+    if order.select_on is None and len(choosing) > 1:
+        listed = ", ".join(sorted(choosing))
+        raise ConfigError(f"the runs differ in select_on ({listed}): give select_on=METRIC")
+    select_on, device = order.select_on or choosing.pop(), pick_device(order.device)
     read = [selected_checkpoint(run.folder, device) for run in runs]
-    kept = [scorer_of(file, content, device, order.trust) for file, content in read]
-    config = {**_config(kept, select_on), **order.places}
+    members = [scorer_of(file, content, device, order.trust) for file, content in read]
+    config = {**_config(members, select_on), **order.places}
     own = trusted(config, ["dataset", "metrics"], order.trust)
     nodes = own.get("own_metrics") or {}
     metrics = named_metrics([*as_list(own.metrics), select_on], nodes)
     (chosen_by,) = named_metrics([select_on], nodes)
     convention = make_convention(own)
-    lists = _lists(own, kept, runs[0])
+    lists = {split: members[0].read(own.dataset, split)[1] for split in ("vali", "test")}
+    for split, part in lists.items():
+        if part.digest != runs[0].results["data"][split]["digest"]:
+            raise DataError(
+                f"{split} has changed since {runs[0].folder} was trained: restore the data, or "
+                "train its members again"
+            )
+        for one in members:
+            check_columns(part, one.columns)
+    first = members[0]
     # raw, for each member has its own
-    transform = replace(no_transform(lists["vali"], missing="keep"), codes=kept[0].transform.codes)
+    transform = replace(no_transform(lists["vali"], missing="keep"), codes=first.transform.codes)
     data = {split: ItemTensors(part, transform, device) for split, part in lists.items()}
-    weights = _weights(order, kept, data["vali"], chosen_by, convention)
+    weights = _weights(order, members, data["vali"], chosen_by, convention)
+    model = ensemble_of(members, weights.values).to(device).eval()
+    digests = {split: part["digest"] for split, part in runs[0].results["data"].items()}
+    scorer = Scorer(model, transform, first.columns, config, digests, device)
+    scores, values, table = measure(scorer, data, metrics, convention, order.items)
 
-    model = ensemble_of(kept, weights.values).to(device).eval()
-    scores = {split: predict(model, part, items=order.items) for split, part in data.items()}
-    values = {
-        split: metrics_of_scores(data[split], scores[split], metrics, convention, items=order.items)
-        for split in scores
-    }
-    table = {split: means(values[split], convention) for split in ("test", "vali")}
     here = place_of(device.type, torch.get_num_threads())
     places = list(dict.fromkeys([*(p for run in runs for p in places_of(run.results)), here]))
-    first, folder, choices = runs[0].results, order.folder, _choices(order)
-    seed = min(run.seed for run in runs)
-
+    seed, choices = min(run.seed for run in runs), _choices(order)
     make_folder("output", folder)
-    content = {
+    kept = {k: v for k, v in config.items() if k != "cache_dir"}
+    content = scorer.state() | {
         "model": {},
-        "config": seen_from({k: v for k, v in config.items() if k != "cache_dir"}, folder)
-        | {"seed": seed},
+        "config": seen_from(kept, folder) | {"seed": seed},
         "choices": choices,
-        "transform": transform.state(),
-        "width": transform.width,
-        "columns": None if kept[0].columns is None else kept[0].columns.state(),
         "computed_on": places,
-        "data": {split: part["digest"] for split, part in first["data"].items()},
         "progress": asdict(Progress()),
         "members": [
-            {name: content[name] for name in MEMBER if name in content}
+            {name: part[name] for name in MEMBER if name in part}
             | {"config": seen_from(one.config, folder)}
-            for one, (_, content) in zip(kept, read, strict=True)
+            for one, (_, part) in zip(members, read, strict=True)
         ],
         "weights": list(weights.values),
     }
@@ -115,21 +184,22 @@ def make_ensemble(order: Order) -> dict[str, Any]:
     _write_record(order)
     save_checkpoint(folder / ENSEMBLE, content)
     write_frame(folder / "history.csv", pd.DataFrame(columns=["epoch"]))  # it has no epochs
-    write_queries(folder / "queries.csv", lists["test"], values["test"])
-    write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
+    write_tested(folder, lists, values, scores)
+    results = runs[0].results
+    epochs = {run.results["select"] for run in runs}
     results = {
         "choices": choices,
-        **table,
+        **{split: table[split] for split in ("test", "vali")},
         "convention": {**asdict(convention), "text": convention.describe()},
-        "select": _select(runs),
+        "select": "best" if "best" in epochs else "last",
         "select_on": select_on,
         "selected_epoch": None,
         "crossfit_weights": weights.crossfit,  # no run's crossfit: all of vali chose the epochs
         "seed": seed,
-        "dataset": first["dataset"],
-        "fold": first.get("fold"),
-        "data": first["data"],
-        "features": first["features"],
+        "dataset": results["dataset"],
+        "fold": results.get("fold"),
+        "data": results["data"],
+        "features": results["features"],
         "parameters": sum(run.results["parameters"] for run in runs),
         "members": [
             {
@@ -143,7 +213,8 @@ def make_ensemble(order: Order) -> dict[str, Any]:
         "device_type": device.type,
         "threads": torch.get_num_threads(),
         "computed_on": places,
-        "versions": {**_of_members(runs), **versions()},
+        # with the libraries of trees among the members
+        "versions": {k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
         "commit": commit(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": _protocol(order, select_on),
@@ -163,69 +234,35 @@ def check_alike(runs: Sequence[RunFolder]) -> None:
         "number of features": lambda run: run.results["features"],
         "convention": lambda run: run.convention_keys,
     }
-    first = runs[0]
     for other in runs[1:]:
         for what, of in alike.items():
-            ours, theirs = of(first), of(other)
+            ours, theirs = of(runs[0]), of(other)
             if ours != theirs:
                 shown = f" ({ours} and {theirs})" if isinstance(ours, (str, int)) else ""
                 raise ConfigError(
-                    f"{first.folder} and {other.folder} differ in {what}{shown}: an ensemble takes "
-                    "runs on the same data set, fold, features and convention"
+                    f"{runs[0].folder} and {other.folder} differ in {what}{shown}: an ensemble "
+                    "takes runs on the same data set, fold, features and convention"
                 )
 
 
-def _common(runs: Sequence[RunFolder], key: str, remedy: str) -> str:
-    found = sorted({str(run.results[key]) for run in runs})
-    if len(found) > 1:
-        raise ConfigError(f"the runs differ in {key} ({', '.join(found)}): give {remedy}")
-    return found[0]
-
-
-def _select(runs: Sequence[RunFolder]) -> str:
-    """The epoch that the members are of; ``best`` where any was chosen by vali."""
-    return "best" if any(run.results["select"] == "best" for run in runs) else "last"
-
-
-def _config(kept: Sequence[Scorer], select_on: str) -> dict[str, Any]:
+def _config(members: Sequence[Scorer], select_on: str) -> dict[str, Any]:
     """The first member's config with the ensemble as its model, and the metrics of all."""
-    metrics = dict.fromkeys(name for one in kept for name in as_list(one.config["metrics"]))
-    nodes = {k: node for one in kept for k, node in (one.config.get("own_metrics") or {}).items()}
+    metrics = dict.fromkeys(name for one in members for name in as_list(one.config["metrics"]))
+    nodes = [one.config.get("own_metrics") or {} for one in members]
     return {
-        **kept[0].config,
+        **members[0].config,
         "model": {"_target_": _TARGET},
         "loss": None,
         "precision": "float32",  # outside the members
         "metrics": list(metrics),
-        "own_metrics": nodes,
+        "own_metrics": {k: node for own in nodes for k, node in own.items()},
         "select_on": select_on,
     }
 
 
-def _lists(own: Any, kept: Sequence[Scorer], run: RunFolder) -> dict[str, Lists]:
-    """Vali and test, the lists that the runs had.
-
-    Raises:
-        DataError: they have changed, or a member knows other features.
-    """
-    dataset = make_dataset(own.dataset)
-    if kept[0].columns is not None and isinstance(dataset, KnowsColumns):
-        dataset = dataset.with_columns(kept[0].columns)
-    lists = {split: dataset.split(split) for split in ("vali", "test")}
-    for split, part in lists.items():
-        if part.digest != run.results["data"][split]["digest"]:
-            raise DataError(
-                f"{split} has changed since {run.folder} was trained: restore the data, or train "
-                "its members again"
-            )
-    for one in kept:
-        check_columns(lists["vali"], one.columns)
-    return lists
-
-
 def _weights(
-    order: Order,
-    kept: Sequence[Scorer],
+    order: EnsembleConfig,
+    members: Sequence[Scorer],
     vali: ItemTensors,
     metric: Metric,
     convention: Convention,
@@ -233,28 +270,27 @@ def _weights(
     if isinstance(order.weights, tuple):
         return Weights(order.weights)
     if order.weights != VALI:
-        return Weights((1 / len(kept),) * len(kept))
-    alone = (ensemble_of([one], [1.0]).to(vali.device) for one in kept)
+        return Weights((1 / len(members),) * len(members))
+    alone = (ensemble_of([one], [1.0]).to(vali.device) for one in members)
     scores = torch.stack([predict(model, vali, items=order.items).double() for model in alone])
 
-    def measure(counts: tuple[int, ...]) -> NDArray[np.float64]:
+    def measure_of(counts: tuple[int, ...]) -> NDArray[np.float64]:
         mean = torch.tensor(counts, dtype=torch.float64, device=scores.device) @ scores
         return metrics_of_scores(vali, mean, [metric], convention, items=order.items)[str(metric)]
 
-    return chosen_on_vali(measure, len(kept))
+    return chosen_on_vali(measure_of, len(members))
 
 
-def _choices(order: Order) -> dict[str, str]:
+def _choices(order: EnsembleConfig) -> dict[str, str]:
     """What tells one ensemble from others in short, in the place of a run's choices."""
     named = Counter(described(run.results["choices"]) for run in order.runs)
     members = [f"{count} {name}" if count > 1 else name for name, count in named.items()]
     weights = order.weights
-    shown = weights if isinstance(weights, str) else ",".join(f"{w:.4g}" for w in weights)
     return {
         **_shared([run.results["choices"] for run in order.runs]),
         "model": "ensemble",
         "members": " + ".join(members),
-        "weights": shown,
+        "weights": weights if isinstance(weights, str) else ",".join(f"{w:.4g}" for w in weights),
     }
 
 
@@ -274,30 +310,26 @@ def _shared(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {k: v for k, v in first.items() if all(k in one and one[k] == v for one in others)}
 
 
-def _protocol(order: Order, select_on: str) -> dict[str, Any]:
+def _plain_weights(order: EnsembleConfig) -> str | list[float]:
+    return order.weights if isinstance(order.weights, str) else list(order.weights)
+
+
+def _protocol(order: EnsembleConfig, select_on: str) -> dict[str, Any]:
     """What the ensembles of one system share: their members' methods, the rule of the weights."""
     configs = [run.results["protocol"] for run in order.runs]
     of_training = set(keys(Kind.METHOD)) - {"dataset"}
     base = {key: value for key, value in configs[0].items() if key not in of_training}
-    base |= _shared(configs)
     kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     members = {str(i): without(config, *kinds) for i, config in enumerate(configs, 1)}
-    weights = order.weights if isinstance(order.weights, str) else list(order.weights)
-    model = {"_target_": _TARGET, "weights": weights, "members": members}
-    return {**base, "select_on": select_on, "model": model}
+    model = {"_target_": _TARGET, "weights": _plain_weights(order), "members": members}
+    return {**base, **_shared(configs), "select_on": select_on, "model": model}
 
 
-def _of_members(runs: Sequence[RunFolder]) -> dict[str, str]:
-    """The versions of the libraries of trees among the members."""
-    return {k: v for run in runs for k, v in run.results.get("versions", {}).items()}
-
-
-def _write_record(order: Order) -> None:
+def _write_record(order: EnsembleConfig) -> None:
     """Keep the command as a run of Hydra does."""
-    weights = order.weights if isinstance(order.weights, str) else list(order.weights)
     record = {
         "runs": [str(run.folder) for run in order.runs],
-        "weights": weights,
+        "weights": _plain_weights(order),
         "select_on": order.select_on,
     }
     write_overrides(order.folder / ".hydra" / "overrides.yaml", order.overrides)

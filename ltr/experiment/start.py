@@ -1,0 +1,74 @@
+"""The scorer that training begins with: resumed, with another run's weights, or new."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from ltr.data.lists import Lists
+from ltr.errors import DataError
+from ltr.experiment.build import Experiment
+from ltr.experiment.engines import check_engine
+from ltr.experiment.identity import sorter_digest, teacher_digest
+from ltr.experiment.parts import boosts, model_for
+from ltr.experiment.scorer import Scorer, check_columns, check_size
+from ltr.experiment.warm_start import take_weights, warm_start
+from ltr.training.checkpoint import columns_of, fitting, transform_of
+from ltr.training.device import check_memory
+
+
+def start(
+    cfg: DictConfig,
+    parts: Experiment,
+    lists: Mapping[str, Lists],
+    file: Path,
+    last: Mapping[str, Any] | None,
+) -> Scorer:
+    """The scorer that the run ``cfg`` begins with, of drawn weights unless it has ``init_from``.
+
+    Args:
+        cfg: of a run.
+        parts: built from it.
+        lists: the splits that the record of the run names.
+        file, last: the checkpoint from which it is resumed, whose weights its learner takes; None:
+            it begins.
+
+    Raises:
+        CheckpointError, ConfigError, DataError: it does not go with the lists, or with what it
+            began with.
+    """
+    train, settings = lists["train"], parts.settings
+    origins: dict[str, str | None] = {split: part.digest for split, part in lists.items()}
+    origins["loss.sorter"] = sorter_digest(cfg.get("loss"))
+    origins["teacher"] = teacher_digest(cfg.teacher)
+    begun, columns = None, train.columns
+    if last is not None:
+        with fitting(file):
+            before, transform, columns = last["data"], transform_of(last), columns_of(last)
+            changed = [name for name, digest in origins.items() if before.get(name) != digest]
+        if changed:
+            raise DataError(
+                f"{', '.join(changed)} changed since the run began: restore it, or start anew"
+            )
+        check_size(parts.model, transform, file)
+    elif cfg.init_from is not None:
+        begun = warm_start(cfg, train, parts.device)
+        transform = begun.transform
+    else:
+        transform = parts.fit_transform(train)
+        if boosts(parts.model):
+            transform = transform.keeping_missing()
+    for part in lists.values():
+        check_columns(part, columns)
+    torch.manual_seed(settings.seed)
+    model = model_for(parts.model, transform).to(parts.device)
+    check_engine(cfg.for_engine, model, transform, sum(part.missing for part in lists.values()))
+    if begun is not None:
+        take_weights(model, begun.model, cfg.init_from)
+    if settings.epochs and parts.device.type == "cpu":  # a GPU's attention keeps no matrix
+        longest = min(int(train.lengths.max()), settings.list_size)
+        check_memory(model, longest, parts.device, training=True)
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    return Scorer(model, transform, columns, config, origins, parts.device)

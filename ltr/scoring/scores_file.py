@@ -1,0 +1,199 @@
+"""Read the scores that any tool gave to the rows of a file, and measure them beside a run."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.atomic import safe_cell
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.labels import check_metrics
+from ltr.experiment.parts import make_dataset, named_metrics
+from ltr.experiment.run_folder import FILES, RunFolder
+from ltr.experiment.trust import trusted
+from ltr.metrics import Convention
+from ltr.scoring.predict import is_table, read_file
+from ltr.training.evaluation import metrics_of_scores
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_COLUMNS = ("score", "qid", "row")
+
+
+def read_scored(
+    path: Path, data: Path, *, regroup: bool = False
+) -> tuple[Lists, NDArray[np.float64]]:
+    """The lists of the LETOR file ``data``, and the scores ``path`` of their items.
+
+    Raises:
+        DataError: as ``read_file`` and ``read_scores``.
+    """
+    if is_table(data):
+        raise DataError(
+            f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
+            "rows into a file, and give that"
+        )
+    lists = read_file(data, regroup).lists
+    return lists, scores_of(path, lists, str(data))
+
+
+def scores_of(path: Path, lists: Lists, data: str) -> NDArray[np.float64]:
+    """The scores in ``path``, as ``read_scores`` reads them, of the items of ``lists``."""
+    rows = np.arange(lists.items) if lists.rows is None else lists.rows
+    qids = np.empty(lists.items, dtype=object)
+    qids[rows] = np.repeat(lists.qids, lists.lengths)
+    return read_scores(path, qids.tolist(), data)[rows]
+
+
+def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float64]:
+    """The score of each row of the data file, ``[rows]`` float64 in the file's order.
+
+    ``path`` holds a number a line, or is a CSV whose first line names its columns: ``score``, and
+    perhaps ``qid``, which is then compared row by row, and ``row`` (1-based), the row of the data
+    that it scores; without ``row`` the rows are those of the data, in their order. The output of
+    ``ltr predict`` is such a CSV. The ``scores.csv`` of a finished run is refused where it is not
+    as the run left it.
+
+    Args:
+        path: the file of scores.
+        qids: the query id of each row of the data.
+        data: the name of the data file, for messages.
+
+    Raises:
+        DataError: ``FILE:LINE: what stands there; what is expected``; or the file is damaged.
+    """
+    run = RunFolder(path.parent)
+    if path.name in FILES and run.finished:
+        run.checked(path.name)
+    try:
+        text = path.read_bytes().decode("utf-8-sig").rstrip()
+    except OSError as error:
+        raise DataError(
+            f"{path}: {error.strerror or error}; set scores to a readable file"
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path}: bytes that are not text; write the scores as text or CSV"
+        ) from None
+
+    def wrong(what: str) -> NoReturn:
+        raise DataError(f"{path}:{line}: {what}")
+
+    scores: list[float | None] = [None] * len(qids)
+    rows, names, columns = csv.reader(io.StringIO(text, newline="")), "", ["score"]
+    count, line = 0, 1
+    try:
+        for cells in rows:
+            if line == 1:
+                head = [cell.strip() for cell in cells]
+                if twice := [name for name in _COLUMNS if head.count(name) > 1]:
+                    wrong(f"two columns {twice[0]}; keep one of them")
+                if "score" in head:
+                    columns, names, line = head, ",".join(head), rows.line_num + 1
+                    continue
+                if len(head) > 1:
+                    wrong(f"no column score in {','.join(head)[:40]!r}; name the column 'score'")
+            cells = cells if names else [",".join(cells)]
+            if len(cells) != len(columns):
+                wrong(f"{len(cells)} columns; expected the {len(columns)} of line 1: {names}")
+            entry = dict(zip(columns, map(str.strip, cells), strict=True))
+            place, row = entry.get("row"), count
+            if place is not None:
+                known = re.fullmatch(r"[0-9]{1,15}", place) and 1 <= int(place) <= len(qids)
+                if not known:
+                    expected = f"expected a row of {data}, a whole number from 1 to {len(qids)}"
+                    wrong(f"row {place[:40]!r}; {expected}")
+                row = int(place) - 1
+            if row >= len(qids):
+                rest = "give one score for each row of the data"
+                wrong(f"a score more than the {len(qids):,} rows of {data}; {rest}")
+            qid = entry.get("qid", qids[row])
+            if qid != qids[row] and qid != safe_cell(qids[row]):
+                wrong(
+                    f"qid {qid!r}, but row {row + 1} of {data} has {qids[row]!r}; put the scores "
+                    "in the order of the data, or name their rows in a column row"
+                )
+            if scores[row] is not None:
+                wrong(f"row {row + 1} again; score each row of the data once")
+            score = float(entry["score"]) if _NUMBER.fullmatch(entry["score"]) else math.nan
+            if not math.isfinite(score):
+                shown = entry["score"]
+                shown = repr(shown if len(shown) <= 40 else shown[:37] + "...")
+                wrong(f"score {shown}; expected a finite number")
+            scores[row] = score
+            count, last, line = count + 1, line, rows.line_num + 1  # a cell may hold ends of lines
+    except csv.Error as error:  # a cell of more than 131,072 characters
+        wrong(f"{error}; expected a number, or CSV")
+    if count < len(qids):
+        line = last if count else 1
+        rest = f"but {data} has {len(qids):,} rows; give one score for each row of the data"
+        wrong(f"ends after {count:,} scores, {rest}")
+    return np.array(scores, np.float64)
+
+
+def values_of_scores(
+    scores: Path, run: RunFolder, metric: str, *, data: Path | None, places: Mapping[str, str]
+) -> NDArray[np.float64]:
+    """``metric`` of each test query of ``run``, ``[queries]`` in the order of its ``queries.csv``.
+
+    Args:
+        scores: the file, as for ``read_scores``.
+        run: whose test lists are scored, and whose convention holds.
+        metric: as ``named_metrics`` takes it; a function of the user's own is imported.
+        data: the LETOR file whose rows are scored; None: the run's own test lists.
+        places: ``cache_dir``, and perhaps ``data_dir``, of the run's own lists.
+
+    Raises:
+        ConfigError, DataError: one line that says what to mend.
+    """
+    (measure,), convention = named_metrics([metric]), Convention(**run.convention_keys)
+    if data is not None:
+        lists, values = read_scored(scores, data)
+        _check_queries(run, lists, data)
+    else:
+        lists = _test_lists(run, places)
+        values = scores_of(scores, lists, f"the test lists of {run.folder}")
+    check_metrics("test", lists, [measure], convention)
+    return metrics_of_scores(lists, values, [measure], convention)[str(measure)]
+
+
+def _test_lists(run: RunFolder, places: Mapping[str, str]) -> Lists:
+    node = trusted({**run.results["protocol"], **places}, ["dataset"]).dataset
+    if node.get("path"):
+        raise ConfigError(
+            f"{run.folder}: its test lists are cut from {node.path}, so that the scores of a file "
+            "would have rows of train too: train on dataset.split with a table of its own for test"
+        )
+    if "data_dir" in places and "data_dir" in node:
+        node.data_dir = places["data_dir"]
+    lists = make_dataset(node).split("test")
+    if lists.digest != run.digest:
+        raise DataError(
+            f"{run.folder}: its test lists have changed: give data=FILE, the LETOR file that was "
+            "scored"
+        )
+    return lists
+
+
+def _check_queries(run: RunFolder, lists: Lists, data: Path) -> None:
+    """Check that ``lists`` have the queries of ``run``: ids, items, and which are empty."""
+    qids = np.array([safe_cell(str(qid)) for qid in lists.qids])
+    found = {"qid": qids, "items": lists.lengths, "empty": lists.empty}
+    for name, column in found.items():
+        expected = run.queries[name].to_numpy()
+        if len(column) != len(expected):
+            what = f"{len(column):,} queries, the test lists of {run.folder} have {len(expected):,}"
+        elif len(differ := np.flatnonzero(column != expected)):
+            row = int(differ[0])
+            what = (
+                f"query {row + 1} has {name} {column[row]}, in {run.folder} it has {expected[row]}"
+            )
+        else:
+            continue
+        raise DataError(f"{data}: {what}: give the file that the run was tested on")
