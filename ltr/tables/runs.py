@@ -29,7 +29,7 @@ from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder, by_identity
-from ltr.tables.spec import Row, Table
+from ltr.tables.spec import Table
 
 _POLL_SECONDS = 0.5
 # What each choice of model needs.
@@ -42,11 +42,7 @@ _LIBRARIES = {
 
 
 def missing_libraries(table: Table, given: Sequence[str]) -> dict[str, str]:
-    """The rows that cannot run here, and why.
-
-    Raises:
-        ConfigError: an override is wrong.
-    """
+    """The rows that cannot run here, and why; ``ConfigError`` where an override is wrong."""
     lacking = []
     for label, row in table.rows.items():
         if not row.ensemble:
@@ -68,7 +64,6 @@ class Run:
     config: DictConfig  # the composed config
     known: str  # its identity, by which a finished run is found again whatever its folder
     folder: Path  # of the run; rows that compute the same share it
-    absent: str | None = None  # why its data cannot be read, None where they are here
     members: tuple["Run", ...] = ()  # of an ensemble
     weights: str | tuple[float, ...] = "equal"  # of its members
     teacher: "Run | None" = None  # another run of the table that it learns from
@@ -144,64 +139,51 @@ def plan(
     folders = by_identity(home)
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     for label in sorted(trained, key=table.teachers.__contains__):  # teachers first
-        overrides = merged(table.settings, given, table.rows[label].settings)
-        of_row = run_config(overrides)[0]
-        for fold, seed in product(folds_of(table, of_row), seeds):
-            own, config, absent = overrides, of_row.copy(), None
-            if more := (found or {}).get((label, fold)):
-                own = merged(overrides, more)
-                config = run_config(own)[0]
-            own = [*own, f"seed={seed}"]
-            config.seed = seed
-            if fold is not None:
-                own.append(f"dataset.fold={fold}")
-                config.dataset.fold = fold
-            teacher = runs.get((table.teachers.get(label, ""), fold, seed))
-            if teacher is not None:
-                own = merged(own, [f"teacher={teacher.folder}"])
-                config.teacher = str(teacher.folder)
-            elif label in table.teachers:
-                raise ConfigError(
-                    f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} to "
-                    "learn from: give both rows one data set"
+        of_row = merged(table.settings, given, table.rows[label].settings)
+        for fold in folds_of(table, run_config(of_row)[0]):
+            of_fold = [f"dataset.fold={fold}"] * (fold is not None)
+            own = merged(of_row, (found or {}).get((label, fold), ()), of_fold)
+            for_seeds = run_config(own)[0]
+            for seed in seeds:
+                config = for_seeds.copy()
+                config.seed = seed
+                teacher = runs.get((table.teachers.get(label, ""), fold, seed))
+                if teacher is not None:
+                    config.teacher = str(teacher.folder)
+                elif label in table.teachers:
+                    raise ConfigError(
+                        f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} "
+                        "to learn from: give both rows one data set"
+                    )
+                try:
+                    waits = teacher is not None and not teacher.done
+                    known = _waiting(config) if waits else identity(config)
+                    train = partial(make_dataset(config.dataset).split, "train")
+                    config = with_levels(config, train)
+                except DataError:
+                    if not absent_ok:
+                        raise
+                    known = identity_without_data(config)
+                taught = [] if teacher is None else [f"teacher={teacher.folder}"]
+                overrides = tuple(merged(own, taught, [f"seed={seed}"]))
+                folder = folders.setdefault(known, home / folder_name(label, config, known))
+                runs[label, fold, seed] = Run(
+                    label, fold, seed, overrides, config, known, folder, teacher=teacher
                 )
-            try:
-                known = identity(config) if teacher is None or teacher.done else _waiting(config)
-                config = with_levels(config, partial(make_dataset(config.dataset).split, "train"))
-            except DataError as error:
-                if not absent_ok:
-                    raise
-                known, absent = identity_without_data(config), str(error)
-            folder = folders.setdefault(known, home / folder_name(label, config, known))
-            runs[label, fold, seed] = Run(
-                label, fold, seed, tuple(own), config, known, folder, absent, teacher=teacher
-            )
     planned = [run for label in trained for run in runs.values() if run.label == label]
+    folds = dict.fromkeys(run.fold for run in planned)
     for label, row in table.ensembles.items():
-        for fold in dict.fromkeys(run.fold for run in planned):
-            for group in [seeds] if row.seeds == "all" else [[seed] for seed in seeds]:
-                members = tuple(runs[one, fold, seed] for one in row.ensemble for seed in group)
-                planned.append(_ensemble(label, row, members, group, folders, home))
+        groups = [seeds] if row.seeds == "all" else [[seed] for seed in seeds]
+        for fold, group in product(folds, groups):
+            members = tuple(runs[one, fold, seed] for one in row.ensemble for seed in group)
+            config, weights = members[0].config, row.weights
+            if not isinstance(weights, str):
+                weights = tuple(weight / len(group) for weight in weights for _ in group)
+            known = ensemble_identity([member.known for member in members], weights)
+            folder = folders.get(known, home / folder_name(label, config, known))
+            run = Run(label, fold, group[0], (), config, known, folder, members, weights)
+            planned.append(run)
     return planned
-
-
-def _ensemble(
-    label: str,
-    row: Row,
-    members: tuple[Run, ...],
-    seeds: Sequence[int],
-    folders: Mapping[str, Path],
-    home: Path,
-) -> Run:
-    """The ensemble of ``members``, ``seeds`` of each of its rows."""
-    first, weights = members[0], row.weights
-    if not isinstance(weights, str):
-        weights = tuple(weight / len(seeds) for weight in weights for _ in seeds)
-    known = ensemble_identity([member.known for member in members], weights)
-    folder = folders.get(known, home / folder_name(label, first.config, known))
-    return Run(
-        label, first.fold, seeds[0], (), first.config, known, folder, first.absent, members, weights
-    )
 
 
 def _waiting(config: DictConfig) -> str:
@@ -244,14 +226,7 @@ def execute(
         for run in planned.values()
     ]
     options = ["hydra.callbacks.summary.quiet=true", *launcher]
-    failures = launch("train", train_job, jobs, file, options)
-    for folder in failures:
-        left = RunFolder(folder)
-        if not left.error and left.finished and left.identity != planned[folder].known:
-            failures[folder] = (
-                "the code or the data changed after it was planned: give the same command again"
-            )
-    return failures
+    return launch("train", train_job, jobs, file, options)
 
 
 @dataclass(frozen=True)
@@ -319,7 +294,8 @@ def launch(
     make_folder("output_dir", file.parent)
     for job in jobs:
         (job.folder / "error.txt").unlink(missing_ok=True)
-    left, attempts, reason = list(jobs), 2, "not finished"
+    reason = "not finished, or the code or the data changed meanwhile: give the same command again"
+    left, attempts = list(jobs), 2
     with _progress(jobs, unit):
         while left and attempts:
             folders = [f"hydra.sweep.subdir={quoted(job.folder.name)}" for job in left]

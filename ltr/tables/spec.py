@@ -44,29 +44,18 @@ class Published:
 
 @dataclass
 class Row:
-    """A row: a command line of ``train.py``, or an ensemble of other rows.
+    """A row: a command line of ``train.py``, or an ensemble of other rows."""
 
-    Attributes:
-        settings: overrides of ``train.py``, over those of the table.
-        space: with a budget what is searched: ``space=NAMES`` and ``space.KEY=[...]``.
-        ensemble: the trained rows whose runs are the members.
-        weights: of the members: ``equal``, ``vali``, or one for each row.
-        seeds: ``all``: one ensemble in each fold, of the runs of all seeds; ``each``: one of each
-            seed's runs.
-        choices: key -> values; the row stands for every combination of them, and vali chooses one
-            in each fold.
-        choice_of: the row of the file that this is a combination of.
-        unknown: what the source does not say of the published row.
-    """
-
-    settings: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)  # of train.py, over those of the table
+    # with a budget what is searched: space=NAMES and space.KEY=[...]
     space: list[str] = field(default_factory=list)
-    ensemble: list[str] = field(default_factory=list)
-    weights: Any = "equal"
-    seeds: str = "all"
+    ensemble: list[str] = field(default_factory=list)  # the trained rows of its members
+    weights: Any = "equal"  # of the members: equal, vali, or one for each row
+    seeds: str = "all"  # of the members: one ensemble of all, or one of each
+    # key -> values; the row stands for every combination, and vali chooses one in each fold
     choices: dict[str, list[Any]] = field(default_factory=dict)
-    choice_of: str = ""
-    unknown: str = ""
+    choice_of: str = ""  # the row of the file that this is a combination of
+    unknown: str = ""  # what the source does not say of the published row
 
     @property
     def teacher(self) -> str:
@@ -88,37 +77,22 @@ class Row:
 
 @dataclass
 class Table:
-    """The rows of a table and its columns.
-
-    Attributes:
-        title: of the report.
-        rows: by label.
-        name: of the file.
-        kind: ``runs``; ``folds``: published rows beside ours, fold by fold; ``statistics``: counts
-            of what data sets hold.
-        settings: overrides for every row.
-        space: what is searched in every row, as that of a row.
-        folds: ``all``, or some; ignored for a data set without folds.
-        metrics: the columns.
-        conventions: names of ``metrics_as``, a block of columns each.
-        verdicts: the metrics by which rows are compared, under the first convention; none: all.
-        baseline: the row that the others are compared with; null: the first.
-        history: columns of ``history.csv`` that are shown for the epoch that was tested.
-        published: by name of the data set; of the other kinds by kind.
-    """
+    """The rows of a table and its columns."""
 
     title: str = MISSING
     rows: dict[str, Row] = MISSING
-    name: str = ""
-    kind: str = RUNS
-    settings: list[str] = field(default_factory=list)
-    space: list[str] = field(default_factory=list)
-    folds: Any = "all"
-    metrics: list[str] = field(default_factory=list)
-    conventions: list[str] = field(default_factory=list)
+    name: str = ""  # of its file
+    kind: str = RUNS  # or FOLDS: published rows beside ours, or STATISTICS: counts of data sets
+    settings: list[str] = field(default_factory=list)  # overrides for every row
+    space: list[str] = field(default_factory=list)  # what is searched in every row
+    folds: Any = "all"  # or some; ignored for a data set without folds
+    metrics: list[str] = field(default_factory=list)  # the columns
+    conventions: list[str] = field(default_factory=list)  # of metrics_as, a block of columns each
+    # the metrics by which rows are compared, under the first convention; none: all
     verdicts: list[str] = field(default_factory=list)
-    baseline: str | None = None
-    history: list[str] = field(default_factory=list)
+    baseline: str | None = None  # the row that the others are compared with; None: the first
+    history: list[str] = field(default_factory=list)  # columns of the epoch that was tested
+    # by name of the data set; of the other kinds by kind
     published: dict[str, Published] = field(default_factory=dict)
 
     @property
@@ -206,24 +180,24 @@ def read_table(name: str) -> Table:
 
 def _normal(raw: dict[str, Any]) -> dict[str, Any]:
     """A file's keys as ``Table`` has them: rows with names for their parts, one level of lists."""
-    kind, rows = raw.get("kind", RUNS), {}
-    for label, row in (raw.get("rows") or {}).items():
-        parts = dict(row) if isinstance(row, dict) else {"settings": row}
-        rows[str(label)] = parts | _split(parts.get("settings", []))
-    published = raw.get("published") or {}
-    found = {**raw, "rows": rows, **_split(raw.get("settings", []))}
+    kind, published = raw.get("kind", RUNS), raw.get("published") or {}
+    rows = {
+        str(label): row if isinstance(row, dict) else {"settings": row}
+        for label, row in (raw.get("rows") or {}).items()
+    }
+    found = {**raw, "rows": {label: row | _split(row) for label, row in rows.items()}}
     if kind in (FOLDS, STATISTICS):
         published = {kind: {"source": "", **published}}
-    found["published"] = published
     if kind == FOLDS:
         found["conventions"] = [found.pop("convention", MISSING)]
     if kind == STATISTICS:
         found["folds"] = [found.pop("fold", 1)]
-    return found
+    return {**found, **_split(raw), "published": published}
 
 
-def _split(settings: Any) -> dict[str, Any]:
-    """The overrides for ``train.py``, and those that say what is searched."""
+def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings for ``train.py``, and those that say what is searched."""
+    settings = raw.get("settings", [])
     if not isinstance(settings, list):
         raise ValueError(f"{settings}: write a list, such as [loss=listnet]")
     runs, space = split_space(_flat(settings))
@@ -240,10 +214,10 @@ def split_space(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(one for one in overrides if one not in of_space), of_space
 
 
-def _flat(overrides: Sequence[Any]) -> list[str]:
+def _flat(settings: Sequence[Any]) -> list[str]:
     """Flatten lists in a list, as ``[*like_another_row, key=value]`` gives them."""
-    parts = [_flat(item) if isinstance(item, list) else [str(item)] for item in overrides]
-    return [override for part in parts for override in part]
+    parts = [_flat(item) if isinstance(item, list) else [str(item)] for item in settings]
+    return [setting for part in parts for setting in part]
 
 
 def _with_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
@@ -260,33 +234,23 @@ def _with_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
 def _check(table: Table) -> None:
     """Raise ``ConfigError`` where the file refers to a name that it does not define."""
     named_metrics(table.metrics)
+    if table.kind != STATISTICS and not (table.rows and table.metrics and table.conventions):
+        raise ConfigError("rows, metrics and conventions: each names at least one")
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     alone = [label for label in trained if label not in table.teachers]
     named = [("kind", table.kind, [RUNS, STATISTICS, FOLDS])]
     named += [("verdicts", metric, table.metrics) for metric in table.verdicts]
+    named += [("baseline", row, [*table.rows]) for row in [table.baseline] if row is not None]
     named += [(f"{label}: teacher", row, alone) for label, row in table.teachers.items()]
-    if table.baseline is not None:
-        named.append(("baseline", table.baseline, list(table.rows)))
-    if table.kind != STATISTICS and not (table.rows and table.metrics and table.conventions):
-        raise ConfigError("rows, metrics and conventions: each names at least one")
     for label, row in table.ensembles.items():
         named += [(f"{label}: ensemble", member, trained) for member in row.ensemble]
         named.append((f"{label}: seeds", row.seeds, ["all", "each"]))
         weights = row.weights if isinstance(row.weights, list) else [row.weights]
         row.weights = parse_weights([str(one) for one in weights], len(row.ensemble))
     for data, published in table.published.items():
-        labels = list(published.values)
-        named += [(f"published.{data}.beside", row, list(table.rows)) for row in published.beside]
         theirs = [*published.beside.values(), *filter(None, [published.others])]
-        named += [(f"published.{data}", label, labels) for label in theirs]
+        named += [(f"published.{data}", label, [*published.values]) for label in theirs]
+        named += [(f"published.{data}.beside", row, [*table.rows]) for row in published.beside]
     for key, name, known in named:
         if name not in known:
             raise ConfigError(f"{key}: {name} is not known; choose of {', '.join(known)}")
-    if table.kind == FOLDS:
-        values = table.published[FOLDS].values
-        for label, split, metric in product(table.rows, FOLD_SPLITS, table.metrics):
-            if not (values.get(label) or {}).get(split, {}).get(metric):
-                raise ConfigError(
-                    f"published.values.{label}.{split}.{metric} is missing: write a number for "
-                    "each fold"
-                )
