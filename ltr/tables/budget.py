@@ -41,6 +41,10 @@ from ltr.tables.spec import Table
 Place = tuple[str, int | None]  # a row and a fold, None where the data have none
 Best = dict[str, Any]  # what ``search_job`` leaves
 _WHOLE = "all"  # in place of a fold
+_KEYS = (
+    "settings", "worth", "value", "best_epoch", "own", "trials", "pruned", "failed", "search",
+    "code",
+)  # fmt: skip
 _HEAD = """\
 # {command}
 # The settings that the search of each row found, in each fold on its train and vali alone. The same
@@ -66,6 +70,12 @@ class RowSearch:
     arguments: tuple[str, ...]
     known: str
 
+    @property
+    def name(self) -> str:
+        """Its row and fold in words."""
+        label, fold = self.place
+        return label if fold is None else f"{label}, fold {fold}"
+
     def accepts(self, best: Best | None) -> bool:
         """Whether ``best``, which may be from elsewhere, is of this search."""
         return (
@@ -82,20 +92,10 @@ class RowSearch:
         except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError):
             return None
 
-    def job(self, extra: Sequence[str]) -> Job:
-        """Itself as a job, with arguments that change no result."""
-        label, fold = self.place
-
-        def outcome() -> tuple[str, None] | None:
-            best = self.left()
-            return None if best is None else (f"{best['worth']} {best['value']:.4f} on vali", None)
-
-        return Job(
-            folder=self.search.folder,
-            name=label if fold is None else f"{label}, fold {fold}",
-            arguments=tuple(as_hydra("search", [*self.arguments, *extra])),
-            outcome=outcome,
-        )
+    def outcome(self) -> tuple[str, None] | None:
+        """Its value in words; None while it is not done."""
+        best = self.left()
+        return None if best is None else (f"{best['worth']} {best['value']:.4f} on vali", None)
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,11 @@ class Budget:
     """What the searches of a table have found.
 
     Attributes:
-        trials: of each search.
         path: the file of what was found.
         best: by row and fold.
         failed: why a row has no settings.
     """
 
-    trials: int
     path: Path
     best: Mapping[Place, Best]
     failed: Mapping[str, str]
@@ -128,9 +126,9 @@ class Budget:
             return without
         folds = " and fold" * any(fold is not None for _, fold in self.best)
         budget = (
-            f"{self.trials} trials for each row{folds}, on its train and vali alone, with seed 1; "
-            f"the best by {', '.join(frame.worth.unique())} on vali; {frame.trials.sum()} trials "
-            f"in all, {frame.pruned.sum()} pruned, {frame.failed.sum()} failed"
+            f"{frame.trials.max()} trials for each row{folds}, on its train and vali alone, with "
+            f"seed 1; the best by {', '.join(frame.worth.unique())} on vali; {frame.trials.sum()} "
+            f"trials in all, {frame.pruned.sum()} pruned, {frame.failed.sum()} failed"
         )
         facts = [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
         return facts + [one for one in without if one[1]]
@@ -183,14 +181,18 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
             if todo
             else "no trial would run: the settings of all rows are found\n"
         )
-        return Budget(trials, path, best, {})
+        return Budget(path, best, {})
     reasons: dict[Path, str] = {}
     try:
         if todo:
             workers = order.workers_for(config)
             launcher = order.launcher or local_launcher(min(workers.count, len(todo)))
             folder = output_dir / "tables" / order.name(str(config.dataset.name), order.of_table)
-            jobs = [one.job(workers.extra) for one in todo]
+            arguments = [as_hydra("search", [*one.arguments, *workers.extra]) for one in todo]
+            jobs = [
+                Job(one.search.folder, one.name, tuple(given), one.outcome)
+                for one, given in zip(todo, arguments, strict=True)
+            ]
             file = folder / "searches.yaml"
             reasons = launch("search", search_job, jobs, file, launcher, "search")
     finally:  # stopped, it keeps what is done
@@ -200,7 +202,7 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     failed = {folders[folder]: reason for folder, reason in reasons.items()}
     for label, reason in failed.items():
         say(f"{label}: its search failed: {reason}")
-    return Budget(trials, path, best, failed)
+    return Budget(path, best, failed)
 
 
 def read_settings(path: Path) -> dict[Place, Best]:
@@ -211,22 +213,17 @@ def read_settings(path: Path) -> dict[Place, Best]:
     """
     if not path.exists():
         return {}
-    keys = {"settings", "worth", "value", "best_epoch", "own", "trials", "pruned", "failed",
-            "search", "code"}  # fmt: skip
     try:
         raw: Any = yaml.safe_load(path.read_text())
-        settings = {
-            (str(label), None if fold == _WHOLE else int(fold)): dict(best)
+        return {
+            (str(label), None if fold == _WHOLE else int(fold)): {key: best[key] for key in _KEYS}
             for label, folds in raw.items()
             for fold, best in folds.items()
         }
-        if any(best.keys() != keys for best in settings.values()):
-            raise ValueError
-    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
         raise ConfigError(
             f"{path} is not what a table with a budget writes: move it away, and it is written anew"
         ) from error
-    return settings
 
 
 def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
