@@ -56,7 +56,7 @@ class Tracking(Hook):
         self._folder, self._id, self._epoch = folder, "", -1
         self._file, self._name = folder / KEPT, type(tracker).__name__
 
-    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any]) -> None:
+    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
         """Begin, or go on where the tracker stopped with this run."""
         before = self._read().get(self._name, {"id": None, "epoch": -1})
 

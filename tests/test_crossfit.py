@@ -17,8 +17,8 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
-from ltr.experiment.advice import after, before, normalised_per_list
 from ltr.experiment.build import build
+from ltr.experiment.hooks import after, before, normalised_per_list
 from ltr.experiment.parts import make_settings
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric

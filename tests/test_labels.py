@@ -39,7 +39,7 @@ def folder(path: Path, **splits: list[list[float]]) -> list[str]:
         file.write_text(text(splits.get(split, [[0, 1, 2], [1, 0]])))
     return [
         "dataset=letor", "dataset.folder=mine", f"data_dir={path}", f"cache_dir={path}/cache",
-        "model=linear", "transform=none", "epochs=1", "threads=1",
+        "dataset.labels=real", "model=linear", "transform=none", "epochs=1", "threads=1",
     ]  # fmt: skip
 
 
@@ -50,125 +50,126 @@ def resolved(*overrides: str):
     return resolve_labels(cfg, experiment, lists)
 
 
-def no(*overrides: str) -> str:
-    return refused(lambda: resolved(*overrides), ConfigError)
-
-
 TEN = [[0, 10, 3], [7, 0]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["rmse", "neuralerr"])
-def test_grades_come_from_train_and_are_kept(loss, tmp_path: Path) -> None:
+def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
     given = folder(tmp_path, train=TEN, vali=TEN, test=TEN)
-    cfg = compose(*given, f"loss={loss}", "metrics=[err@5]")
+    cfg = compose(*given, "loss=neuralerr", "metrics=[err@5]")
     out = tmp_path / "run"
     out.mkdir()
     run(cfg, out, {})
     results = json.loads((out / "results.json").read_text())
-    assert results["convention"]["levels"] == 11
-    assert results["protocol"]["loss"]["levels"] == 11
+    assert results["convention"]["levels"] == results["protocol"]["loss"]["levels"] == 11
     again, _ = resume.resumed(compose(f"resume={out}"), [f"resume={out}"])
     assert again.loss.levels == again.convention.levels == 11
     assert identity(again) == identity(cfg)
-    assert "11 grades" in evaluate_kept(compose(f"checkpoint={out}", config="evaluate"))
+
+    def evaluated(*more: str) -> str:
+        return evaluate_kept(compose(f"checkpoint={out}", *more, config="evaluate"))
+
+    assert "11 grades" in evaluated()
+    folder(tmp_path / "other", test=[[0, 11]])
+    other = ["dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}/other"]
+    said = refused(lambda: evaluated(*other, "metrics=[err]"), ConfigError)
+    assert said.startswith("test has label 11 (query id q0), but convention.levels=11")
+    assert "12 grades" in evaluated(*other, "metrics=[err]", "convention.levels=12")
+    high = (*other, "metrics=[map]", "convention.relevant=11.5")
+    assert "convention.relevant=11 or lower" in refused(lambda: evaluated(*high), ConfigError)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("largest", "levels"), [(0.0, 2), (1.0, 2), (3.0, 4), (2.5, 4), (31.0, 32)]
-)
-def test_real_labels_are_rounded_up(largest, levels, tmp_path: Path) -> None:
-    lists = [[0.0, largest], [0, 0]]
-    given = folder(tmp_path, train=lists, vali=[[0.0, 0.5]], test=[[0, 0.5]])
-    cfg, experiment = resolved(*given, "dataset.labels=real", "loss=rmse")
-    assert cfg.suggested.levels == experiment.convention.levels == levels
-    assert experiment.loss.keywords["levels"] == levels
+    ("largest", "more", "loss", "metrics"),
+    [
+        (0.0, [], 2, 2), (1.0, [], 2, 2), (2.5, [], 4, 4), (31.0, [], 32, 32),
+        (3.0, ["suggested.levels=20"], 20, 20), (3.0, ["loss.levels=12.5"], 12.5, 4),
+    ],
+)  # fmt: skip
+def test_the_number_of_grades_is_the_largest_label_or_what_is_said(
+    largest, more, loss, metrics, tmp_path: Path
+) -> None:
+    given = folder(tmp_path, train=[[0.0, largest], [0, 0]], vali=[[0.0, 0.5]], test=[[0, 0.5]])
+    _, experiment = resolved(*given, "loss=rmse", *more)
+    assert experiment.loss.keywords["levels"] == loss
+    assert experiment.convention.levels == metrics
 
 
-@pytest.mark.slow
-def test_who_says_the_number_is_obeyed(tmp_path: Path) -> None:
-    given = folder(tmp_path, train=TEN)
-    _, experiment = resolved(*given, "loss=rmse", "suggested.levels=20")
-    assert experiment.loss.keywords["levels"] == experiment.convention.levels == 20
-    _, experiment = resolved(*given, "loss=rmse", "loss.levels=12.5")
-    assert experiment.loss.keywords["levels"] == 12.5
-    assert experiment.convention.levels == 11
-    for name, levels in {
-        "web30k": 5,
-        "web10k": 5,
-        "istella": 5,
-        "mq2008": 3,
-        "synthetic": 5,
-    }.items():
+def test_the_public_sets_have_their_grades() -> None:
+    known = {"web30k": 5, "web10k": 5, "istella": 5, "mq2008": 3, "synthetic": 5}
+    for name, levels in known.items():
         assert compose(f"dataset={name}").convention.levels == levels
 
 
+FOUR, REAL, HUGE = [[0, 1], [4, 0]], [[0.2, 0.8], [0.1, 0.3]], [[0, 1e12]]
+ZERO, CLICKS, THOUSAND = [[0, 0], [0]], [[0, 5000, 3], [1, 0]], [[0, 1000], [1, 2]]
+LINEAR = "convention.gain=linear"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("split", "loss"), [("vali", "rmse"), ("test", "ordinal"), ("test", "neuralerr")]
+    ("labels", "overrides", "said", "remedy"),
+    [
+        ({"vali": FOUR}, "loss=rmse", "vali has label 4 (query id q1)", "loss.levels=5"),
+        ({"test": FOUR}, "loss=neuralerr", "test has label 4", "suggested.levels=5"),
+        ({"test": FOUR}, "loss=listnet metrics=[err@3]", "test has", "convention.levels=5"),
+        ({"vali": FOUR}, "model=lightgbm metrics=[err]", "vali has", "convention.levels=5"),
+        ({"vali": FOUR}, "model=lightgbm loss=rmse", "vali has", "loss.levels=5"),
+        ({"train": REAL, "vali": REAL}, "loss=listnet metrics=[map] select_on=map",
+         "map of vali: no list has a relevant item, the largest label is 0.8",
+         "convention.relevant=0.8"),
+        ({"test": [[0.1, 0.5]]}, "loss=listnet metrics=[mrr] convention.relevant=0.7",
+         "mrr of test: ", "convention.relevant=0.5"),
+        ({"test": ZERO}, "loss=listnet", "ndcg@5 of test: no list has a relevant item", "count 1"),
+        ({"test": ZERO}, "loss=listnet convention.empty=skip", "ndcg@5 of test", "be left out"),
+        ({"train": THOUSAND}, "loss=neuralndcg", "the gain of label 1000 (query id q0)",
+         "loss=ranknet convention.gain=linear"),
+        ({"train": THOUSAND}, "loss=neuralerr", "the loss is not finite on train: 2^1000", ""),
+        ({"vali": [[0, 2000]]}, "loss=listnet", "ndcg@5 of vali is not finite", LINEAR),
+        ({"train": CLICKS}, f"loss=neuralndcg {LINEAR}", "label 5000 (query id q0)", "ranknet"),
+        ({"train": CLICKS, "vali": CLICKS}, f"loss=ranknet {LINEAR} metrics=[err]", "err of vali",
+         "leave err out of metrics"),
+        ({"train": CLICKS}, f"loss=ordinal {LINEAR}", "levels=5001", "loss=rmse"),
+        ({"train": HUGE}, f"loss=ordinal {LINEAR}", "levels=1e+12", ""),
+        ({"train": HUGE}, f"loss=neuralerr {LINEAR}", "is not finite", ""),
+        ({"train": REAL}, "loss=bce", "the loss finds no relevant item", "loss.relevant=0.8 or"),
+        ({"train": REAL}, "loss=neuralmap loss.relevant=0.80001", "the loss finds", "relevant=0.8"),
+        ({"test": [[0, 1, 2], [1, 0.5]]}, "loss=ranknet convention.gain=[0,1,3]",
+         "test has label 0.5 (query id q1)", LINEAR),
+        ({}, "loss=ranknet convention.gain=[0,1]", "label 2 ", LINEAR),
+    ],
+)  # fmt: skip
+def test_what_a_loss_or_a_metric_cannot_take_stops_with_its_remedy(
+    labels, overrides, said, remedy, tmp_path: Path
+) -> None:
+    if "lightgbm" in overrides:
+        pytest.importorskip("lightgbm")
+    given = folder(tmp_path, **labels)
+    text = refused(lambda: resolved(*given, *overrides.split()), ConfigError)
+    assert said in text
+    assert remedy in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("labels", "overrides"),
+    [
+        ({"vali": FOUR}, "loss=rmse suggested.levels=5"),
+        ({"vali": FOUR}, "loss=listnet"),  # reads no grades
+        ({"vali": FOUR}, "model=lightgbm"),
+        ({"train": THOUSAND}, "loss=listnet"),
+        ({"vali": [[0, 2000]]}, f"loss=listnet {LINEAR}"),
+        ({"train": CLICKS, "vali": CLICKS}, f"loss=rmse {LINEAR}"),
+        ({"train": CLICKS}, f"loss=bce {LINEAR}"),
+        ({"train": REAL}, "loss=bce loss.relevant=0.8"),  # 0.800000012 in float32
+        ({}, "loss=ranknet convention.gain=[0,1,3]"),
+    ],
 )
-def test_a_label_above_the_grades_stops(split, loss, tmp_path: Path) -> None:
-    given = folder(tmp_path, **{split: [[0, 1], [4, 0]]})
-    said = no(*given, f"loss={loss}")
-    assert said.startswith(f"{split} has label 4 (query id q1), but loss.levels=3")
-    assert "set loss.levels=5 " in said
-    resolved(*given, f"loss={loss}", "suggested.levels=5")
-    resolved(*given, "loss=listnet")  # reads no grades
-    assert "set convention.levels=5 " in no(*given, "loss=listnet", "metrics=[err@3]")
-
-
-def test_boosted_trees_are_checked_as_well(tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm")
-    given = folder(tmp_path, vali=[[0, 1], [4, 0]])
-    assert "levels=5" in no(*given, "model=lightgbm", "metrics=[err]")
-    assert "levels=5" in no(*given, "model=lightgbm", "loss=rmse")
-    resolved(*given, "model=lightgbm")
-
-
-REAL = [[0.2, 0.8], [0.1, 0.3]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("metric", ["map", "mrr", "precision@5", "recall@5"])
-def test_a_metric_that_finds_nothing_relevant_stops(metric, tmp_path: Path) -> None:
-    given = folder(tmp_path, train=REAL, vali=REAL, test=[[0.1, 0.5]])
-    real = [*given, "dataset.labels=real", "loss=listnet", f"metrics=[{metric}]"]
-    said = no(*real, f"select_on={metric}")
-    assert said.startswith(
-        f"{metric} of vali: no list has a relevant item, the largest label is 0.8"
-    )
-    assert "set convention.relevant=0.8 or lower" in said
-    assert "of test" in no(*real, "convention.relevant=0.8")
-    resolved(*real, "convention.relevant=0.5")
-    assert "of train" not in no(*real, "select_on=ndcg@5")
-
-
-def test_labels_that_are_all_zero_say_nothing(tmp_path: Path) -> None:
-    given = folder(tmp_path, test=[[0, 0], [0]])
-    assert no(*given, "loss=listnet").startswith("ndcg@5 of test: no list has a relevant item")
-    assert "be left out" in no(*given, "loss=listnet", "convention.empty=skip")
-
-
-@pytest.mark.slow
-def test_evaluations_are_checked_in_the_same_way(tmp_path: Path) -> None:
-    given = folder(tmp_path)
-    out = tmp_path / "run"
-    out.mkdir()
-    run(compose(*given, "loss=listnet"), out, {})
-    folder(tmp_path / "other", test=[[0, 9]])
-    other = [
-        f"checkpoint={out}", "dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}/other",
-    ]  # fmt: skip
-
-    def evaluated(*more: str) -> str:
-        return evaluate_kept(compose(*other, *more, config="evaluate"))
-
-    assert "set convention.levels=10" in refused(lambda: evaluated("metrics=[err]"), ConfigError)
-    assert "10 grades" in evaluated("metrics=[err]", "convention.levels=10")
-    evaluated("metrics=[ndcg]")
-    said = refused(lambda: evaluated("metrics=[map]", "convention.relevant=9.5"), ConfigError)
-    assert "set convention.relevant=9 or lower" in said
+def test_what_they_take_goes_through(labels, overrides, tmp_path: Path) -> None:
+    if "lightgbm" in overrides:
+        pytest.importorskip("lightgbm")
+    resolved(*folder(tmp_path, **labels), *overrides.split())
 
 
 def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> None:
@@ -183,68 +184,6 @@ def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> No
     assert "5 grades" in evaluated("metrics=[err]")
     said = refused(lambda: evaluated("metrics=[err]", "convention.levels=4"), ConfigError)
     assert "label 3.5 (query id q1)" in said
-    said = refused(lambda: evaluated("metrics=[map]", "convention.relevant=4"), ConfigError)
-    assert "set convention.relevant=3.5 or lower" in said
-
-
-def test_a_gain_too_large_is_blamed_before_training(tmp_path: Path) -> None:
-    lists = [[0, 1000], [1, 2]]
-    real = [*folder(tmp_path, train=lists), "dataset.labels=real"]
-    said = no(*real, "loss=neuralndcg")
-    assert "the gain of label 1000 (query id q0)" in said
-    assert "loss=ranknet convention.gain=linear" in said
-    assert "2^1000" in no(*real, "loss=neuralerr")
-    resolved(*real, "loss=listnet")
-    huge = [*folder(tmp_path, vali=[[0, 2000]]), "dataset.labels=real", "loss=listnet"]
-    assert "set convention.gain=linear" in no(*huge)
-    resolved(*huge, "convention.gain=linear")
-
-
-CLICKS = [[0, 5000, 3], [1, 0]]
-
-
-@pytest.mark.slow
-def test_clicks_count_by_their_order_or_their_size(tmp_path: Path) -> None:
-    given = [*folder(tmp_path, train=CLICKS, vali=CLICKS), "convention.gain=linear"]
-    for loss in ("ranknet", "rmse", "mse", "bce"):
-        resolved(*given, f"loss={loss}")
-    assert "label 5000 (query id q0)" in no(*given, "loss=neuralndcg")
-    said = no(*given, "loss=ordinal")
-    assert "levels=5001" in said
-    assert "loss=rmse" in said
-    assert "leave err out of metrics" in no(*given, "loss=ranknet", "metrics=[err]")
-
-
-@pytest.mark.slow
-def test_a_number_of_grades_beyond_all_sense_costs_no_memory(tmp_path: Path) -> None:
-    huge = [[0, 1e12]]
-    given = [*folder(tmp_path, train=huge, vali=huge, test=huge), "dataset.labels=real"]
-    given += ["convention.gain=linear"]
-    assert "leave err out" in no(*given, "loss=ranknet", "metrics=[err]")
-    assert "levels=1e+12" in no(*given, "loss=ordinal")
-    assert "is not finite" in no(*given, "loss=neuralerr")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["bce", "neuralmap", "neuralmrr", "neuralprecision"])
-def test_a_loss_that_finds_nothing_relevant_stops(loss: str, tmp_path: Path) -> None:
-    real = [[0.2, 0.7], [0.1, 0.3]]
-    given = [*folder(tmp_path, train=real, vali=real, test=real), "dataset.labels=real"]
-    given += [f"loss={loss}", "metrics=[map]", "convention.relevant=0.7"]
-    assert "set loss.relevant=0.7 or lower" in no(*given)
-    resolved(*given, "loss.relevant=0.7")  # 0.699999988 in float32
-    assert "set loss.relevant=0.7 or lower" in no(*given, "loss.relevant=0.70001")
-
-
-@pytest.mark.slow
-def test_a_label_without_a_gain_of_the_table_stops_with_its_line(tmp_path: Path) -> None:
-    given = folder(tmp_path, test=[[0, 1, 2], [1, 0.5]])
-    real = [*given, "dataset.labels=real", "loss=ranknet"]
-    said = no(*real, "convention.gain=[0,1,3]")
-    assert said.startswith("test has label 0.5 (query id q1), ")
-    assert "convention.gain=linear" in said
-    assert "label 2 " in no(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1]")
-    resolved(*folder(tmp_path), "loss=ranknet", "convention.gain=[0,1,3]")
 
 
 def test_an_item_is_named_by_its_query() -> None:

@@ -79,7 +79,7 @@ def test_a_tracker_that_fails_is_one_warning(tmp_path, caplog) -> None:
         caplog.clear()
         (tmp_path / fails).mkdir()
         tracking = Tracking(Told(fails=fails), tmp_path / fails, dict)
-        tracking.start({}, None, {})
+        tracking.start({}, None, {}, None)
         tracking.epoch({"epoch": 0, "loss": 1.0})
         tracking.epoch({"epoch": 1, "loss": 0.5})
         tracking.end("finished", None)
@@ -107,12 +107,12 @@ def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_
     tracking = Tracking(Told(), tmp_path, dict)
     tracking.end("failed", None)
     assert TOLD == []
-    tracking.start({}, None, {})
+    tracking.start({}, None, {}, None)
     tracking.epoch({"epoch": 4})
     assert TOLD[1:] == []  # the id was taken up
     (tmp_path / KEPT).write_text("{}")
     tracking = Tracking(Told(), tmp_path, dict)
-    tracking.start({}, None, {})
+    tracking.start({}, None, {}, None)
     tracking.epoch({"epoch": 0})
     assert TOLD[1:] == [("log", 0, {})]
     assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
@@ -171,7 +171,7 @@ def told(output_dir: Path, choice: str) -> None:
     def follow(rows: list[dict[str, float]], there: Path) -> Tracking:
         cfg = compose(f"tracking={choice}", f"output_dir={there}")
         (tracking,) = make_tracking(cfg, folder, {})
-        tracking.start(OmegaConf.create({"loss": {"temperature": 0.5}}), None, {})
+        tracking.start(OmegaConf.create({"loss": {"temperature": 0.5}}), None, {}, None)
         for row in rows:
             tracking.epoch(row)
         return tracking

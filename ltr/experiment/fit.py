@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.build import Experiment
+from ltr.experiment.hooks import ExportTarget
 from ltr.experiment.list_steps import with_steps
 from ltr.experiment.provenance import place_of
 from ltr.experiment.scorer import Scorer
@@ -70,6 +71,9 @@ def fit(
     last = None if cfg.resume is None else load_checkpoint(file, device)
     train = with_steps(cfg, lists["train"], device)
     scorer = start(cfg, parts, lists, file, last)
+    hooks = [TensorBoard(folder), ExportTarget(), *hooks]
+    for hook in hooks:
+        hook.start(cfg, parts, lists, scorer)
     here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
     monitor = Monitor(
@@ -79,7 +83,7 @@ def fit(
         folder=folder,
         state=scorer.state()
         | {"config": config_to_keep(cfg, folder), "choices": dict(choices), "computed_on": places},
-        hooks=[TensorBoard(folder), *hooks],
+        hooks=hooks,
     )
     data = {"train": scorer.open(train), "vali": scorer.open(lists["vali"])}
     if last is None and cfg.init_from is None:

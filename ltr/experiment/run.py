@@ -9,9 +9,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from ltr.data.lists import Dataset, splits_of
-from ltr.experiment.advice import Advice
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit
+from ltr.experiment.hooks import Advice
 from ltr.experiment.labels import resolve_labels
 from ltr.experiment.parts import make_tracking
 from ltr.experiment.report import Report, report_of
@@ -84,8 +84,6 @@ def _run(
     # all of them before training, so that a bad test file is not found hours later
     lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
     cfg, parts = resolve_labels(cfg, parts, lists)
-    for hook in hooks:
-        hook.start(cfg, parts, lists)
     fitted = fit(cfg, parts, lists, folder, choices, hooks)
     barrier()  # until the first process has written the weights
     selected = load_checkpoint(folder / f"{cfg.select}.pt", parts.device)

@@ -38,19 +38,13 @@ _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of means by metric
-_NOT_METRICS = ("qid", "items", "empty")
 _IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # the whole note, unless the run was resumed
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """Finish the run in ``folder``: write ``results.json``, with a digest of it and of ``FILES``.
 
-    Args:
-        folder: holds ``FILES``; without a test split only ``history.csv``.
-        results: plain values; NaN becomes null.
-
-    Raises:
-        OutputError: as ``atomic_write``.
+    ``results`` are plain values; NaN becomes null.
     """
     there = [name for name in FILES if (folder / name).is_file()]
     digests = {name: _sha256((folder / name).read_bytes()) for name in there}
@@ -115,9 +109,9 @@ class RunFolder:
     @property
     def error(self) -> str | None:
         """The error that ended it, in one line; None where none did."""
-        kept = self.folder / "error.txt"
-        lines = kept.read_text(errors="replace").split("\n") if kept.is_file() else []
-        return next(filter(None, lines), None)
+        file = self.folder / "error.txt"
+        text = file.read_text(errors="replace").strip() if file.is_file() else ""
+        return text.partition("\n")[0] or None
 
     def note_error(self, text: str | None) -> None:
         """Note what ended it, or that nothing did; a full disk is no second error."""
@@ -191,8 +185,8 @@ class RunFolder:
             ConfigError: the run did not measure it.
         """
         table = self.queries
-        if metric not in table or metric in _NOT_METRICS:
-            known = [name for name in table.columns if name not in _NOT_METRICS]
+        known = [name for name in table.columns if name not in ("qid", "items", "empty")]
+        if metric not in known:
             raise ConfigError(
                 f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
                 f"train again with 'metrics=[{','.join([*known, metric])}]'"
@@ -201,10 +195,7 @@ class RunFolder:
 
     @property
     def crossfit(self) -> float | None:
-        """``select_on`` on vali of an epoch chosen on other lists of it (``crossfit_of_halves``).
-
-        None where nothing was chosen, and of a run of an earlier version.
-        """
+        """``select_on`` on vali of an epoch chosen on other lists of it; None: nothing was chosen."""
         value = self.results.get("crossfit")
         return None if value is None else float(value)
 
@@ -274,9 +265,8 @@ class RunFolder:
             raise DataError(f"{path} cannot be read ({error.strerror}): {self._remedy}") from None
 
     def _unlike(self, name: str) -> DataError:
-        return DataError(
-            f"{self.folder / name} is damaged, or of an earlier version: {self._remedy}"
-        )
+        text = f"{self.folder / name} is damaged, or of an earlier version: {self._remedy}"
+        return DataError(text)
 
     @property
     def _remedy(self) -> str:

@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.lists import Lists
 from ltr.errors import DataError
 from ltr.experiment.build import Experiment
-from ltr.experiment.engines import check_engine
 from ltr.experiment.identity import sorter_digest, teacher_digest
 from ltr.experiment.parts import boosts, model_for
 from ltr.experiment.scorer import Scorer, check_columns, check_size
@@ -64,7 +63,6 @@ def start(
         check_columns(part, columns)
     torch.manual_seed(settings.seed)
     model = model_for(parts.model, transform).to(parts.device)
-    check_engine(cfg.for_engine, model, transform, sum(part.missing for part in lists.values()))
     if begun is not None:
         take_weights(model, begun.model, cfg.init_from)
     if settings.epochs and parts.device.type == "cpu":  # a GPU's attention keeps no matrix

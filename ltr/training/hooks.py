@@ -30,8 +30,8 @@ class Hook:
     hook that means to, such as one that prunes, lets one out.
     """
 
-    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any]) -> None:
-        """Training is about to begin, or to go on, with these parts of ``cfg`` and these lists."""
+    def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
+        """Training of ``scorer``, by the ``parts`` of ``cfg``, is about to begin or to go on."""
 
     def epoch(self, row: Row) -> None:
         """An epoch, 0 for the untrained model, and its row of the history are saved."""

@@ -1,4 +1,4 @@
-"""Advice on the settings of a run: lines for its log, which change nothing."""
+"""Hooks of every run: advice in its log, and the search engine that it is meant for."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,9 @@ from ltr.data.batches import steps_in_epoch
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import Experiment
+from ltr.experiment.engines import check_engine
 from ltr.experiment.parts import boosts
+from ltr.experiment.scorer import Scorer
 from ltr.training.hooks import Ending, Hook
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,9 @@ class Advice(Hook):
         """``fresh``: the run is not resumed."""
         self._fresh, self._boosts = fresh, True
 
-    def start(self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists]) -> None:
+    def start(
+        self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
+    ) -> None:
         self._boosts = boosts(parts.model)
         for line in before(parts, lists["train"]) if self._fresh else ():
             log.info("advice: %s", line)
@@ -37,6 +41,16 @@ class Advice(Hook):
     def end(self, ending: Ending, report: Any) -> None:
         for line in after(report) if report is not None and not self._boosts else ():
             log.info("advice: %s", line)
+
+
+class ExportTarget(Hook):
+    """Ends a run before it trains what the engine ``cfg.for_engine`` cannot hold."""
+
+    def start(
+        self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
+    ) -> None:
+        missing = sum(part.missing for part in lists.values())
+        check_engine(cfg.for_engine, scorer.model, scorer.transform, missing)
 
 
 def before(parts: Experiment, train: Lists) -> Iterator[str]:
