@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ltr.console.compose import composed
 from ltr.console.configs import CONFIGS
-from ltr.experiment.parts import bind
+from ltr.scorers.parts import bind
 
 SIZES: dict[str, Any] = {
     "batch": (64, 4), "list_size": (240, 12),  # half of [batch, list_size] is padding

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from ltr.experiment.scorer import load_model
 from ltr.export.command import _lists, _scores
 from ltr.export.context import parity
+from ltr.scorers.scorer import load_model
 
 Array = np.ndarray
 

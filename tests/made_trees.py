@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.experiment.parts import make_loss
 from ltr.experiment.run import run
-from ltr.experiment.scorer import load_model
 from ltr.rounds.model import FitData, Round, RoundModel
+from ltr.scorers.parts import make_loss
+from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 from ltr.trees import CatBoost, LightGBM, XGBoost

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.errors import LTRError
-from ltr.experiment.scorer import load_model
 from ltr.export.command import _lists, export_kept
+from ltr.scorers.scorer import load_model
 from ltr.training.evaluation import predict
 
 from export_engines import restored  # isort: skip

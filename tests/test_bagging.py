@@ -8,8 +8,8 @@ from conftest import compose, make_lists
 
 from ltr.errors import ConfigError
 from ltr.experiment.list_steps import drawn
-from ltr.experiment.parts import check_bagging
 from ltr.experiment.run import run
+from ltr.scorers.parts import check_bagging
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.network import NetworkLearner
 

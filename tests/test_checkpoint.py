@@ -19,8 +19,8 @@ from omegaconf import DictConfig
 from ltr.errors import CheckpointError, ConfigError, OutputError
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
-from ltr.experiment.scorer import load_model
-from ltr.experiment.trust import config_to_keep
+from ltr.scorers.scorer import load_model
+from ltr.scorers.trust import config_to_keep
 from ltr.training.checkpoint import (
     load_checkpoint,
     random_states,

@@ -11,9 +11,9 @@ from ltr.console.configs import CONFIGS
 from ltr.console.values import required
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.parts import make_dataset
 from ltr.experiment.prepare_data import prepared
 from ltr.experiment.run import run
+from ltr.scorers.parts import make_dataset
 
 
 def choices(group: str) -> list[str]:

@@ -9,9 +9,9 @@ from conftest import compose
 from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.parts import make_convention
 from ltr.experiment.run import run
 from ltr.metrics import Convention
+from ltr.scorers.parts import make_convention
 from ltr.scoring.evaluate import chosen_conventions, evaluate_kept
 
 NAMED = {

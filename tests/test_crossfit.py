@@ -19,10 +19,10 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.hooks import after, before, normalised_per_list
-from ltr.experiment.parts import make_settings
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
+from ltr.scorers.parts import make_settings
 from ltr.training.evaluation import metrics_of_scores
 from ltr.training.monitor import Monitor, Progress
 

@@ -22,8 +22,8 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
-from ltr.experiment.scorer import Scorer
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
+from ltr.scorers.scorer import Scorer
 from ltr.tables import table as table_module
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table

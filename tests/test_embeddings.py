@@ -17,9 +17,9 @@ from ltr.data.memory import MemoryLists
 from ltr.data.transforms import fit_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.build import build
-from ltr.experiment.parts import make_model, model_for
-from ltr.experiment.scorer import check_columns, load_model
 from ltr.models.embeddings import WithEmbeddings
+from ltr.scorers.parts import make_model, model_for
+from ltr.scorers.scorer import check_columns, load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.distributed import check_shards
 from ltr.training.evaluation import predict

@@ -16,12 +16,12 @@ from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.estimator.ranker import Ranker
-from ltr.experiment.ensemble import Ensemble, Member, standardised
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.experiment.scorer import load_model
 from ltr.models import MLP, Linear
+from ltr.scorers.ensemble import Ensemble, Member, standardised
+from ltr.scorers.scorer import load_model
 from ltr.scoring.ensemble import check_alike, ensemble_of_runs
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.scoring.weights import chosen_on_vali, parse_weights

@@ -11,9 +11,9 @@ from conftest import compose
 from ltr.checks.list_losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
-from ltr.experiment.parts import make_dataset
 from ltr.experiment.run import run
 from ltr.metrics import ndcg
+from ltr.scorers.parts import make_dataset
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,6 @@ from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
-from ltr.experiment.ensemble import Ensemble, Member
 from ltr.experiment.run import run
 from ltr.export.command import export_kept
 from ltr.export.context import ExportContext, Exported, parity
@@ -40,6 +39,7 @@ from ltr.export.solr import before_slack, solr
 from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, stump
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
+from ltr.scorers.ensemble import Ensemble, Member
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
 

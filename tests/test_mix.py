@@ -7,9 +7,9 @@ from folders import refused
 from ragged import ragged, value_and_gradient
 
 from ltr.errors import ConfigError
-from ltr.experiment.parts import make_loss
-from ltr.experiment.trust import config_to_keep, trusted
 from ltr.losses import listmle_loss, mix_loss, neural_ndcg_loss, rmse_loss
+from ltr.scorers.parts import make_loss
+from ltr.scorers.trust import config_to_keep, trusted
 
 
 def test_it_is_the_sum_of_its_parts() -> None:

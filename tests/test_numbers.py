@@ -14,11 +14,11 @@ from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.parts import model_for
-from ltr.experiment.scorer import load_model
 from ltr.models import MLP
 from ltr.models.embeddings import WithEmbeddings, fit_embedding
 from ltr.models.numbers import Piecewise, number_embedding
+from ltr.scorers.parts import model_for
+from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
-from ltr.experiment.scorer import Scorer
 from ltr.experiment.warm_start import check_reads
+from ltr.scorers.scorer import Scorer
 
 CUT = ("dataset=table", "dataset.path=a.csv")
 

@@ -18,10 +18,10 @@ from folders import refused
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.parts import named_metrics
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.metrics import Convention, parse_metric
+from ltr.scorers.parts import named_metrics
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 

@@ -13,8 +13,8 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.experiment.scorer import Scorer
 from ltr.models import Linear
+from ltr.scorers.scorer import Scorer
 from ltr.scoring.evaluate import evaluate_scores
 from ltr.scoring.predict import (
     Input,

@@ -17,7 +17,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_loss_of_your_own_works_word_for_word(tmp_path, monkeypatch) -> None:
-    from ltr.experiment.parts import bind
+    from ltr.scorers.parts import bind
 
     (code,) = [block for block in blocks("python") if "def squared_loss" in block]
     (tmp_path / "my_losses.py").write_text(code)

@@ -20,10 +20,10 @@ import ltr.metrics
 from ltr.data.batches import Batch, Slices
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.parts import make_settings
 from ltr.metrics import parse_metric
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP
+from ltr.scorers.parts import make_settings
 from ltr.training.evaluation import predict
 from ltr.training.step import Step
 from ltr.trees import LossObjective

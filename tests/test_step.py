@@ -11,7 +11,7 @@ from test_trainer import TIMES, assert_same_run, count_calls, train, weights
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import ltr.experiment.parts
+import ltr.scorers.parts
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
@@ -36,7 +36,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
 def scorer_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
     """The model of the run that comes, also where it fails."""
     kept: dict[str, nn.Module] = {}
-    original = ltr.experiment.parts.make_model
+    original = ltr.scorers.parts.make_model
 
     def make(node):
         def model(width):
@@ -45,7 +45,7 @@ def scorer_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
 
         return model
 
-    monkeypatch.setattr(ltr.experiment.parts, "make_model", make)
+    monkeypatch.setattr(ltr.scorers.parts, "make_model", make)
     return kept
 
 

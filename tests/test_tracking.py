@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from ltr.console.ending import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.parts import make_tracking
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
+from ltr.scorers.parts import make_tracking
 from ltr.tracking import KEPT, Tracking
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted

@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import compose, make_lists
 
-import ltr.experiment.parts
+import ltr.scorers.parts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
@@ -59,7 +59,7 @@ def assert_same_run(a: Path, b: Path) -> None:
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
     """Do ``action`` when the loss is called for the ``at``-th time in training."""
     calls = itertools.count(1)
-    original = ltr.experiment.parts.bind
+    original = ltr.scorers.parts.bind
 
     def bind(node, part):
         function = original(node, part)
@@ -70,8 +70,8 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
 
         return loss if part == "loss" else function
 
-    monkeypatch.setattr(ltr.experiment.parts, "_tried", lambda function, part, *args: function)
-    monkeypatch.setattr(ltr.experiment.parts, "bind", bind)
+    monkeypatch.setattr(ltr.scorers.parts, "_tried", lambda function, part, *args: function)
+    monkeypatch.setattr(ltr.scorers.parts, "bind", bind)
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_what_is_not_finite_stops_before_the_update(
 ) -> None:
     kept: dict[str, Any] = {}
     count_calls(monkeypatch, at, spoil)
-    original = ltr.experiment.parts.make_model
+    original = ltr.scorers.parts.make_model
 
     def make(node):
         def model(width):
@@ -188,7 +188,7 @@ def test_what_is_not_finite_stops_before_the_update(
 
         return model
 
-    monkeypatch.setattr(ltr.experiment.parts, "make_model", make)
+    monkeypatch.setattr(ltr.scorers.parts, "make_model", make)
     with pytest.raises(TrainingError, match=rf"{said}.*query id q.*optimizer\.lr"):
         train(tmp_path / "run", *tiny, "loss=listnet")
     assert all(torch.isfinite(w).all() for w in kept["model"].state_dict().values())
@@ -271,7 +271,7 @@ def test_a_split_is_scored_once_for_its_metrics_and_its_scores(tiny, tmp_path, m
         scored.append(len(data))
         return predict(model, data, **how)
 
-    monkeypatch.setattr("ltr.experiment.scorer.predict", counted)
+    monkeypatch.setattr("ltr.scorers.scorer.predict", counted)
     train(tmp_path / "run", *tiny, "epochs=0")
     queries = pd.read_csv(tmp_path / "run" / "queries.csv")
     assert len(scored) == 2, "vali and test"

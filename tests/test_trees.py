@@ -14,7 +14,7 @@ from made_trees import LIBRARIES, needed, reading, scores_of, train
 
 from ltr.data.batches import ItemTensors
 from ltr.experiment.run import run
-from ltr.experiment.scorer import load_model
+from ltr.scorers.scorer import load_model
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.scoring.predict import predict_kept
 from ltr.training.evaluation import predict

@@ -15,8 +15,8 @@ from made_trees import KINDS, LIBRARIES, after, booster_of, needed, reading, ten
 from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.run import run
-from ltr.experiment.scorer import load_model
 from ltr.explain.importances import importances
+from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.trees import LightGBM
 

@@ -16,7 +16,7 @@ from ltr.console.compose import explain
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.scorer import load_model
+from ltr.scorers.scorer import load_model
 from ltr.trees import CatBoost
 
 

@@ -19,12 +19,12 @@ from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
 from ltr.data.synthetic import WIDTH
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.parts import PARTS
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
-from ltr.experiment.scorer import load_model
 from ltr.experiment.sweep import without_places
-from ltr.experiment.trust import TARGETS, trusted
+from ltr.scorers.parts import PARTS
+from ltr.scorers.scorer import load_model
+from ltr.scorers.trust import TARGETS, trusted
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
@@ -203,7 +203,7 @@ def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tmp_path) ->
 def test_a_kept_model_is_loaded_by_a_program_that_knows_no_hydra(kept) -> None:
     code = (
         "import sys, torch\n"
-        "from ltr.experiment.scorer import load_model\n"
+        "from ltr.scorers.scorer import load_model\n"
         "print(load_model(sys.argv[1], torch.device('cpu')).transform.width)\n"
     )
     done = subprocess.run(

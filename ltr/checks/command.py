@@ -26,13 +26,13 @@ from ltr.console.compose import run_config
 from ltr.console.values import flag, number, required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
-from ltr.experiment.parts import make_model, named_metrics, tiny_lists
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.experiment.scorer import load_model
 from ltr.metrics.spec import METRICS
 from ltr.rounds import RoundModel
+from ltr.scorers.parts import make_model, named_metrics, tiny_lists
+from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 
 # of the trainings that are compared: short, and all that is drawn and scheduled is in them

@@ -11,8 +11,8 @@ from ltr.console.arguments import quoted
 from ltr.console.compose import values_of
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
-from ltr.experiment.identity import own_metrics
-from ltr.experiment.trust import check_override
+from ltr.scorers.parts import own_metrics
+from ltr.scorers.trust import check_override
 
 if TYPE_CHECKING:
     from ltr.estimator.trained import Trained

@@ -28,10 +28,10 @@ from ltr.estimator.inputs import (
 )
 from ltr.estimator.params import overrides_of_ranker, params_of
 from ltr.estimator.trained import OVERRIDES, Trained, as_it_was, shown, trust_of
-from ltr.experiment.parts import as_list
 from ltr.experiment.run import run
-from ltr.experiment.scorer import load_model
-from ltr.experiment.trust import RELATIVE
+from ltr.scorers.parts import as_list
+from ltr.scorers.scorer import load_model
+from ltr.scorers.trust import RELATIVE
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, ranks_of
 from ltr.training.interruption import Interrupted

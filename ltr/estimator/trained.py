@@ -15,13 +15,12 @@ from ltr.atomic import atomic_write, make_folder
 from ltr.console.compose import run_config
 from ltr.data.lists import Floats, Lists
 from ltr.errors import OutputError
-from ltr.experiment.identity import own_metrics
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
-from ltr.experiment.scorer import load_model
-from ltr.experiment.trust import trusted
 from ltr.metrics import Convention
+from ltr.scorers.parts import as_list, make_convention, named_metrics, own_metrics
+from ltr.scorers.scorer import load_model
+from ltr.scorers.trust import trusted
 from ltr.training.checkpoint import ENSEMBLE
 from ltr.training.device import pick_device
 from ltr.training.evaluation import PerQuery, metrics_of_scores

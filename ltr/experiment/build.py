@@ -11,11 +11,11 @@ from torch import nn
 from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
-from ltr.experiment import parts
 from ltr.experiment.engines import check_engine
 from ltr.losses.mix import reads_teacher
 from ltr.metrics import Convention, Metric
 from ltr.rounds.fit import check_rounds
+from ltr.scorers import parts
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
 from ltr.typing import Loss

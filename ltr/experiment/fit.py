@@ -14,11 +14,11 @@ from ltr.experiment.build import Experiment
 from ltr.experiment.hooks import ExportTarget
 from ltr.experiment.list_steps import with_steps
 from ltr.experiment.provenance import place_of
-from ltr.experiment.scorer import Scorer
 from ltr.experiment.start import start
-from ltr.experiment.trust import config_to_keep
 from ltr.models.embeddings import fit_embedding
 from ltr.rounds import RoundLearner, RoundModel
+from ltr.scorers.scorer import Scorer
+from ltr.scorers.trust import config_to_keep
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import describe_device
 from ltr.training.distributed import check_shards, size

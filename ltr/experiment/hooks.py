@@ -11,8 +11,8 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import Experiment
 from ltr.experiment.engines import check_engine
-from ltr.experiment.parts import boosts
-from ltr.experiment.scorer import Scorer
+from ltr.scorers.parts import boosts
+from ltr.scorers.scorer import Scorer
 from ltr.training.hooks import Ending, Hook
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import ast
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,14 +16,15 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
-from ltr.experiment.parts import as_list, by_rounds, class_of, make_dataset
 from ltr.relaxations.learned_sorter import SHIPPED
+from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
 from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
 from ltr.trees import BoostedTrees
 
 SHOWN = 10  # characters of an identity in the name of a folder
 # The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
-_ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "experiment")
+_ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
+          "experiment")  # fmt: skip
 _OF_ROUNDS = ("rounds", "trees")
 # Files in them that prepare data, list runs or say where they were computed.
 _AROUND = ("prepare", "prepare_data", "public_sets", "unpack", "sweep", "folder_list", "gpus",
@@ -60,7 +61,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
         members: in order.
         weights: ``equal``, ``vali``, or one for each member.
     """
-    return _hash([list(members), weights, *map(room_digest, ("experiment", "scoring"))])
+    return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers", "scoring"))])
 
 
 def training_code(*configs: DictConfig) -> str:
@@ -106,16 +107,6 @@ def own_code(config: DictConfig) -> dict[str, str]:
     named = {*_targets(plain), *own_metrics(plain)}
     others = sorted(name for name in named if name.partition(".")[0] not in ("ltr", "torch"))
     return {name: code_hash(files) for name in others if (files := _files(name))}
-
-
-def own_metrics(config: Mapping[str, Any]) -> list[str]:
-    """The user's own functions among ``metrics`` and ``select_on``, without their cutoffs.
-
-    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
-    ['mine.hits']
-    """
-    texts = [*as_list(config.get("metrics")), str(config.get("select_on"))]
-    return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
 
 
 def _targets(value: Any) -> Iterator[str]:

@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.data.lists import Ints, Lists
 from ltr.errors import CheckpointError, DataError, OutputError
 from ltr.experiment.identity import training_code
-from ltr.experiment.scorer import scorer_of
 from ltr.experiment.warm_start import check_reads
+from ltr.scorers.scorer import scorer_of
 from ltr.training.checkpoint import (
     load_checkpoint,
     members_of,

@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.values import required
 from ltr.data.prepare import Report, prepare, prepare_other
 from ltr.errors import ConfigError
-from ltr.experiment.parts import make_dataset
+from ltr.scorers.parts import make_dataset
 
 
 def prepare_data(cfg: DictConfig) -> None:

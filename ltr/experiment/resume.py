@@ -13,9 +13,9 @@ from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.parts import PARTS, by_rounds
 from ltr.experiment.run_folder import NOTE, RunFolder
-from ltr.experiment.trust import config_of, trusted
+from ltr.scorers.parts import PARTS, by_rounds
+from ltr.scorers.trust import config_of, trusted
 from ltr.training.checkpoint import fitting, load_checkpoint
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from ltr.experiment.build import build
 from ltr.experiment.fit import fit
 from ltr.experiment.hooks import Advice
 from ltr.experiment.labels import resolve_labels
-from ltr.experiment.parts import make_tracking
 from ltr.experiment.report import Report, report_of
 from ltr.experiment.warm_start import with_its_categories
+from ltr.scorers.parts import make_tracking
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import deterministic, on_threads
 from ltr.training.distributed import barrier, is_main

@@ -195,7 +195,7 @@ class RunFolder:
 
     @property
     def crossfit(self) -> float | None:
-        """``select_on`` on vali of an epoch chosen on other lists of it; None: nothing was chosen."""
+        """``select_on`` on vali of an epoch chosen on other lists; None: nothing was chosen."""
         value = self.results.get("crossfit")
         return None if value is None else float(value)
 

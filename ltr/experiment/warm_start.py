@@ -10,8 +10,8 @@ from torch import nn
 
 from ltr.data.lists import Dataset, KnowsColumns, Lists
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.ensemble import Ensemble
-from ltr.experiment.scorer import Scorer, check_columns, load_model
+from ltr.scorers.ensemble import Ensemble
+from ltr.scorers.scorer import Scorer, check_columns, load_model
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError, install
-from ltr.experiment.ensemble import Ensemble
 from ltr.explain.subject import Subject
 from ltr.models.embeddings import WithEmbeddings
 from ltr.rounds import RoundModel
+from ltr.scorers.ensemble import Ensemble
 from ltr.trees import BoostedTrees, CatBoost, XGBoost
 from ltr.trees.catboost import with_categories
 

@@ -17,11 +17,11 @@ from ltr.data.batches import ItemTensors
 from ltr.data.cells import query_text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
-from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.run_folder import RunFolder
-from ltr.experiment.scorer import Scorer, load_model
 from ltr.metrics import Convention, Metric
 from ltr.models.embeddings import WithEmbeddings
+from ltr.scorers.parts import as_list, make_convention, named_metrics
+from ltr.scorers.scorer import Scorer, load_model
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of

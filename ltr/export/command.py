@@ -13,7 +13,6 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
-from ltr.experiment.scorer import Scorer, load_model
 from ltr.export.boosters import trees_of
 from ltr.export.context import IDENTIFIER, ExportContext, Scores, json_text, parity
 from ltr.export.dense import Dense, dense_of
@@ -25,6 +24,7 @@ from ltr.export.ranklib import ranklib
 from ltr.export.solr import solr
 from ltr.export.trees import Trees, before_transform
 from ltr.rounds import RankBoost
+from ltr.scorers.scorer import Scorer, load_model
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict

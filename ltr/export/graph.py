@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ltr.data.transforms import END, LOG, QUANTILE, SIGNED_LOG, FeatureTransform
-from ltr.experiment.ensemble import Ensemble, Member, standardised
 from ltr.models import Linear
 from ltr.rounds import AdaRank, PRank
+from ltr.scorers.ensemble import Ensemble, Member, standardised
 
 
 def _exact(number: float) -> Tensor:

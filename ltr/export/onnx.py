@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, install
-from ltr.experiment.ensemble import Ensemble
 from ltr.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity, refuse_names
 from ltr.export.graph import Ranker
 from ltr.export.trees import Trees
 from ltr.rounds import RoundModel
+from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches
 
 NAME, PROFILE = "model.onnx", "rank-profile.sd"

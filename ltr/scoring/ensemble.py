@@ -25,13 +25,13 @@ from ltr.console.values import text, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.parts import as_list, make_convention, named_metrics
 from ltr.experiment.provenance import commit, place_of, places_of, versions
 from ltr.experiment.report import measure, metric_table, write_tested
 from ltr.experiment.run_folder import NOTE, RunFolder, find_runs, write_results
-from ltr.experiment.scorer import Scorer, check_columns, ensemble_of, scorer_of
-from ltr.experiment.trust import seen_from, trusted
 from ltr.metrics import Convention, Metric
+from ltr.scorers.parts import as_list, make_convention, named_metrics
+from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
+from ltr.scorers.trust import seen_from, trusted
 from ltr.scoring.predict import set_threads
 from ltr.scoring.weights import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
@@ -39,7 +39,7 @@ from ltr.training.device import describe_device, pick_device
 from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.monitor import Progress
 
-_TARGET = "ltr.experiment.ensemble.Ensemble"
+_TARGET = "ltr.scorers.ensemble.Ensemble"
 
 
 @dataclass(frozen=True)

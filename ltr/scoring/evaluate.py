@@ -12,12 +12,12 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import as_list, named_metrics
 from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
-from ltr.experiment.scorer import load_model
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
+from ltr.scorers.parts import as_list, named_metrics
+from ltr.scorers.scorer import load_model
 from ltr.scoring.predict import check_output, is_table, read_text, set_threads
 from ltr.scoring.scores_file import read_scored
 from ltr.training.device import pick_device

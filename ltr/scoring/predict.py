@@ -19,7 +19,7 @@ from ltr.data.letor import Rules, item_ids, read_blocks, together
 from ltr.data.lists import Columns, Lists
 from ltr.data.roles import ending
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.scorer import Scorer, load_model
+from ltr.scorers.scorer import Scorer, load_model
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
 

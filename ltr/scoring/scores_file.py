@@ -15,10 +15,10 @@ from ltr.atomic import safe_cell
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import make_dataset, named_metrics
 from ltr.experiment.run_folder import FILES, RunFolder
-from ltr.experiment.trust import trusted
 from ltr.metrics import Convention
+from ltr.scorers.parts import make_dataset, named_metrics
+from ltr.scorers.trust import trusted
 from ltr.scoring.predict import is_table, read_file
 from ltr.training.evaluation import metrics_of_scores
 

@@ -18,7 +18,7 @@ from ltr.console.keys import Kind, flat, without
 from ltr.console.values import flag, text, texts, whole
 from ltr.errors import ConfigError, install
 from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
-from ltr.experiment.parts import by_rounds
+from ltr.scorers.parts import by_rounds
 from ltr.search.space import Choice, Space, chosen_space
 
 # Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002

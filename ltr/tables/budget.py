@@ -29,7 +29,7 @@ from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.progress import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
-from ltr.experiment.parts import make_dataset
+from ltr.scorers.parts import make_dataset
 from ltr.search.definition import Repeat, Search, define_search, value_for
 from ltr.search.job import search_identity, search_job, settings_path
 from ltr.search.search import check_space, digests

@@ -11,8 +11,8 @@ from ltr.console.compose import run_config
 from ltr.console.progress import say
 from ltr.data.lists import SPLITS, Dataset
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.parts import make_dataset
 from ltr.experiment.provenance import commit
+from ltr.scorers.parts import make_dataset
 from ltr.tables.config import TableConfig
 from ltr.tables.spec import STATISTICS, Table
 

@@ -8,9 +8,8 @@ import numpy as np
 from ltr.atomic import make_folder
 from ltr.console.progress import say
 from ltr.errors import DataError, LTRError
-from ltr.experiment.identity import own_metrics
-from ltr.experiment.parts import as_list
 from ltr.experiment.run_folder import RunFolder, lock_run_folder
+from ltr.scorers.parts import as_list, own_metrics
 from ltr.scoring.ensemble import EnsembleConfig, make_ensemble
 from ltr.statistics.compare import BETTER, draw
 from ltr.statistics.values import SystemValues, align

@@ -13,9 +13,9 @@ from ltr.console.configs import files_of
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
-from ltr.experiment.parts import make_dataset, named_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
+from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores

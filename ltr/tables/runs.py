@@ -27,7 +27,6 @@ from ltr.errors import ConfigError, DataError, LTRError, as_started
 from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
-from ltr.experiment.parts import make_dataset
 from ltr.experiment.run_folder import RunFolder, by_identity
 from ltr.tables.spec import Table
 

@@ -6,7 +6,7 @@ from itertools import product
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
 from ltr.errors import DataError
-from ltr.experiment.parts import make_dataset
+from ltr.scorers.parts import make_dataset
 from ltr.tables.runs import Run
 
 Size = Mapping[str, tuple[int, int]]  # split -> its lists and items

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.configs import files_of, hint
 from ltr.errors import ConfigError
-from ltr.experiment.parts import named_metrics
+from ltr.scorers.parts import named_metrics
 from ltr.scoring.weights import parse_weights
 from ltr.search.space import as_text
 

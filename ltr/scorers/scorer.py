@@ -14,16 +14,16 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Dataset, KnowsColumns, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, DataError
-from ltr.experiment.ensemble import Ensemble, Member
-from ltr.experiment.parts import (
+from ltr.rounds import RoundModel
+from ltr.scorers.ensemble import Ensemble, Member
+from ltr.scorers.parts import (
     make_convention,
     make_dataset,
     make_model,
     make_settings,
     model_for,
 )
-from ltr.experiment.trust import config_of, trusted
-from ltr.rounds import RoundModel
+from ltr.scorers.trust import config_of, trusted
 from ltr.training.checkpoint import (
     columns_of,
     fitting,

@@ -81,6 +81,16 @@ def named_metrics(
     return tuple(dict.fromkeys(parse_metric(name, own) for name in names))
 
 
+def own_metrics(config: Mapping[str, Any]) -> list[str]:
+    """The user's own functions among ``metrics`` and ``select_on``, without their cutoffs.
+
+    >>> own_metrics({"metrics": ["ndcg@5", "mine.hits@5"], "select_on": "mine.hits"})
+    ['mine.hits']
+    """
+    texts = [*as_list(config.get("metrics")), str(config.get("select_on"))]
+    return sorted({name for name in (text.partition("@")[0] for text in texts) if "." in name})
+
+
 def make_convention(cfg: DictConfig) -> Convention:
     """The convention of ``cfg``, checked."""
     known = inspect.signature(Convention).parameters

@@ -22,7 +22,7 @@ import ltr.models
 import ltr.trees
 from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError
-from ltr.experiment.identity import own_metrics
+from ltr.scorers.parts import own_metrics
 from ltr.training.checkpoint import fitting
 from ltr.training.settings import Settings
 

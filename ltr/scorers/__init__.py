@@ -1,0 +1,1 @@
+"""Trained models that score: parts built from configs, loading without running a file's code."""
