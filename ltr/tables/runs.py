@@ -28,6 +28,7 @@ from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.run_folder import RunFolder, by_identity
+from ltr.scorers.parts import make_dataset
 from ltr.tables.spec import Table
 
 _POLL_SECONDS = 0.5
