@@ -22,9 +22,17 @@ from ltr.experiment.labels import check_loss, check_metrics
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.spec import METRICS
-from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
-from ltr.rounds.model import FitData
-from ltr.trees import BoostedTrees, CatBoost, LightGBM, XGBoost
+from ltr.models.rounds import (
+    AdaRank,
+    BoostedTrees,
+    CatBoost,
+    LightGBM,
+    PRank,
+    RankBoost,
+    RoundModel,
+    XGBoost,
+)
+from ltr.models.rounds.model import FitData
 
 KINDS = {
     "0 to 9": np.arange(10),

@@ -166,7 +166,7 @@ def _as_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """In the quick tier, a test that starts a process or trains is to be marked slow."""
     if request.config.option.markexpr != QUICK:
         return
-    from ltr.rounds.fit import RoundLearner
+    from ltr.models.rounds.learner import RoundLearner
     from ltr.training.network import NetworkLearner
 
     def refused(*_: object, **__: object) -> None:

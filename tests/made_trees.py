@@ -14,12 +14,12 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.experiment.run import run
-from ltr.rounds.model import FitData, Round, RoundModel
+from ltr.models.rounds import CatBoost, LightGBM, XGBoost
+from ltr.models.rounds.model import FitData, Round, RoundModel
 from ltr.scorers.parts import make_loss
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
-from ltr.trees import CatBoost, LightGBM, XGBoost
 
 LIBRARIES = ["lightgbm", "xgboost", "catboost"]
 KINDS = {"lightgbm": LightGBM, "xgboost": XGBoost, "catboost": CatBoost}

@@ -23,6 +23,7 @@ from ltr.experiment.identity import identity
 from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
+from ltr.models.rounds.objective import LossObjective
 from ltr.scorers.scorer import Scorer
 from ltr.tables import table as table_module
 from ltr.tables.spec import read_table
@@ -32,7 +33,6 @@ from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
 from ltr.training.settings import Settings
 from ltr.training.step import Step
-from ltr.trees.objective import LossObjective
 
 
 def some() -> tuple[torch.Tensor, ...]:

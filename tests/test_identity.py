@@ -69,7 +69,8 @@ def test_code_is_another_where_it_computes_something_else(change: str, tmp_path:
 
 def test_a_run_is_known_by_the_code_of_every_room_that_computes_it() -> None:
     rooms = {path.parent.name for path in identities._LTR.glob("*/__init__.py")}
-    assert {*identities._ROOMS, *identities._OF_ROUNDS} == rooms - REPORT
+    assert {*identities._ROOMS} == rooms - REPORT
+    assert identities.room_digest("models") != identities.room_digest(identities._OF_ROUNDS)
 
 
 @pytest.mark.slow
@@ -89,7 +90,7 @@ def test_the_code_of_trees_counts_in_runs_of_trees_alone(monkeypatch: pytest.Mon
     before = [known("model=mlp"), known("model=lightgbm")]
     digest = identities.room_digest
     monkeypatch.setattr(
-        identities, "room_digest", lambda room: "new" if room == "trees" else digest(room)
+        identities, "room_digest", lambda room: "new" if room == "models/rounds" else digest(room)
     )
     after = [known("model=mlp"), known("model=lightgbm")]
     assert [old == new for old, new in zip(before, after, strict=True)] == [True, False]
@@ -103,7 +104,7 @@ def test_what_scores_a_teacher_counts_in_its_students(tmp_path: Path, monkeypatc
     monkeypatch.setattr(identities, "teacher_digest", lambda teacher: teacher)
     student = ("model=linear", "loss=distil", "teacher=outputs/x")
     found = [known(*student)]
-    for file in ("experiment/ensemble.py", "trees/model.py"):
+    for file in ("experiment/ensemble.py", "models/rounds/trees.py"):
         with (tmp_path / "ltr" / file).open("a") as code:
             code.write("\nCHANGED = True\n")
         found.append(known(*student))
@@ -163,7 +164,9 @@ def test_the_version_of_a_tree_library_counts(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_trees_of_the_user_are_trees(mine: Path) -> None:
-    (mine / "mine_trees.py").write_text("import ltr.trees\nclass Mine(ltr.trees.LightGBM): ...")
+    (mine / "mine_trees.py").write_text(
+        "import ltr.models.rounds\nclass Mine(ltr.models.rounds.LightGBM): ..."
+    )
     target = "model._target_=mine_trees.Mine"
     assert identities.tree_library(compose(target)) == {"lightgbm": version("lightgbm")}
 

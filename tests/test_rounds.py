@@ -20,7 +20,7 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.explain.importances import importances
 from ltr.kernels.prank import prank_pass
 from ltr.metrics import Convention
-from ltr.rounds import AdaRank, PRank, RankBoost
+from ltr.models.rounds import AdaRank, PRank, RankBoost
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict

@@ -125,7 +125,7 @@ def test_the_space_of_every_model_holds_what_its_model_has(model: str) -> None:
     search = search_of([f"model={model}"])
     check_space(search)
     by_steps = ["model.learning_rate", "optimizer.lr"]  # PRank, AdaRank and RankBoost have none
-    by_rounds = search.config.model._target_.startswith("ltr.rounds.")
+    by_rounds = search.config.model._target_.startswith("ltr.models.rounds.")
     assert by_rounds or any(key in search.space for key in by_steps)
     assert search.space
 

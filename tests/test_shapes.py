@@ -23,10 +23,10 @@ from ltr.experiment.build import build
 from ltr.metrics import parse_metric
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP
+from ltr.models.rounds import LossObjective
 from ltr.scorers.parts import make_settings
 from ltr.training.evaluation import predict
 from ltr.training.step import Step
-from ltr.trees import LossObjective
 
 FUNCTIONS = [
     *(pytest.param(getattr(ltr.losses, name), id=name) for name in NAMES),

@@ -14,12 +14,12 @@ from made_trees import LIBRARIES, needed, reading, scores_of, train
 
 from ltr.data.batches import ItemTensors
 from ltr.experiment.run import run
+from ltr.models.rounds import LightGBM
+from ltr.models.rounds.trees import BoostedTrees
 from ltr.scorers.scorer import load_model
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.scoring.predict import predict_kept
 from ltr.training.evaluation import predict
-from ltr.trees import LightGBM
-from ltr.trees.model import BoostedTrees
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.run import run
 from ltr.explain.importances import importances
+from ltr.models.rounds import LightGBM
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
-from ltr.trees import LightGBM
 
 ROOT = Path(__file__).resolve().parents[1]
 

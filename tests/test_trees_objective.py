@@ -9,8 +9,8 @@ from made_trees import a_loss, after, needed, tensors
 from ltr.checks.list_losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError, TrainingError
+from ltr.models.rounds import LightGBM, LossObjective, XGBoost
 from ltr.training.evaluation import padded_batches
-from ltr.trees import LightGBM, LossObjective, XGBoost
 
 
 @pytest.mark.slow

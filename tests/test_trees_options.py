@@ -16,8 +16,8 @@ from ltr.console.compose import explain
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
+from ltr.models.rounds import CatBoost
 from ltr.scorers.scorer import load_model
-from ltr.trees import CatBoost
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from made_trees import after, booster_of, reading, scores_of, tensors, train
 from ltr.errors import TrainingError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
+from ltr.models.rounds import LightGBM, LossObjective
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
 from ltr.training.interruption import Interrupted
-from ltr.trees import LightGBM, LossObjective
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         check_finite(*args, **kwargs)
 
-    monkeypatch.setattr("ltr.rounds.fit.check_finite", stop_then_check)
+    monkeypatch.setattr("ltr.models.rounds.learner.check_finite", stop_then_check)
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path, monkey
     def worse(scores, *args, **kwargs):
         check_finite(scores * (np.inf if next(rounds) == 4 else 1), *args, **kwargs)
 
-    monkeypatch.setattr("ltr.rounds.fit.check_finite", worse)
+    monkeypatch.setattr("ltr.models.rounds.learner.check_finite", worse)
     with pytest.raises(TrainingError, match="not finite on lists"):
         train(out, *args)
     assert load_checkpoint(out / "last.pt")["progress"]["epoch"] == 3

@@ -13,7 +13,7 @@ from made_trees import a_loss, tensors
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.losses.batch import mean_over_batch
-from ltr.trees import LossObjective
+from ltr.models.rounds import LossObjective
 
 
 def twice(lists: Lists, which: int) -> Lists:

@@ -30,7 +30,7 @@ from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
-from ltr.rounds import RoundModel
+from ltr.models.rounds import RoundModel
 from ltr.scorers.parts import make_model, named_metrics, tiny_lists
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint

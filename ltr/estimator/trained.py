@@ -111,7 +111,7 @@ def trust_of(cfg: Any) -> list[str]:
     """The modules of what the user has just trained with, for its model to be read again."""
     nodes = [cfg.model, *(cfg.get("own_metrics") or {}).values()]
     own = [*(str(node["_target_"]) for node in nodes), *own_metrics(cfg)]
-    return [*as_list(cfg.trust), "ltr.trees", *{name.partition(".")[0] for name in own} - {"ltr"}]
+    return [*as_list(cfg.trust), *{name.partition(".")[0] for name in own} - {"ltr"}]
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -14,7 +14,7 @@ from ltr.errors import ConfigError, LTRError
 from ltr.experiment.engines import check_engine
 from ltr.losses.mix import reads_teacher
 from ltr.metrics import Convention, Metric
-from ltr.rounds.fit import check_rounds
+from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.training.device import pick_device
 from ltr.training.settings import Settings
@@ -106,9 +106,9 @@ def _check_together(cfg: DictConfig, experiment: Experiment) -> None:
             f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since a run "
             "counts, selects and keeps rounds from the first on: leave it out, or train a network"
         )
-    home = f"{getattr(model, 'func', model).__module__}."
+    ours = getattr(model, "func", model).__module__.startswith("ltr.models.")
     keeps = getattr(experiment.fit_transform, "keywords", {}).get("missing") == "keep"
-    if keeps and home.startswith(("ltr.models.", "ltr.rounds.")):  # one of the user may read them
+    if keeps and ours and not parts.boosts(model):  # one of the user may read them
         raise ConfigError(
             "transform.missing=keep: this model takes no missing value; set transform.missing=mean "
             "or indicator, or model=lightgbm, xgboost or catboost"

@@ -9,8 +9,7 @@ from ltr.data.transforms import LOG, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.errors import ConfigError
 from ltr.models import MLP, Linear
 from ltr.models.embeddings import WithEmbeddings
-from ltr.rounds import AdaRank, PRank, RankBoost, RoundModel
-from ltr.trees import BoostedTrees
+from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost, RoundModel
 
 ENGINES = ("onnx", "solr", "ranklib", "elasticsearch", "opensearch", "vespa", "native")
 LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative

@@ -16,7 +16,7 @@ from ltr.experiment.list_steps import with_steps
 from ltr.experiment.provenance import place_of
 from ltr.experiment.start import start
 from ltr.models.embeddings import fit_embedding
-from ltr.rounds import RoundLearner, RoundModel
+from ltr.models.rounds import RoundLearner, RoundModel
 from ltr.scorers.scorer import Scorer
 from ltr.scorers.trust import config_to_keep
 from ltr.training.checkpoint import load_checkpoint

@@ -16,16 +16,16 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.keys import Kind, without
 from ltr.data.lists import SPLITS
 from ltr.experiment.labels import with_levels
+from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
 from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
-from ltr.trees import BoostedTrees
 
 SHOWN = 10  # characters of an identity in the name of a folder
 # The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
 _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
           "experiment")  # fmt: skip
-_OF_ROUNDS = ("rounds", "trees")
+_OF_ROUNDS = "models/rounds"
 # Files in them that prepare data, list runs or say where they were computed.
 _AROUND = ("prepare", "prepare_data", "public_sets", "unpack", "sweep", "folder_list", "gpus",
            "provenance", "identity", "engines")  # fmt: skip
@@ -93,7 +93,7 @@ def _data(node: str) -> dict[str, str]:
 
 def _code(config: DictConfig) -> list[Any]:
     rounds = by_rounds(config.model) or config.get("teacher") is not None  # trees may be a teacher
-    rooms = [*_ROOMS, *(_OF_ROUNDS if rounds else ())]
+    rooms = [*_ROOMS, *([_OF_ROUNDS] if rounds else ())]
     return [[*map(room_digest, rooms)], own_code(config), tree_library(config)]
 
 
@@ -186,8 +186,8 @@ def teacher_digest(teacher: str | None) -> str | None:
 @functools.cache
 def room_digest(room: str) -> str:
     """A hash of the code of a room of this project."""
-    files = sorted((_LTR / room).rglob("*.py"))
-    return code_hash([path for path in files if path.stem not in _AROUND])
+    files = [path for path in sorted((_LTR / room).rglob("*.py")) if path.stem not in _AROUND]
+    return code_hash([x for x in files if x.parent.name != "rounds" or room == _OF_ROUNDS])
 
 
 def code_hash(files: Sequence[Path]) -> str:

@@ -20,12 +20,12 @@ from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
+from ltr.models.rounds import BoostedTrees
 from ltr.scorers.scorer import Scorer
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main, size
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores
 from ltr.training.monitor import Progress
-from ltr.trees import BoostedTrees
 
 
 @dataclass(frozen=True)

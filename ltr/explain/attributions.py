@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from ltr.errors import ConfigError, install
 from ltr.explain.subject import Subject
 from ltr.models.embeddings import WithEmbeddings
-from ltr.rounds import RoundModel
+from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
+from ltr.models.rounds.catboost import with_categories
 from ltr.scorers.ensemble import Ensemble
-from ltr.trees import BoostedTrees, CatBoost, XGBoost
-from ltr.trees.catboost import with_categories
 
 Doubles = NDArray[np.float64]
 _STEPS = (32, 64, 128, 256, 512)  # of a path, until the sum is that of the scores

@@ -12,9 +12,8 @@ from ltr.atomic import make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.values import required, whole
 from ltr.errors import CheckpointError, ConfigError, as_started
-from ltr.rounds import RoundModel
+from ltr.models.rounds import BoostedTrees, RoundModel
 from ltr.scorers.scorer import load_model
-from ltr.trees import BoostedTrees
 
 
 def importances(cfg: DictConfig) -> str:

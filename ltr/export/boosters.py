@@ -10,8 +10,7 @@ import numpy as np
 
 from ltr.errors import ConfigError
 from ltr.export.trees import Tree, Trees, at_most, below, leaf, stump
-from ltr.rounds import RankBoost, RoundModel
-from ltr.trees import CatBoost, LightGBM, XGBoost
+from ltr.models.rounds import CatBoost, LightGBM, RankBoost, RoundModel, XGBoost
 
 
 def trees_of(model: RoundModel) -> Trees:

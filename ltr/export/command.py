@@ -23,12 +23,11 @@ from ltr.export.plugins import plugin
 from ltr.export.ranklib import ranklib
 from ltr.export.solr import solr
 from ltr.export.trees import Trees, before_transform
-from ltr.rounds import RankBoost
+from ltr.models.rounds import BoostedTrees, RankBoost
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 from ltr.training.evaluation import predict
-from ltr.trees import BoostedTrees
 
 _WRITERS = {
     "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,

@@ -12,7 +12,7 @@ from ltr.data.lists import Doubles, Floats
 from ltr.data.transforms import LOG, SIGNED_LOG, FeatureTransform
 from ltr.experiment.engines import activation_of
 from ltr.models import MLP, Linear
-from ltr.rounds import AdaRank, PRank
+from ltr.models.rounds import AdaRank, PRank
 
 _ROWS = 1 << 14  # items that are scored at once
 _ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {

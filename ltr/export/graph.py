@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ltr.data.transforms import END, LOG, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.models import Linear
-from ltr.rounds import AdaRank, PRank
+from ltr.models.rounds import AdaRank, PRank
 from ltr.scorers.ensemble import Ensemble, Member, standardised
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from ltr.data.lists import Floats
 from ltr.errors import ConfigError
 from ltr.export.context import ExportContext, Exported, Scores
-from ltr.rounds.numbers import NumbersModel
-from ltr.trees import BoostedTrees, LightGBM, XGBoost
+from ltr.models.rounds import BoostedTrees, LightGBM, XGBoost
+from ltr.models.rounds.arrays import NumbersModel
 
 
 def native(context: ExportContext) -> Exported:

@@ -25,7 +25,7 @@ from ltr.errors import ConfigError, install
 from ltr.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity, refuse_names
 from ltr.export.graph import Ranker
 from ltr.export.trees import Trees
-from ltr.rounds import RoundModel
+from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches
 

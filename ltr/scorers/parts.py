@@ -23,10 +23,9 @@ from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
 from ltr.metrics.per_list import check_values
 from ltr.models.embeddings import WithEmbeddings
-from ltr.rounds import RoundModel
+from ltr.models.rounds import BoostedTrees, RoundModel
 from ltr.tracking import Tracking
 from ltr.training.settings import Settings
-from ltr.trees import BoostedTrees
 from ltr.typing import Loss
 
 # The arguments that the code passes to each part; the others are its settings.

@@ -14,7 +14,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Columns, Dataset, KnowsColumns, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import CheckpointError, DataError
-from ltr.rounds import RoundModel
+from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble, Member
 from ltr.scorers.parts import (
     make_convention,

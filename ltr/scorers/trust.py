@@ -19,7 +19,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 import ltr.losses
 import ltr.models
-import ltr.trees
 from ltr.console.keys import Resumed, keys
 from ltr.errors import ConfigError
 from ltr.scorers.parts import own_metrics
@@ -34,8 +33,8 @@ RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen f
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
 TARGETS: dict[str, set[str]] = {
     "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
-    | {f"ltr.trees.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
-    | {f"ltr.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
+    | {f"ltr.models.rounds.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
+    | {f"ltr.models.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
     "loss": {f"ltr.losses.{name}" for name in vars(ltr.losses) if name.endswith("_loss")},
     "optimizer": {
         f"torch.optim.{name}"

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from ltr.errors import DataError
 from ltr.knobs import positive_int
-from ltr.rounds.model import FitData, Round
-from ltr.rounds.numbers import ChosenFeatures
+from ltr.models.rounds.arrays import ChosenFeatures
+from ltr.models.rounds.model import FitData, Round
 
 _MOST_SCORE = 300.0  # exp(300)^2 is still a float64
 _MOST_R = 1 - 1e-6  # a threshold that orders every pair has a finite weight

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.errors import CheckpointError
-from ltr.rounds.model import FitData, Importances, Round, single
-from ltr.trees.model import BoostedTrees
-from ltr.trees.objective import LossObjective
+from ltr.models.rounds.model import FitData, Importances, Round, single
+from ltr.models.rounds.objective import LossObjective
+from ltr.models.rounds.trees import BoostedTrees
 
 
 class CatBoost(BoostedTrees):

@@ -10,8 +10,8 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import ConfigError, DataError
 from ltr.knobs import check_positive
 from ltr.metrics import Convention, Metric, parse_metric
-from ltr.rounds.model import FitData, Round
-from ltr.rounds.numbers import ChosenFeatures
+from ltr.models.rounds.arrays import ChosenFeatures
+from ltr.models.rounds.model import FitData, Round
 from ltr.training.evaluation import metrics_of_scores, padded_batches
 
 _LEAST = 1e-6  # of sum P (1 - E): a feature that ranks every list perfectly has a finite weight

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, DataError
-from ltr.rounds.model import FitData, Importances, Round, RoundModel, single
+from ltr.models.rounds.model import FitData, Importances, Round, RoundModel, single
 
 Numbers = Mapping[str, NDArray[np.float64]]
 

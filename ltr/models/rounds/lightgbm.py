@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.errors import DataError
-from ltr.rounds.model import FitData, Importances, Round, check_whole_labels, single
-from ltr.trees.model import BoostedTrees
-from ltr.trees.objective import LossObjective
+from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
+from ltr.models.rounds.objective import LossObjective
+from ltr.models.rounds.trees import BoostedTrees
 
 LONGEST = 10_000  # items in a list, of LightGBM's own objectives
 _MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not

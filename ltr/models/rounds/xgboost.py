@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
-from ltr.rounds.model import FitData, Importances, Round, check_whole_labels
-from ltr.trees.model import BoostedTrees
-from ltr.trees.objective import LossObjective
+from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels
+from ltr.models.rounds.objective import LossObjective
+from ltr.models.rounds.trees import BoostedTrees
 
 
 class XGBoost(BoostedTrees):

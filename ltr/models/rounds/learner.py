@@ -14,7 +14,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.rounds.model import FitData, Round, RoundModel
+from ltr.models.rounds.model import FitData, Round, RoundModel
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
 from ltr.training.hooks import progress_bar

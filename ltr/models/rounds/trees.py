@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.errors import CheckpointError, ConfigError, LTRError, install
-from ltr.rounds.model import FitData, Importances, Round, RoundModel
+from ltr.models.rounds.model import FitData, Importances, Round, RoundModel
+from ltr.models.rounds.objective import LossObjective
 from ltr.training.settings import Settings
-from ltr.trees.objective import LossObjective
 from ltr.typing import Loss
 
 _LIST = re.compile(r"\s*[(\[]?[-+\d.eE,\s]*,[-+\d.eE,\s]*[)\]]?\s*")  # numbers, more than one

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.knobs import check_positive, positive_int
-from ltr.rounds.model import FitData, Importances, Round, check_whole_labels, single
-from ltr.rounds.numbers import Numbers, NumbersModel, finite_features
+from ltr.models.rounds.arrays import Numbers, NumbersModel, finite_features
+from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
 
 KERNELS = ("polynomial", "rbf")
 _VALUES = 1 << 22  # numbers in a block of rows: 32 MB
