@@ -77,7 +77,7 @@ def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
     ensemble = measured_row("good", 1, 0.6)
     ensemble = replace(ensemble, run=replace(ensemble.run, label="all"))
     judged = judge([*ROWS, ensemble], "paper", "ndcg@5", folds=[None], baseline="bad", margin=0.005)
-    assert judged.stacked.seeds == {
+    assert {row: system.seeds for row, system in judged.systems.items()} == {
         "good": (1, 2, 3),
         "bad": (1, 2, 3),
         "twin": (1, 2, 3),

@@ -6,7 +6,7 @@ A system is a method as it is trained: its runs differ in the seed alone. Each p
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -45,47 +45,28 @@ def rule(margin: float, alpha: float) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A pair of systems; ``first`` is ``word`` beside ``second``.
+    """A pair of systems; ``first`` is ``word`` beside ``second``."""
 
-    Attributes:
-        first, second: names of the systems.
-        difference: mean of first minus mean of second.
-        interval: of the difference, 1 - alpha.
-        inner: the same, 1 - 2 alpha, for equivalence.
-        p_randomisation: of the sign-flip test over queries.
-        p_t: of the paired t test over queries.
-        p_training: of the t test whose error holds the training's variance as well.
-        p_holm, p_queries: the larger of ``p_randomisation`` and ``p_training``, and
-            ``p_randomisation``, corrected for all pairs compared.
-        p_equivalence: of the two one-sided tests, not corrected.
-        effect: Cohen's d_z over queries.
-        wins, ties, losses: queries on which first is above, at and below second, means over seeds.
-        queries: how many there are.
-        spread: the standard error and what it covers.
-        margin, alpha: as given.
-        one_system: the pair is two trainings of one system, of which neither can be better.
-    """
-
-    first: str
+    first: str  # names of the systems
     second: str
-    difference: float
-    interval: tuple[float, float]
-    inner: tuple[float, float]
-    p_randomisation: float
-    p_t: float
-    p_training: float
-    p_holm: float
-    p_queries: float
-    p_equivalence: float
-    effect: Effect
-    wins: int
+    difference: float  # mean of first minus mean of second
+    interval: tuple[float, float]  # of the difference, 1 - alpha
+    inner: tuple[float, float]  # the same, 1 - 2 alpha, for equivalence
+    p_randomisation: float  # of the sign-flip test over queries
+    p_t: float  # of the paired t test over queries
+    p_training: float  # of the t test whose error holds the training's variance as well
+    p_holm: float  # the larger of randomisation and training, corrected for all pairs compared
+    p_queries: float  # of the randomisation test, corrected likewise
+    p_equivalence: float  # of the two one-sided tests, not corrected
+    effect: Effect  # Cohen's d_z over queries
+    wins: int  # queries on which first is above, at and below second, means over seeds
     ties: int
     losses: int
     queries: int
-    spread: Spread
+    spread: Spread  # the standard error and what it covers
     margin: float
     alpha: float
-    one_system: bool
+    one_system: bool  # two trainings of one system, of which neither can be better
 
     @property
     def word(self) -> str:
@@ -123,20 +104,6 @@ class Comparison:
             where = ", the same in every fold" if self.spread.covers == "folds" else ""
             notes.append(f"these models, not the methods: one seed{where}")
         return "; ".join(notes)
-
-    def swapped(self) -> "Comparison":
-        """The same pair from the side of ``second``."""
-        return replace(
-            self,
-            first=self.second,
-            second=self.first,
-            difference=-self.difference,
-            interval=(-self.interval[1], -self.interval[0]),
-            inner=(-self.inner[1], -self.inner[0]),
-            effect=Effect(-self.effect.value, -self.effect.high, -self.effect.low),
-            wins=self.losses,
-            losses=self.wins,
-        )
 
     def resolvable(self, *, power: float = 0.8, pairs: int = 1) -> float:
         """The true difference that would be found with probability ``power``.
@@ -212,7 +179,6 @@ def compare_systems(
     found = []
     for n, ((i, j), difference, spread) in enumerate(zip(pairs, differences, spreads, strict=True)):
         off = draws[:, i] - draws[:, j]
-        of_queries = weighted[i] - weighted[j]
         signs = np.sign(aligned.by_query[i] - aligned.by_query[j])
         found.append(
             Comparison(
@@ -227,7 +193,7 @@ def compare_systems(
                 p_holm=float(p_holm[n]),
                 p_queries=float(p_queries[n]),
                 p_equivalence=equivalence_p(difference, spread.error, spread.df, margin),
-                effect=effect_size(of_queries, alpha=alpha),
+                effect=effect_size(weighted[i] - weighted[j], alpha=alpha),
                 wins=int((signs > 0).sum()),
                 ties=int((signs == 0).sum()),
                 losses=int((signs < 0).sum()),
@@ -247,9 +213,7 @@ def compare_seeds(system: SystemValues, **settings: float) -> list[Comparison]:
     Two seeds differ by chance, so that neither can be better, however sure it is that these two
     models differ on these queries.
 
-    Args:
-        system: with at least two seeds.
-        settings: margin, alpha, seed and samples of ``compare_systems``.
+    ``settings`` are margin, alpha, seed and samples of ``compare_systems``.
     """
     runs = {
         f"seed {name}": SystemValues(row[None], system.queries)
@@ -304,11 +268,7 @@ def interval(estimate: float, off: Array, spread: Spread, *, alpha: float) -> tu
     too little with two or three seeds: where they agree by chance, the error is too small and its
     df too large at once.
 
-    Args:
-        estimate: a mean, or a difference of two.
-        off: ``[samples]``: the column of a system in ``draw``, or the difference of two.
-        spread: of the estimate.
-        alpha: the interval covers 1 - alpha.
+    ``off``, ``[samples]``, is the column of a system in ``draw``, or the difference of two.
     """
     if math.isinf(spread.error):
         return -math.inf, math.inf
@@ -323,20 +283,12 @@ def interval(estimate: float, off: Array, spread: Spread, *, alpha: float) -> tu
 
 @dataclass(frozen=True)
 class SystemInterval:
-    """The mean of a system and its 1 - alpha interval.
+    """The mean of a system and its 1 - alpha interval, over queries and, of several, seeds."""
 
-    Attributes:
-        mean: mean over folds of the mean over queries, mean over seeds.
-        low, high: the interval, over queries and, where there are several, seeds.
-        deviation: standard deviation over seeds of the mean of a seed's runs; NaN with one.
-        seeds, queries: how many.
-        spread: the standard error and what it covers.
-    """
-
-    mean: float
+    mean: float  # over folds of the mean over queries, mean over seeds
     low: float
     high: float
-    deviation: float
+    deviation: float  # over seeds of the mean of a seed's runs; NaN with one
     seeds: int
     queries: int
     spread: Spread
@@ -355,11 +307,7 @@ class SystemInterval:
 def interval_of(
     system: SystemValues, *, alpha: float = 0.05, seed: int = 0, samples: int = 10_000
 ) -> SystemInterval:
-    """Mean and interval of one system, for other queries and other seeds.
-
-    Raises:
-        DataError: no query has a value.
-    """
+    """Mean and interval of one system; ``DataError`` where no query has a value."""
     aligned = align({"system": system})
     spread, mean = spread_of(aligned, 0), float(aligned.means[0])
     off = draw(aligned, samples=samples, seed=seed)[:, 0]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,33 +26,21 @@ def deviation(values: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SystemValues:
-    """A metric of one system.
+    """A metric of one system."""
 
-    Attributes:
-        values: ``[seeds, queries]``, a row per seed (its runs in all folds); NaN where the
-            convention skips the list.
-        queries: ``(fold, query id)`` of each column; the fold is None where there are no folds.
-        seeds: names of the rows.
-    """
-
-    values: Array
-    queries: Sequence[tuple[Hashable, str]]
-    seeds: Sequence[Hashable] = ()
+    values: (
+        Array  # [seeds, queries], a row per seed (its runs in all folds); NaN: it does not count
+    )
+    queries: Sequence[tuple[Hashable, str]]  # fold and query id of each column
+    seeds: Sequence[Hashable] = ()  # names of the rows
 
 
-@dataclass(frozen=True)
-class SeedVariance:
-    """Variance of a system's mean from its seeds.
+class SeedVariance(NamedTuple):
+    """Variance of a system's mean from its seeds."""
 
-    Attributes:
-        own: what the seeds add on every query alike.
-        raw: the same with the seeds' chance agreement with these queries.
-        df: of ``raw``.
-    """
-
-    own: float
-    raw: float
-    df: int
+    own: float  # what the seeds add on every query alike
+    raw: float  # the same with the seeds' chance agreement with these queries
+    df: int  # of ``raw``
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +48,12 @@ class Aligned:
     """Systems on the same queries, without those that are skipped in any of them.
 
     A mean is that of the folds' means over queries; ``weights`` make it a mean over queries.
-
-    Attributes:
-        names: of the systems.
-        values: ``[seeds, queries]`` of each system.
-        folds: ``[queries]``, the number of the fold that each query is in.
-        dropped: how many queries are left out.
     """
 
     names: tuple[str, ...]
-    values: tuple[Array, ...]
-    folds: NDArray[np.int64]
-    dropped: int
+    values: tuple[Array, ...]  # [seeds, queries] of each system
+    folds: NDArray[np.int64]  # [queries], the number of the fold that each query is in
+    dropped: int  # how many queries are left out
 
     @property
     def queries(self) -> int:
@@ -168,28 +151,18 @@ def align(systems: Mapping[str, SystemValues]) -> Aligned:
 FOLDS_AS_REPEATS = 3  # with so many folds one seed in each tells how training varies
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The standard error of an estimate and its parts.
+class Spread(NamedTuple):
+    """The standard error of an estimate and its parts."""
 
-    Attributes:
-        error: standard error; inf with one query.
-        df: Satterthwaite's degrees of freedom of the error.
-        queries: variance of the estimate from the choice of queries.
-        training: variance from the training, as far as it is known.
-        covers: ``seeds``, ``folds`` (one seed in each of several folds) or ``queries`` alone.
-        uncovered: systems with one seed. ``error`` holds nothing of their training, or, where
-            ``covers`` is ``folds``, all but the initial weights that the folds share.
-        df_queries, df_training: degrees of freedom of the two variances.
-    """
-
-    error: float
-    df: float
-    queries: float
-    training: float
-    covers: str
+    error: float  # standard error; inf with one query
+    df: float  # Satterthwaite's degrees of freedom of the error
+    queries: float  # variance of the estimate from the choice of queries
+    training: float  # variance from the training, as far as it is known
+    covers: str  # "seeds", "folds" (one seed in each of several folds) or "queries" alone
+    # Systems with one seed. ``error`` holds nothing of their training, or, where it covers folds,
+    # all but the initial weights that the folds share.
     uncovered: tuple[str, ...]
-    df_queries: float
+    df_queries: float  # degrees of freedom of the two variances
     df_training: float
 
 

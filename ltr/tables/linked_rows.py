@@ -12,7 +12,7 @@ from ltr.experiment.run_folder import RunFolder, lock_run_folder
 from ltr.scorers.parts import as_list, own_metrics
 from ltr.scoring.ensemble import EnsembleConfig, make_ensemble
 from ltr.statistics.compare import BETTER, draw
-from ltr.statistics.values import SystemValues, align
+from ltr.statistics.values import align
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.tables.verdicts import ALPHA, Verdicts
@@ -73,22 +73,18 @@ def kept_gains(
         parts = [
             _kept_gain(judged, row, teacher, baseline)
             for row, teacher in table.teachers.items()
-            if {row, teacher, baseline} <= judged.stacked.values.keys() and row != baseline
+            if {row, teacher, baseline} <= judged.systems.keys() and row != baseline
         ]
         facts += [(f"kept gain, {metric}", "; ".join(parts))] * bool(parts)
     return tuple(facts)
 
 
 def _kept_gain(judged: Verdicts, row: str, teacher: str, baseline: str) -> str:
-    against, all_values = judged.against.get(teacher), judged.stacked
+    against = judged.against.get(teacher)
     if teacher == baseline or against is None or against.word != BETTER:
         return f"{row}: {teacher} is not better than {baseline}, no gain to keep"
-    systems = {
-        name: SystemValues(all_values.values[name], all_values.queries, all_values.seeds[name])
-        for name in (row, teacher, baseline)
-    }
     try:
-        aligned = align(systems)
+        aligned = align({name: judged.systems[name] for name in (row, teacher, baseline)})
     except DataError:
         return f"{row}: no query has a value in all three rows"
     means = np.vstack([aligned.means, aligned.means + draw(aligned, samples=_SAMPLES)])

@@ -16,6 +16,7 @@ from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset, named_metrics
+from ltr.statistics.values import SystemValues
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores
@@ -134,30 +135,19 @@ def whole_rows(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
     return frame[done == folds]
 
 
-@dataclass(frozen=True)
-class Stacked:
-    """A metric of every query by row; the queries are the same in every row."""
-
-    # row -> [seeds, queries], the folds one after the other
-    values: Mapping[str, NDArray[np.float64]]
-    seeds: Mapping[str, tuple[int, ...]]  # row -> which seeds
-    queries: Sequence[tuple[int | None, str]]  # [queries], fold and query id
-
-
 def stacked(
     measured: Sequence[Measured], convention: str, metric: str, folds: Sequence[int | None]
-) -> Stacked:
-    """Stack the runs of each row, a line per seed, with the seeds that ``whole_rows`` keeps."""
-    of_fold = {one.run.fold: one.qids for one in measured}
+) -> dict[str, SystemValues]:
+    """A metric of every query of each row, with the seeds that ``whole_rows`` keeps."""
+    qids = {one.run.fold: one.qids for one in measured}
+    queries = [(fold, str(qid)) for fold in qids for qid in qids[fold]]
     found: dict[str, dict[int, dict[int | None, NDArray[np.float64]]]] = {}
     for one in measured:
         of_seed = found.setdefault(one.run.label, {}).setdefault(one.run.seed, {})
         of_seed[one.run.fold] = one.values[convention][metric]
-    values, seeds = {}, {}
+    systems = {}
     for label, runs in found.items():
-        done = tuple(seed for seed in sorted(runs) if set(folds) <= runs[seed].keys())
-        if done:
-            rows = [np.concatenate([runs[seed][fold] for fold in of_fold]) for seed in done]
-            values[label], seeds[label] = np.stack(rows), done
-    queries = [(fold, str(qid)) for fold, qids in of_fold.items() for qid in qids]
-    return Stacked(values, seeds, queries)
+        if done := tuple(seed for seed in sorted(runs) if set(folds) <= runs[seed].keys()):
+            rows = [np.concatenate([runs[seed][fold] for fold in qids]) for seed in done]
+            systems[label] = SystemValues(np.stack(rows), queries, done)
+    return systems

@@ -10,7 +10,7 @@ import pandas as pd
 from ltr.errors import DataError
 from ltr.statistics.compare import Comparison, SystemInterval, compare_systems, interval_of, rule
 from ltr.statistics.values import SystemValues
-from ltr.tables.measure import Measured, Stacked, stacked
+from ltr.tables.measure import Measured, stacked
 from ltr.tables.spec import Published, Table
 
 ALPHA = 0.05
@@ -20,8 +20,7 @@ ALPHA = 0.05
 class Verdicts:
     """Intervals and comparisons of the rows under one metric."""
 
-    metric: str
-    stacked: Stacked  # the values per query
+    systems: Mapping[str, SystemValues]  # the values per query, by row
     # of the mean, by row; none where the convention skips every list
     intervals: Mapping[str, SystemInterval] = field(default_factory=dict)
     # row -> the row beside the baseline, corrected for these comparisons
@@ -50,20 +49,16 @@ def judge(
         margin: differences smaller than this count as none, in units of the metric.
         percent: whether the rule says the margin in percent.
     """
-    values = stacked(measured, convention, metric, folds)
-    systems = {
-        label: SystemValues(rows, values.queries, values.seeds[label])
-        for label, rows in values.values.items()
-    }
+    systems = stacked(measured, convention, metric, folds)
     try:
         intervals = {label: interval_of(one, alpha=ALPHA) for label, one in systems.items()}
     except DataError:  # the convention skips every list
-        return Verdicts(metric, values)
+        return Verdicts(systems)
     if len(systems) < 2 or baseline not in systems:
-        return Verdicts(metric, values, intervals)
+        return Verdicts(systems, intervals)
     pairs = compare_systems(systems, margin=margin, alpha=ALPHA, baseline=baseline)
     text = rule(margin * (100 if percent else 1), ALPHA)
-    return Verdicts(metric, values, intervals, {pair.first: pair for pair in pairs}, text)
+    return Verdicts(systems, intervals, {pair.first: pair for pair in pairs}, text)
 
 
 def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
