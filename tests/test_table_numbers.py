@@ -17,10 +17,10 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import prepare_folder
 from ltr.metrics import Convention
 from ltr.tables import runs as runs_module
+from ltr.tables.data_counts import unlike_published
 from ltr.tables.measure import Measured, stacked, whole_rows
 from ltr.tables.render import MARK, blocks, facts, unfinished
 from ltr.tables.runs import Run, missing_libraries
-from ltr.tables.sizes import unlike_published
 from ltr.tables.spec import Published, Row, Table, read_table
 from ltr.tables.verdicts import Verdicts, judge, numbers, over_repeats
 
@@ -50,6 +50,7 @@ def measured_row(label: str, seed: int, mean: float, *, fold: int | None = None)
         run=Run(label, fold, seed, (), CONFIG, f"{label} {seed}", Path(f"/{label}/{seed}")),
         results={"selected_epoch": 2, "wall_seconds": 1.0, "commit": "a" * 40},
         values={"paper": {"ndcg@5": values, "map": values / 2}},
+        means={},
         qids=np.arange(300).astype(str),
         history=pd.DataFrame(),
     )

@@ -1,7 +1,9 @@
 """Count what data sets hold, and set the counts beside the published ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,11 +12,15 @@ from ltr.console.arguments import merged
 from ltr.console.compose import run_config
 from ltr.console.progress import say
 from ltr.data.lists import SPLITS, Dataset
+from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.provenance import commit
 from ltr.scorers.parts import make_dataset
 from ltr.tables.config import TableConfig
+from ltr.tables.runs import Run
 from ltr.tables.spec import STATISTICS, Table
+
+Size = Mapping[str, tuple[int, int]]  # split -> its lists and items
 
 
 def count_data(table: Table, order: TableConfig) -> bool:
@@ -27,43 +33,54 @@ def count_data(table: Table, order: TableConfig) -> bool:
     """
     if wrong := order.own("rows", "seeds", "workers", "baseline", "margin", "percent", "budget"):
         raise ConfigError(f"{wrong[0]}: {table.name} counts data and runs nothing; leave it out")
-    chosen = [item.partition("=")[2] for item in order.overrides if item.startswith("dataset=")]
-    rows = {label: table.rows[label].settings if label in table.rows else []
-            for label in chosen[-1:] or table.rows}  # fmt: skip
-    frames, cells = list[pd.DataFrame](), list[tuple[str, ...]]()
-    for label, settings in rows.items():
-        config = run_config(merged(table.settings, settings, order.overrides))[0]
+    given = [item.partition("=")[2] for item in order.overrides if item.startswith("dataset=")]
+    labels, published = given[-1:] or list(table.rows), table.published[STATISTICS]
+    lines: list[dict[str, Any]] = []
+    for label in labels:
+        own = table.rows[label].settings if label in table.rows else ()
+        config = run_config(merged(table.settings, own, order.overrides))[0]
         if config.dataset.get("folds"):
             config.dataset.fold = table.folds[0]
         if order.dry_run:
             print(f"  would count {label}")
             continue
         try:
-            counted = count(make_dataset(config.dataset))
+            counts = count(make_dataset(config.dataset))
         except DataError as error:
-            cells.append((label, "not here", "", "", ""))
             say(f"{label}: {error}")
+            lines.append({"data": label, "what": "not here"})
             continue
-        frames.append(beside(label, counted, table.published[STATISTICS].values.get(label, {})))
-        cells += cells_of(frames[-1])
+        theirs = published.values.get(label, {})
+        lines += [
+            {"data": label, "what": what, "counted": number, PUBLISHED: theirs.get(what)}
+            for what, number in counts.items()
+        ]
     if order.dry_run:
         return True
-    name = f"{table.name}_{'_'.join(rows)}" if chosen else table.name
+    frame = pd.DataFrame(lines, columns=["data", "what", "counted", PUBLISHED])
+    frame = frame.astype({"counted": "Int64", PUBLISHED: "Int64"})
+    frame["difference"] = frame["counted"] - frame[PUBLISHED]
+    shown = frame.map(lambda cell: cell if isinstance(cell, str) else _number(cell))
+    shown["difference"] = frame["difference"].map(lambda cell: _number(cell, "+"))
+    name = "_".join([table.name, *given[-1:]])
     facts = (
-        ("data", f"{', '.join(rows)}; fold {table.folds[0]} of those that have folds"),
+        ("data", f"{', '.join(labels)}; fold {table.folds[0]} of those that have folds"),
         ("commit", commit() or "unknown"),
-        (PUBLISHED, table.published[STATISTICS].source or "nothing"),
+        (PUBLISHED, published.source or "nothing"),
     )
-    head = ("", "what", "counted", PUBLISHED, "verdict")
-    blocks = (Block("counts", "an empty list has no relevant item", head, cells),)
+    note, rows = "an empty list has no relevant item", shown.to_numpy().tolist()
+    blocks = (Block("counts", note, tuple(frame.columns), rows),)
     command = order.command(order.of_table)
     report = Report(name, table.title, command, facts, blocks, ours="our counts")
     folder = Path(order.output_dir).absolute() / "tables" / name
-    counts = pd.concat(frames) if frames else pd.DataFrame(columns=["data", "what", "counted"])
-    files = report.write(folder, "table", {"table": counts})
+    files = report.write(folder, "table", {"table": frame})
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
-    return len(frames) == len(rows)
+    return "not here" not in set(frame["what"])
+
+
+def _number(value: Any, sign: str = "") -> str:
+    return "" if pd.isna(value) else f"{value:{sign},}"
 
 
 def count(dataset: Dataset) -> dict[str, int]:
@@ -85,27 +102,49 @@ def count(dataset: Dataset) -> dict[str, int]:
     }
 
 
-def beside(label: str, counted: Mapping[str, int], published: Mapping[str, int]) -> pd.DataFrame:
-    """A line for each quantity: data, what, counted, published, difference.
+def sizes_of(runs: Sequence[Run]) -> dict[int | None, Size]:
+    """Lists and items of each split by fold; of those folds whose data are here."""
+    sizes: dict[int | None, Size] = {}
+    for fold, run in {run.fold: run for run in runs}.items():
+        dataset = make_dataset(run.config.dataset)
+        try:
+            lists = {split: dataset.split(split) for split in SPLITS}
+        except DataError:
+            continue
+        sizes[fold] = {split: (len(part), part.items) for split, part in lists.items()}
+    return sizes
 
-    Raises:
-        ConfigError: the published numbers name a quantity that is not counted.
+
+def lists_in_words(sizes: Mapping[int | None, Size]) -> str:
+    """The number of lists of each split.
+
+    >>> lists_in_words({1: {"test": (156, 2874)}, 2: {"test": (157, 2933)}})
+    'test 156 to 157, 313 in all folds'
     """
-    if unknown := [what for what in published if what not in counted]:
-        raise ConfigError(f"published.{label}.{unknown[0]}: choose of {', '.join(counted)}")
-    frame = pd.DataFrame({"data": label, "what": list(counted), "counted": list(counted.values())})
-    frame[PUBLISHED] = frame["what"].map(dict(published)).astype("Int64")
-    return frame.assign(difference=frame["counted"] - frame[PUBLISHED])
+    said = []
+    for split in next(iter(sizes.values()), {}):
+        counts = [size[split][0] for size in sizes.values()]
+        more = f" to {max(counts):,}" * (min(counts) != max(counts))
+        said.append(f"{split} {min(counts):,}{more}")
+        said += [f"{sum(counts):,} in all folds"] * (split == "test" and len(counts) > 1)
+    return ", ".join(said)
 
 
-def cells_of(numbers: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The lines of ``beside`` as they are printed; the name of the data set stands once."""
-    lines: list[tuple[str, ...]] = []
-    for line in numbers.to_dict("records"):
-        number = verdict = ""
-        if not pd.isna(line[PUBLISHED]):
-            number, gap = f"{line[PUBLISHED]:,}", line["difference"]
-            verdict = f"differs by {gap:+,}" if gap else "equal"
-        texts = ["" if lines else line["data"], line["what"], f"{line['counted']:,}", number]
-        lines.append((*texts, verdict))
-    return lines
+def unlike_published(name: str, sizes: Mapping[int | None, Size]) -> str | None:
+    """Say where the data set ``name`` has not the lists or items of the published one.
+
+    Returns:
+        The first difference; None where there is none, or nothing is known.
+    """
+    known = public_sets()[name].known if name in public_sets() else ()
+    published = {(one.fold, one.splits): (one.lists, one.rows) for one in known}
+    for (fold, size), split in product(sizes.items(), reversed(SPLITS)):
+        counts = zip(size.get(split, ()), published.get((fold, (split,)), ()), strict=False)
+        for what, (here, there) in zip(("lists", "items"), counts, strict=False):
+            if there is not None and here != there:
+                of = name if fold is None else f"{name} Fold{fold}"
+                return (
+                    f"the published numbers are of other data: {split} of {of} has {here:,} {what} "
+                    f"here, {there:,} as published"
+                )
+    return None

@@ -8,8 +8,8 @@ import pandas as pd
 from ltr.analysis.report import PUBLISHED, Block, Report
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.metrics import Convention
 from ltr.tables.config import TableConfig
+from ltr.tables.measure import conventions_of
 from ltr.tables.runs import Run
 from ltr.tables.spec import FOLD_SPLITS, FOLDS, Table
 
@@ -50,63 +50,42 @@ def chosen_on_vali(table: Table, runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def fold_report(
-    table: Table, order: TableConfig, frame: pd.DataFrame, runs: int, convention: Convention
-) -> Report:
-    """The report of ``chosen_on_vali`` of ``runs`` runs."""
-    labels, seeds = list(dict.fromkeys(frame.row)), sorted(set(frame.seed))
+    table: Table, runs: Sequence[Run], name: str, command: str
+) -> tuple[Report, dict[str, pd.DataFrame]]:
+    """The report of finished ``runs``, and the frame of its CSV file."""
+    frame = chosen_on_vali(table, runs)
+    levels = int(runs[0].config.suggested.levels)
+    ((convention, of_convention),) = conventions_of(table, levels).items()
     folds = [f"fold {fold}" for fold in sorted(set(frame.fold))]
     blocks = []
     for split, metric in product(FOLD_SPLITS, table.metrics):
         numbers = frame[(frame.split == split) & (frame.metric == metric)]
-        means = numbers.groupby(["row", "fold"])[["ours", PUBLISHED]].mean()
-        lines = [line for label in labels for line in _beside(label, means.loc[label])]
+        means = numbers.groupby(["row", "fold"], sort=False)[["ours", PUBLISHED]].mean()
+        lines: list[list[str]] = []
+        for label, of_row in means.groupby("row", sort=False):
+            ours, theirs = ([*of_row[of], of_row[of].mean()] for of in ("ours", PUBLISHED))
+            apart = [one - other for one, other in zip(ours, theirs, strict=True)]
+            lines.append([str(label), *(f"{one:.4f}" for one in ours)])
+            lines.append([f"{label} ({PUBLISHED})", *(f"{one:.4f}" for one in theirs)])
+            lines.append(["difference", *(f"{one:+.4f}" for one in apart)])
         note = "the difference is ours less the published number"
-        head = ("", *folds, "mean")
-        blocks.append(Block(f"{metric} of {split}", note, head, lines))
+        blocks.append(Block(f"{metric} of {split}", note, ("", *folds, "mean"), lines))
     one = frame[(frame.split == "test") & (frame.metric == table.metrics[0])]
+    seeds = sorted(set(one.seed))
+    settings = one.chosen + ", " + one.epoch.astype(str)
     chosen = [
-        (
-            label if len(seeds) == 1 else f"{label}, seed {seed}",
-            *(
-                f"{line.chosen}, {line.epoch}"
-                for line in one[(one.row == label) & (one.seed == seed)].itertuples()
-            ),
-        )
-        for label, seed in product(labels, seeds)
+        [f"{label}, seed {seed}" if len(seeds) > 1 else str(label), *of_row]
+        for (label, seed), of_row in settings.groupby([one.row, one.seed], sort=False)
     ]
-    unknown = {row.choice_of: row.unknown for row in table.rows.values()}
-    return Report(
-        name=order.name("folds", order.of_table),
-        title=table.title,
-        command=order.command(order.of_table),
-        facts=(
-            ("runs", f"{runs}, of which {len(one)} are shown: chosen on vali"),
-            ("seeds", " ".join(map(str, seeds))),
-            ("convention", f"{table.conventions[0]}: {convention.describe()}"),
-            (PUBLISHED, table.published[FOLDS].source),
-        ),
-        blocks=(
-            *blocks,
-            Block(
-                "Chosen on vali", "settings and epoch, of each fold alone", ("", *folds),
-                chosen,
-            ),
-            Block(
-                "Not known of the published rows", "what their source does not say",
-                ("", "not known"), [(label, unknown[label]) for label in labels],
-            ),
-        ),
-    )  # fmt: skip
-
-
-def _beside(label: str, means: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Ours, the published numbers and the differences of one row, by fold and as a mean."""
-    means = pd.concat([means, means.mean().to_frame("mean").T])
-    lines = {
-        label: (means.ours, ".4f"),
-        f"{label} ({PUBLISHED})": (means[PUBLISHED], ".4f"),
-        "difference": (means.ours - means[PUBLISHED], "+.4f"),
-    }
-    return [
-        (name, *(f"{value:{form}}" for value in values)) for name, (values, form) in lines.items()
-    ]
+    note = "settings and epoch, of each fold alone"
+    blocks.append(Block("Chosen on vali", note, ("", *folds), chosen))
+    unknown = dict.fromkeys((row.choice_of, row.unknown) for row in table.rows.values())
+    note = "what their source does not say"
+    blocks.append(Block("Not known of the published rows", note, ("", "not known"), [*unknown]))
+    facts = (
+        ("runs", f"{len(runs)}, of which {len(one)} are shown: chosen on vali"),
+        ("seeds", " ".join(map(str, seeds))),
+        ("convention", f"{convention}: {of_convention.describe()}"),
+        (PUBLISHED, table.published[FOLDS].source),
+    )
+    return Report(name, table.title, command, facts, blocks), {"table": frame}

@@ -32,6 +32,7 @@ class Measured:
     results: Mapping[str, Any]  # its results.json
     # convention -> metric -> [queries], in the order of the test lists
     values: Mapping[str, PerQuery]
+    means: Mapping[str, float]  # of the queries: "letor4 ndcg@10", ...
     qids: NDArray[np.str_]  # query id of each test list
     history: pd.DataFrame  # its history.csv, a row per epoch
 
@@ -43,13 +44,11 @@ def conventions_of(table: Table, levels: int) -> dict[str, Convention]:
         ConfigError: there is no such ``metrics_as``.
     """
     files = files_of("metrics_as")
-    found = {}
     for name in table.conventions:
         if name not in files:
             raise ConfigError(f"conventions: {name} is not known; choose of {', '.join(files)}")
-        keys: Any = OmegaConf.to_container(OmegaConf.load(files[name]))
-        found[name] = Convention(**keys, levels=levels)
-    return found
+    keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
+    return {name: Convention(**keys[name], levels=levels) for name in keys}
 
 
 def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
@@ -58,11 +57,10 @@ def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
     Raises:
         ConfigError: they are not; see ``check_metrics``.
     """
-    metrics = named_metrics(table.metrics)
     for run in {run.fold: run for run in runs}.values():
-        dataset = make_dataset(run.config.dataset)
+        test = make_dataset(run.config.dataset).split("test")
         for convention in conventions_of(table, int(run.config.suggested.levels)).values():
-            check_metrics("test", dataset.split("test"), metrics, convention)
+            check_metrics("test", test, named_metrics(table.metrics), convention)
 
 
 def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
@@ -72,7 +70,7 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
         DataError: the test lists are not those of the run.
     """
     lists: dict[str, Lists] = {}
-    found = []
+    measured = []
     for run in (run for run in runs if run.done):
         left = RunFolder(run.folder)
         if left.digest not in lists:
@@ -80,12 +78,13 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
         test = lists[left.digest]
         if test.digest != left.digest:
             raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
-        values: dict[str, PerQuery] = {}
+        values, of_run, metrics = {}, {}, named_metrics(table.metrics)
         for name, convention in conventions_of(table, int(run.config.suggested.levels)).items():
-            metrics = named_metrics(table.metrics)
             values[name] = metrics_of_scores(test, left.scores, metrics, convention, items=1 << 18)
-        found.append(Measured(run, left.results, values, test.qids, left.history))
-    return found
+            for metric, mean in means(values[name], convention).items():
+                of_run[f"{name} {metric}"] = mean
+        measured.append(Measured(run, left.results, values, of_run, test.qids, left.history))
+    return measured
 
 
 def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
@@ -96,23 +95,22 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     """
     rows = []
     for one in measured:
-        row: dict[str, Any] = {
-            "row": one.run.label,
-            "fold": one.run.fold,
-            "seed": one.run.seed,
-            "epoch": one.results.get("selected_epoch"),
-            "seconds": one.results["wall_seconds"],
-            "run": str(one.run.folder),
-            CROSSFIT: one.results.get("crossfit"),
-        }
-        conventions = conventions_of(table, int(one.run.config.suggested.levels))
-        for name, convention in conventions.items():
-            chosen = {metric: one.values[name][metric] for metric in table.metrics}
-            for metric, value in means(chosen, convention).items():
-                row[f"{name} {metric}"] = value
-        for column in table.history:
-            row[column] = _at_epoch(one.history, column, row["epoch"])
-        rows.append(row)
+        epoch = one.results.get("selected_epoch")
+        kept = one.history.reindex(columns=["epoch", *table.history])
+        of_epoch = kept[kept["epoch"] == epoch].to_dict("records") or [{}]
+        rows.append(
+            {
+                "row": one.run.label,
+                "fold": one.run.fold,
+                "seed": one.run.seed,
+                "epoch": epoch,
+                "seconds": one.results["wall_seconds"],
+                "run": str(one.run.folder),
+                CROSSFIT: one.results.get("crossfit"),
+                **one.means,
+                **{column: of_epoch[0].get(column, np.nan) for column in table.history},
+            }
+        )
     frame = pd.DataFrame(rows)
     if rows:  # whole numbers beside None
         frame[CROSSFIT] = frame[CROSSFIT].astype(float)
@@ -120,19 +118,11 @@ def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
     return frame
 
 
-def _at_epoch(history: pd.DataFrame, column: str, epoch: int | None) -> float:
-    if column not in history or "epoch" not in history:
-        return float("nan")
-    found = history.loc[history["epoch"] == epoch, column]
-    return float(found.iloc[0]) if len(found) else float("nan")
-
-
 def whole_rows(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
     """The runs of ``by_run`` whose row and seed are done in all folds, so that means are fair."""
     if frame.empty:
         return frame
-    done = frame.groupby(["row", "seed"], sort=False)["run"].transform("size")
-    return frame[done == folds]
+    return frame[frame.groupby(["row", "seed"], sort=False)["run"].transform("size") == folds]
 
 
 def stacked(

@@ -84,12 +84,6 @@ class Run:
         """Whether its results are there, and as they were left."""
         return RunFolder(self.folder).is_done(self.known)
 
-    @property
-    def damaged(self) -> bool:
-        """Whether its results are there, but not as they were left."""
-        left = RunFolder(self.folder)
-        return left.identity == self.known and left.finished and not self.done
-
     def command(self) -> str:
         """The command as one would type it."""
         if not self.members:

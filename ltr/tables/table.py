@@ -15,18 +15,16 @@ from ltr.console.folders import asked
 from ltr.console.progress import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import asked_place, elsewhere
-from ltr.metrics import Convention
 from ltr.search.definition import need_optuna
 from ltr.tables.config import MARGIN, TableConfig, table_config
-from ltr.tables.data_counts import count_data
-from ltr.tables.folds import check_as_published, chosen_on_vali, fold_report
+from ltr.tables.data_counts import count_data, lists_in_words, sizes_of, unlike_published
+from ltr.tables.folds import check_as_published, fold_report
 from ltr.tables.linked_rows import kept_gains, make_ensembles
 from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
 from ltr.tables.runs import Run, execute, local_launcher, missing_libraries, plan
-from ltr.tables.sizes import lists_in_words, sizes_of, unlike_published
-from ltr.tables.spec import FOLDS, STATISTICS, Table, read_table
+from ltr.tables.spec import FOLDS, RUNS, STATISTICS, Table, read_table
 from ltr.tables.verdicts import judge, numbers
 
 if TYPE_CHECKING:
@@ -78,9 +76,6 @@ def make_table(order: TableConfig) -> bool:
 
     runs = planned()
     todo = [run for run in runs if not run.done]
-    for run in todo:
-        if run.damaged:
-            say(f"{run.folder.name}: its results are damaged, or of an earlier version: redone")
     workers = order.workers_for(runs[0].config)
     together = f", {min(workers.count, len(todo))} at a time" if todo and not order.launcher else ""
     say(f"{table.title}: {len(runs)} runs, {len(todo)} to do{together}")
@@ -97,7 +92,6 @@ def make_table(order: TableConfig) -> bool:
         for run in todo:
             print(f"  {run.command()}")
         return True
-    conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     check_test_lists(table, runs)
     folder = output_dir / "tables" / order.name(data, order.of_table)
     failures: dict[Path, str] = {}
@@ -112,39 +106,36 @@ def make_table(order: TableConfig) -> bool:
         todo = [run for run in runs if not run.done]
     for run in todo:
         failures.setdefault(run.folder, "a row that it needs failed")
-    missing |= unfinished(runs)
-    for run in runs:
-        if run.folder in failures:
-            there = missing.get(run.label, "")
-            missing[run.label] = f"{there}, failed" if there.endswith("runs") else "failed"
     for path, reason in failures.items():
         say(f"{path.name} failed: {reason}")
-    if table.kind == FOLDS:
-        if failures:
-            return False
-        frame = chosen_on_vali(table, runs)
-        report = fold_report(table, order, frame, len(runs), conventions[table.conventions[0]])
-        report.write(folder, "table", {"table": frame})
-    else:
+    command = order.command(order.of_table)
+    if table.kind == FOLDS and not failures:
+        report, frames = fold_report(table, runs, folder.name, command)
+    elif table.kind == RUNS:
+        missing |= unfinished(runs)
+        for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
+            missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
         lists = lists_in_words(sizes)
-        report = _write(table, order, runs, conventions, missing, folder, lists, unlike, budget)
+        report, frames = _report(table, order, runs, missing, folder.name, lists, unlike, budget)
+    else:
+        return False
+    files = report.write(folder, "table", frames)
     print(terminal(report))
-    print(f"kept in {folder} (table.html, .md, .tex, .csv, runs.csv)")
+    print(f"kept in {folder} ({', '.join(files)})")
     return not failures and not failed
 
 
-def _write(
+def _report(
     table: Table,
     order: TableConfig,
     runs: Sequence[Run],
-    conventions: Mapping[str, Convention],
     missing: Mapping[str, str],
-    folder: Path,
+    name: str,
     lists: str,
     unlike: str | None,
     budget: "Budget | None",
-) -> Report:
-    """Compute the table from the finished runs and write it in every format."""
+) -> tuple[Report, dict[str, pd.DataFrame]]:
+    """The report of the finished ones of ``runs``, and the frames of its CSV files."""
     measured = measure(table, runs)
     data = str(runs[0].config.dataset.name)
     published = table.published.get(data)
@@ -161,23 +152,19 @@ def _write(
     frame = whole_rows(every, len(folds))
     found = numbers(table, frame, verdicts, published, baseline)
     details = [("Every row", _commands(table, order))]
+    head = [*facts(table, runs, measured, published, verdicts, baseline, lists)]
+    head += kept_gains(table, verdicts, baseline)
     if budget:
+        head += budget.facts([label for label, row in table.rows.items() if not row.ensemble])
         details.append(("Found settings, over those of the row", budget.frame()))
     if measured:
         details.append(("Every run", every.drop(columns=["seconds", "run"])))
+    conventions = conventions_of(table, int(runs[0].config.suggested.levels))
     report = Report(
-        name=folder.name,
+        name,
         title=f"{table.title}: {data}",
         command=order.command(order.of_table),
-        facts=(
-            *facts(table, runs, measured, published, verdicts, baseline, lists),
-            *kept_gains(table, verdicts, baseline),
-            *(
-                budget.facts([row for row in table.rows if row not in table.ensembles])
-                if budget
-                else ()
-            ),
-        ),
+        facts=head,
         blocks=blocks(
             table,
             found,
@@ -193,8 +180,7 @@ def _write(
         pictures=pictures(measured, table.verdicts, found, baseline) if measured else (),
         details=details,
     )
-    report.write(folder, "table", {"table": found, "runs": every})
-    return report
+    return report, {"table": found, "runs": every}
 
 
 def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
