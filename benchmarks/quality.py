@@ -13,11 +13,11 @@ import training
 from common import OURS, Row
 from tabulate import tabulate
 
+from ltr.analysis.values import SystemValues
+from ltr.analysis.verdicts import compare_systems, rule
 from ltr.data.batches import ItemTensors
 from ltr.data.synthetic import SyntheticLists
 from ltr.metrics.spec import parse_metric
-from ltr.statistics.compare import compare_systems, rule
-from ltr.statistics.values import SystemValues
 from ltr.training.evaluation import metrics_of_scores, predict
 
 METRICS, ALPHA = ("ndcg@5", "ndcg@10"), 0.05

@@ -22,9 +22,9 @@ COMMANDS = {
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
     "table": ("ltr.tables.table:table", "many runs beside the published numbers"),
     "runs": ("ltr.experiment.folder_list:list_runs", "the runs in a folder, and what they reached"),
-    "compare": ("ltr.compare.compare:compare", "which runs are better, and how sure that is"),
+    "compare": ("ltr.analysis.compare:compare", "which runs are better, and how sure that is"),
     "selection": (
-        "ltr.compare.selection:selection", "whether vali says what test does, over settings"
+        "ltr.analysis.selection:selection", "whether vali says what test does, over settings"
     ),
     "search": ("ltr.search.command:search", "good settings of a ranker, by vali"),
     "importances": (

@@ -13,7 +13,7 @@ from conftest import compose
 from folders import finish, refused
 from orders import comparison_of
 
-from ltr.compare.compare import Findings, compare, findings_of
+from ltr.analysis.compare import Findings, compare, findings_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import find_runs
@@ -219,7 +219,7 @@ def test_real_runs_without_torch(tiny, tmp_path) -> None:
     code = (
         "import sys\n"
         "from ltr.console.compose import typed\n"
-        "from ltr.compare.compare import compare\n"
+        "from ltr.analysis.compare import compare\n"
         f"print(compare(typed('compare', [{str(tmp_path)!r}, 'samples=500'])))\n"
         "print('torch' in sys.modules)\n"
     )

@@ -11,7 +11,7 @@ import torch
 from conftest import compose, make_lists
 from folders import finish
 
-from ltr.compare.selection import selection
+from ltr.analysis.selection import selection
 from ltr.console.compose import typed
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ltr import Ranker
-from ltr.compare.compare import compare
+from ltr.analysis.compare import compare
 from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.estimator.inputs import read_queries

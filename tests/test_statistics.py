@@ -11,8 +11,9 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from ltr.errors import ConfigError, DataError
-from ltr.statistics.compare import (
+from ltr.analysis.significance import effect_size, resolvable_difference, sign_flip_p
+from ltr.analysis.values import SystemValues, align, spread_of
+from ltr.analysis.verdicts import (
     BETTER,
     DIFFER,
     EQUIVALENT,
@@ -24,8 +25,7 @@ from ltr.statistics.compare import (
     interval,
     interval_of,
 )
-from ltr.statistics.significance import effect_size, resolvable_difference, sign_flip_p
-from ltr.statistics.values import SystemValues, align, spread_of
+from ltr.errors import ConfigError, DataError
 
 ONE_PAIR = np.array([[0, 1]])
 
@@ -77,7 +77,7 @@ def test_drawn_p_counts_ties_and_is_never_zero(monkeypatch) -> None:
     both = np.stack([d + 0.3, np.full(20, 0.3)])
     p = sign_flip_p(both, ONE_PAIR, samples=40_000)
     assert p[0] == pytest.approx(2 * stats.binom.sf(11, 20, 0.5), abs=0.01)
-    monkeypatch.setattr("ltr.statistics.significance._BLOCK", 160)  # 8 patterns at a time
+    monkeypatch.setattr("ltr.analysis.significance._BLOCK", 160)  # 8 patterns at a time
     assert sign_flip_p(both, ONE_PAIR, samples=40_000) == p
     far = np.stack([np.linspace(1, 2, 100), np.zeros(100)])
     assert sign_flip_p(far, ONE_PAIR, samples=999)[0] == 1 / 1000

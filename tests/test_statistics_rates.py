@@ -11,7 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ltr.statistics.compare import (
+from ltr.analysis.significance import effect_size, sign_flip_p
+from ltr.analysis.values import SystemValues
+from ltr.analysis.verdicts import (
     BETTER,
     DIFFER,
     EQUIVALENT,
@@ -21,8 +23,6 @@ from ltr.statistics.compare import (
     compare_systems,
     interval_of,
 )
-from ltr.statistics.significance import effect_size, sign_flip_p
-from ltr.statistics.values import SystemValues
 
 ALPHA = 0.05
 QUERIES = 60

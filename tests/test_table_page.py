@@ -25,7 +25,7 @@ from ltr.analysis.report import (
     terminal,
 )
 from ltr.analysis.style import looks, page_style, svg, verdict_colours
-from ltr.statistics.compare import WORDS
+from ltr.analysis.verdicts import WORDS
 
 _VOID = {"meta", "link", "br", "hr", "img", "input"}
 EVIL = """<script>alert("&'x'")</script> | a_b_ % $ # {x} ~ ^ \\ [y] *z* `w`"""

@@ -1,1 +1,1 @@
-"""The look of plots and pages, and tables as LaTeX."""
+"""Finished runs compared: statistics, verdicts, and one report as text, page, LaTeX and CSV."""

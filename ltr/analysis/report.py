@@ -14,8 +14,8 @@ from markupsafe import Markup
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
 from ltr.analysis.style import verdict_css
+from ltr.analysis.verdicts import WORDS
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.statistics.compare import WORDS
 
 PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours
 

@@ -12,8 +12,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from ltr.analysis.verdicts import WORDS
 from ltr.atomic import atomic_write
-from ltr.statistics.compare import WORDS
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; they differ in grey as well.
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY = (

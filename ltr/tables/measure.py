@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from ltr.analysis.values import SystemValues
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
@@ -16,7 +17,6 @@ from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset, named_metrics
-from ltr.statistics.values import SystemValues
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.training.evaluation import PerQuery, means, metrics_of_scores

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from ltr.analysis.report import PUBLISHED, Block
+from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, SystemInterval
 from ltr.data.lists import SPLITS
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.scorers.parts import named_metrics
-from ltr.statistics.compare import BETTER, DIFFER, WORSE, SystemInterval
 from ltr.tables.measure import CROSSFIT, Measured
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table

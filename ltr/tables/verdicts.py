@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from ltr.analysis.values import SystemValues
+from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of, rule
 from ltr.errors import DataError
-from ltr.statistics.compare import Comparison, SystemInterval, compare_systems, interval_of, rule
-from ltr.statistics.values import SystemValues
 from ltr.tables.measure import Measured, stacked
 from ltr.tables.spec import Published, Table
 

@@ -212,7 +212,7 @@ def warm() -> None:
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
-    import ltr.compare.compare
+    import ltr.analysis.compare
     import ltr.data.prepare
     import ltr.estimator
     import ltr.experiment.job

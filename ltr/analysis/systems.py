@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ltr.analysis.values import SystemValues
 from ltr.console.keys import Kind, without
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
-from ltr.statistics.values import SystemValues
 
 
 def runs_frame(runs: Sequence[RunFolder], metric: str) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pandas as pd
 from omegaconf import DictConfig
 from tabulate import tabulate
 
-from ltr.compare.systems import runs_frame
+from ltr.analysis.systems import runs_frame
 from ltr.console.values import text, texts
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, find_runs

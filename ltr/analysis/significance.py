@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtr, ndtri, stdtr, stdtrit
 
-from ltr.statistics.values import Array, deviation
+from ltr.analysis.values import Array, deviation
 
 EXACT_UP_TO = 14  # differences other than 0: all 2^n sign patterns are tried
 _BLOCK = 1 << 22  # signs at a time: 32 MiB

@@ -12,8 +12,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ltr.errors import ConfigError
-from ltr.statistics.significance import (
+from ltr.analysis.significance import (
     Effect,
     effect_size,
     equivalence_p,
@@ -21,7 +20,8 @@ from ltr.statistics.significance import (
     sign_flip_p,
     t_p,
 )
-from ltr.statistics.values import Aligned, Array, Spread, SystemValues, align, spread_of
+from ltr.analysis.values import Aligned, Array, Spread, SystemValues, align, spread_of
+from ltr.errors import ConfigError
 
 BETTER, WORSE, DIFFER = "better", "worse", "differ"
 EQUIVALENT, UNDECIDED = "equivalent", "undecided"

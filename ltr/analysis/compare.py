@@ -12,13 +12,9 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from ltr.analysis.report import Block, Picture, Report, latex, markdown, page, terminal
-from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.compare.systems import folds_of, named_queries, runs_frame, values_of
-from ltr.console.values import number, text, texts, whole
-from ltr.errors import ConfigError, as_started
-from ltr.experiment.provenance import mixed, short_commit
-from ltr.experiment.run_folder import RunFolder, find_runs
-from ltr.statistics.compare import (
+from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
+from ltr.analysis.values import SystemValues, align
+from ltr.analysis.verdicts import (
     BETTER,
     DIFFER,
     EQUIVALENT,
@@ -30,7 +26,11 @@ from ltr.statistics.compare import (
     interval_of,
     rule,
 )
-from ltr.statistics.values import SystemValues, align
+from ltr.atomic import atomic_write, make_folder, write_frame
+from ltr.console.values import number, text, texts, whole
+from ltr.errors import ConfigError, as_started
+from ltr.experiment.provenance import mixed, short_commit
+from ltr.experiment.run_folder import RunFolder, find_runs
 
 _COVERS = {
     "seeds": "queries and seeds",

@@ -1,1 +1,0 @@
-"""Finished runs as systems, and the verdicts between them."""

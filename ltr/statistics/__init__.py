@@ -1,1 +1,0 @@
-"""Which of two systems ranks better, and how sure that is: tests, intervals, verdicts."""
