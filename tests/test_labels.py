@@ -112,7 +112,7 @@ LINEAR = "convention.gain=linear"
     ("labels", "overrides", "said", "remedy"),
     [
         ({"vali": FOUR}, "loss=rmse", "vali has label 4 (query id q1)", "loss.levels=5"),
-        ({"test": FOUR}, "loss=neuralerr", "test has label 4", "suggested.levels=5"),
+        ({"test": FOUR}, "loss=neuralerr", "test has label 4", "loss.levels=5"),
         ({"test": FOUR}, "loss=listnet metrics=[err@3]", "test has", "convention.levels=5"),
         ({"vali": FOUR}, "model=lightgbm metrics=[err]", "vali has", "convention.levels=5"),
         ({"vali": FOUR}, "model=lightgbm loss=rmse", "vali has", "loss.levels=5"),

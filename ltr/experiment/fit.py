@@ -61,9 +61,6 @@ def fit(
         parts: built from ``cfg``.
         lists: the splits that the record of the run names.
         hooks: follow each epoch, as TensorBoard does.
-
-    Raises:
-        TrainingError, Interrupted: see ``NetworkLearner.fit``.
     """
     settings, device, file = parts.settings, parts.device, folder / "last.pt"
     if settings.threads is not None:

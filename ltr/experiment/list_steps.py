@@ -34,11 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
-    """``train`` after the list steps of ``cfg``.
-
-    Raises:
-        LTRError: see ``with_teacher_scores``.
-    """
+    """``train`` after the list steps of ``cfg``."""
     if cfg.teacher is not None:
         train = with_teacher_scores(cfg, train, device)
     if cfg.bagging is not None:

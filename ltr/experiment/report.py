@@ -92,7 +92,7 @@ def report_of(
     )
     if is_main():
         write_tested(folder, lists, values, scores)
-        model, device = fitted.scorer.model, parts.device
+        model = fitted.scorer.model
         library = {model.library: model.version} if isinstance(model, BoostedTrees) else {}
         untrained = done.history[0].items()
         results: dict[str, Any] = {
@@ -114,18 +114,25 @@ def report_of(
             "features": parts.dataset.width,
             "parameters": fitted.scorer.parameters,
             "wall_seconds": done.wall_seconds,
-            "device": describe_device(device),
-            "device_type": device.type,
-            "threads": torch.get_num_threads(),
             "processes": size(),
-            "computed_on": list(fitted.computed_on),
+            **computed_on(parts.device, fitted.computed_on),
             "versions": versions() | library,
-            "commit": commit(),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "protocol": OmegaConf.to_container(cfg, resolve=True),
         }
         write_results(folder, results)
     return Report(table, done, worth, text)
+
+
+def computed_on(device: torch.device, places: Sequence[str]) -> dict[str, Any]:
+    """Where and when something was computed, as ``results.json`` has it."""
+    return {
+        "device": describe_device(device),
+        "device_type": device.type,
+        "threads": torch.get_num_threads(),
+        "computed_on": list(places),
+        "commit": commit(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def measure(

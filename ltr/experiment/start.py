@@ -33,10 +33,6 @@ def start(
         lists: the splits that the record of the run names.
         file, last: the checkpoint from which it is resumed, whose weights its learner takes; None:
             it begins.
-
-    Raises:
-        CheckpointError, ConfigError, DataError: it does not go with the lists, or with what it
-            began with.
     """
     train, settings = lists["train"], parts.settings
     origins: dict[str, str | None] = {split: part.digest for split, part in lists.items()}

@@ -44,18 +44,13 @@ def warm_start(cfg: DictConfig, train: Lists, device: torch.device) -> Scorer:
 
 def take_weights(model: nn.Module, begun: nn.Module, path: str) -> None:
     """Give ``model`` the weights of ``begun``; ``ConfigError`` where names or shapes differ."""
-    ours, theirs = (
-        {name: tuple(weights.shape) for name, weights in one.state_dict().items()}
-        for one in (model, begun)
-    )
-    for name in {**ours, **theirs}:
-        if ours.get(name) != theirs.get(name):
-            raise ConfigError(
-                f"init_from={path}: {name} is {theirs.get(name, 'not there')} in it, here "
-                f"{ours.get(name, 'not there')}: give the model.* settings of that run, or leave "
-                "it out"
-            )
-    model.load_state_dict(begun.state_dict())
+    try:
+        model.load_state_dict(begun.state_dict())
+    except RuntimeError as error:
+        text = " ".join(str(error).split()[:60])
+        raise ConfigError(
+            f"init_from={path}: {text}: give the model.* settings of that run, or leave it out"
+        ) from None
 
 
 def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Dataset:

@@ -98,11 +98,7 @@ class Scorer:
         return trusted(self.config | places, parts, cfg.trust)
 
     def read(self, node: DictConfig, split: str) -> tuple[Dataset, Lists]:
-        """The data set of a ``dataset`` node, and its ``split`` with the features of the model.
-
-        Raises:
-            ConfigError, DataError: one line that says what to mend.
-        """
+        """The data set of a ``dataset`` node, and its ``split`` with the features of the model."""
         if "width" in node and node.width is None:
             OmegaConf.update(node, "width", self.transform.width)
         dataset = make_dataset(node)

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from ltr.console.values import text, texts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.provenance import commit, place_of, places_of, versions
-from ltr.experiment.report import measure, metric_table, write_tested
+from ltr.experiment.provenance import place_of, places_of, versions
+from ltr.experiment.report import computed_on, measure, metric_table, write_tested
 from ltr.experiment.run_folder import NOTE, RunFolder, find_runs, write_results
 from ltr.metrics import Convention, Metric
 from ltr.scorers.parts import as_list, make_convention, named_metrics
@@ -35,7 +35,7 @@ from ltr.scorers.trust import seen_from, trusted
 from ltr.scoring.predict import set_threads
 from ltr.scoring.weights import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
-from ltr.training.device import describe_device, pick_device
+from ltr.training.device import pick_device
 from ltr.training.evaluation import metrics_of_scores, predict
 from ltr.training.monitor import Progress
 
@@ -57,13 +57,14 @@ class EnsembleConfig:
     places: Mapping[str, Any] = field(default_factory=dict)  # data_dir and cache_dir
     trust: tuple[str, ...] = ()
 
+    @property
+    def plain_weights(self) -> str | list[float]:
+        """``weights`` as YAML and JSON hold them."""
+        return self.weights if isinstance(self.weights, str) else list(self.weights)
+
 
 def ensemble_of_runs(cfg: DictConfig) -> str:
-    """Make the ensemble that ``cfg`` describes; return its members, its metrics and its folder.
-
-    Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to mend.
-    """
+    """Make the ensemble that ``cfg`` describes; return its members, its metrics and its folder."""
     order = ensemble_config(cfg)
     results = make_ensemble(order)
     select_on = results["select_on"]
@@ -185,8 +186,7 @@ def make_ensemble(order: EnsembleConfig) -> dict[str, Any]:
     save_checkpoint(folder / ENSEMBLE, content)
     write_frame(folder / "history.csv", pd.DataFrame(columns=["epoch"]))  # it has no epochs
     write_tested(folder, lists, values, scores)
-    results = runs[0].results
-    epochs = {run.results["select"] for run in runs}
+    shared, epochs = runs[0].results, {run.results["select"] for run in runs}
     results = {
         "choices": choices,
         **{split: table[split] for split in ("test", "vali")},
@@ -196,10 +196,7 @@ def make_ensemble(order: EnsembleConfig) -> dict[str, Any]:
         "selected_epoch": None,
         "crossfit_weights": weights.crossfit,  # no run's crossfit: all of vali chose the epochs
         "seed": seed,
-        "dataset": results["dataset"],
-        "fold": results.get("fold"),
-        "data": results["data"],
-        "features": results["features"],
+        **{key: shared[key] for key in ("dataset", "fold", "data", "features")},
         "parameters": sum(run.results["parameters"] for run in runs),
         "members": [
             {
@@ -209,14 +206,9 @@ def make_ensemble(order: EnsembleConfig) -> dict[str, Any]:
             for run, weight in zip(runs, weights.values, strict=True)
         ],
         "wall_seconds": time.perf_counter() - started,
-        "device": describe_device(device),
-        "device_type": device.type,
-        "threads": torch.get_num_threads(),
-        "computed_on": places,
+        **computed_on(device, places),
         # with the libraries of trees among the members
         "versions": {k: v for run in runs for k, v in run.results["versions"].items()} | versions(),
-        "commit": commit(),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": _protocol(order, select_on),
     }  # fmt: skip
     write_results(folder, results)
@@ -310,10 +302,6 @@ def _shared(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {k: v for k, v in first.items() if all(k in one and one[k] == v for one in others)}
 
 
-def _plain_weights(order: EnsembleConfig) -> str | list[float]:
-    return order.weights if isinstance(order.weights, str) else list(order.weights)
-
-
 def _protocol(order: EnsembleConfig, select_on: str) -> dict[str, Any]:
     """What the ensembles of one system share: their members' methods, the rule of the weights."""
     configs = [run.results["protocol"] for run in order.runs]
@@ -321,7 +309,7 @@ def _protocol(order: EnsembleConfig, select_on: str) -> dict[str, Any]:
     base = {key: value for key, value in configs[0].items() if key not in of_training}
     kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     members = {str(i): without(config, *kinds) for i, config in enumerate(configs, 1)}
-    model = {"_target_": _TARGET, "weights": _plain_weights(order), "members": members}
+    model = {"_target_": _TARGET, "weights": order.plain_weights, "members": members}
     return {**base, **_shared(configs), "select_on": select_on, "model": model}
 
 
@@ -329,7 +317,7 @@ def _write_record(order: EnsembleConfig) -> None:
     """Keep the command as a run of Hydra does."""
     record = {
         "runs": [str(run.folder) for run in order.runs],
-        "weights": _plain_weights(order),
+        "weights": order.plain_weights,
         "select_on": order.select_on,
     }
     write_overrides(order.folder / ".hydra" / "overrides.yaml", order.overrides)

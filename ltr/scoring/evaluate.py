@@ -38,9 +38,6 @@ def evaluate_kept(cfg: DictConfig) -> str:
 
     The lists are those of the LETOR file ``cfg.data``, or ``cfg.split`` of the data set
     ``cfg.dataset``, or of the run's own where neither is given.
-
-    Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
     if OmegaConf.is_missing(cfg, "checkpoint"):
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
@@ -100,9 +97,6 @@ def evaluate_scores(cfg: DictConfig) -> str:
 
     It has a column for each convention of ``cfg.metrics_as``, by default for all of
     ``configs/metrics_as``; each is described under the table.
-
-    Raises:
-        ConfigError, DataError: one line that says what to mend.
     """
     if cfg.data is None or not OmegaConf.is_missing(cfg, "checkpoint") or cfg.get("dataset"):
         raise ConfigError(
@@ -134,9 +128,6 @@ def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Con
             those of every name.
         own: values of the keys that neither a name nor ``cfg`` sets; without ``metrics_as`` these
             alone, under the name ``own``.
-
-    Raises:
-        ConfigError: a value is wrong.
     """
     given: Any = OmegaConf.to_object(cfg.convention)
     set_here = {key: value for key, value in given.items() if value is not None}

@@ -54,9 +54,6 @@ def predict_kept(cfg: DictConfig) -> str:
     table), ``row`` (1-based), ``score`` and ``rank`` (1 = best of its list; ties keep the file's
     order). ``cfg.order`` is ``input``, the rows as they stand there, or ``ranked``: list by list,
     each where its first row stands, best first.
-
-    Raises:
-        ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
     required(cfg, "checkpoint", "input", "output")
     output = Path(cfg.output)
@@ -128,11 +125,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
-    """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``scorer``.
-
-    Raises:
-        ConfigError, DataError: one line that says what to mend.
-    """
+    """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``scorer``."""
     path = Path(cfg.input)
     if is_table(path):
         return read_table(cfg, scorer)
@@ -184,12 +177,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
 
 
 def read_text(cfg: DictConfig, key: str, scorer: Scorer, *, labelled: bool) -> Input:
-    """The lists of the LETOR file ``cfg[key]`` for the model ``scorer``; with ids, if unlabelled.
-
-    Raises:
-        ConfigError: the model takes categories.
-        DataError: a line is malformed.
-    """
+    """The lists of the LETOR file ``cfg[key]`` for the model ``scorer``; with ids, if unlabelled."""
     if scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
             f"{key}={cfg[key]}: the model was trained on a table with categories, which LETOR text "
@@ -215,9 +203,6 @@ def read_file(
         width: the number of features, None as the file has it.
         labelled: whether every row must have a label.
         ids: whether to keep the ids in the comments.
-
-    Raises:
-        DataError: a line is malformed.
     """
     found = list[str]()
     rules = Rules(width=width, labels="real", labelled=labelled)

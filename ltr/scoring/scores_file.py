@@ -29,11 +29,7 @@ _COLUMNS = ("score", "qid", "row")
 def read_scored(
     path: Path, data: Path, *, regroup: bool = False
 ) -> tuple[Lists, NDArray[np.float64]]:
-    """The lists of the LETOR file ``data``, and the scores ``path`` of their items.
-
-    Raises:
-        DataError: as ``read_file`` and ``read_scores``.
-    """
+    """The lists of the LETOR file ``data``, and the scores ``path`` of their items."""
     if is_table(data):
         raise DataError(
             f"{data} is a table, not LETOR text: write a line 'LABEL qid:ID 1:0' for each of its "
@@ -148,9 +144,6 @@ def values_of_scores(
         metric: as ``named_metrics`` takes it; a function of the user's own is imported.
         data: the LETOR file whose rows are scored; None: the run's own test lists.
         places: ``cache_dir``, and perhaps ``data_dir``, of the run's own lists.
-
-    Raises:
-        ConfigError, DataError: one line that says what to mend.
     """
     (measure,), convention = named_metrics([metric]), Convention(**run.convention_keys)
     if data is not None:

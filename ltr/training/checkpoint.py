@@ -89,11 +89,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
 def selected_checkpoint(
     path: Path, device: torch.device | str = "cpu"
 ) -> tuple[Path, dict[str, Any]]:
-    """The file and the content of ``path``, or of the selected weights in a run folder.
-
-    Raises:
-        CheckpointError: as ``load_checkpoint``.
-    """
+    """The file and the content of ``path``, or of the selected weights in a run folder."""
     if path.suffix == ".pt":
         return path, load_checkpoint(path, device)
     if (path / ENSEMBLE).is_file():
