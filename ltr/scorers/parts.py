@@ -51,13 +51,9 @@ def make_settings(cfg: DictConfig) -> Settings:
 
 def as_list(value: Any) -> list[str]:
     """The texts of a setting that is a list; one alone may be written without brackets."""
-    if value is None:
-        return []
-    return (
-        [str(one) for one in value]
-        if isinstance(value, (list, tuple, ListConfig))
-        else [str(value)]
-    )
+    if isinstance(value, (list, tuple, ListConfig)):
+        return list(map(str, value))
+    return [] if value is None else [str(value)]
 
 
 def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
