@@ -125,7 +125,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
-    """The lists of ``cfg.input``, a table by its name or else LETOR text, for the model ``scorer``."""
+    """The lists of ``cfg.input``, a table by its name or else LETOR text, for ``scorer``."""
     path = Path(cfg.input)
     if is_table(path):
         return read_table(cfg, scorer)
@@ -177,7 +177,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
 
 
 def read_text(cfg: DictConfig, key: str, scorer: Scorer, *, labelled: bool) -> Input:
-    """The lists of the LETOR file ``cfg[key]`` for the model ``scorer``; with ids, if unlabelled."""
+    """The lists of the LETOR file ``cfg[key]`` for ``scorer``; with ids, if unlabelled."""
     if scorer.columns is not None and scorer.columns.categories:
         raise ConfigError(
             f"{key}={cfg[key]}: the model was trained on a table with categories, which LETOR text "
