@@ -249,7 +249,7 @@ def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_fol
         evaluate_kept(compose(*of_file[:2], "data=none.txt", config="evaluate"))
     for given, message in (
         ([*of_file, "split=train"], "leave split out"),
-        ([*of_file, "dataset=letor"], "leave one of them out"),
+        ([*of_file, "dataset=letor"], "not both"),
         ([*of_file[:2], "data=test.parquet"], "dataset=table dataset.split.test=test.parquet"),
         ([*of_file, f"output={file}"], "is data: it would be lost"),
         ([*of_file[:2], "regroup=true"], "dataset.regroup=true"),
