@@ -86,9 +86,7 @@ def test_what_needs_no_quotes_stays(argument: str) -> None:
 def test_what_a_shell_took_apart_is_to_be_quoted(typed: str, whole: str) -> None:
     bash = shutil.which("bash") or pytest.skip("needs bash")
     done = subprocess.run([bash, "-c", f"printf '%s\\n' {typed}"], capture_output=True, text=True)
-    with pytest.raises(
-        ConfigError, match=re.escape(f"quote it, '{whole}'").replace("it", "(it|them)")
-    ):
+    with pytest.raises(ConfigError, match=f"quote .*{re.escape(whole)}'"):
         as_hydra("train", done.stdout.splitlines())
     quoted_ones = [whole, "data_dir=a", "data_dir=b", "storage=a://b", "storage=c://d"]
     assert len(as_hydra("train", quoted_ones)) == 5

@@ -102,8 +102,7 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     return out
 
 
-_PART = re.compile(r"([\w./@+]+=)([A-Za-z_]\w*:(?!//).*)")  # of {NAME:FILE,...}
-_OPEN = re.compile(r"[\w./@+~]+=(\[[^\]]*|\{[^}]*)")  # without its end
+_PART = re.compile(r"([\w./@+]+=)[A-Za-z_]\w*:(?!//)")  # of {NAME:FILE,...}
 
 
 def _check_quotes(typed: Sequence[str]) -> None:
@@ -111,19 +110,20 @@ def _check_quotes(typed: Sequence[str]) -> None:
 
     Of ``KEY={a:A,b:B}`` bash and zsh make ``KEY=a:A KEY=b:B``, of ``KEY=[a, b]`` two arguments.
     """
-    parts = [(argument, part) for argument in typed if (part := _PART.fullmatch(argument))]
-    for argument, part in parts:
-        values = [one[2] for _, one in parts if one[1] == part[1]]
-        if len(values) > 1:
-            whole = f"{part[1]}{{{','.join(values)}}}"
-            raise ConfigError(
-                f"{argument}: the shell has taken braces apart: quote them, '{whole}'"
-            )
     for i, argument in enumerate(typed):
-        end = next((j for j in range(i, len(typed)) if typed[j][-1:] in ("]", "}")), None)
-        if end is not None and _OPEN.fullmatch(argument):
-            whole = " ".join(typed[i : end + 1])
-            raise ConfigError(f"{argument}: a shell ends it at the space: quote it, '{whole}'")
+        part = _PART.match(argument)
+        same = [one for one in typed if part and one.startswith(part[0][: len(part[1])])]
+        if len(same) > 1 and all(map(_PART.match, same)):
+            inside = ",".join(one.partition("=")[2] for one in same)
+            raise ConfigError(
+                f"{argument}: quote braces: '{argument.partition('=')[0]}={{{inside}}}'"
+            )
+        if "=" in argument and argument.count("[") + argument.count("{") > (
+            argument.count("]") + argument.count("}")
+        ):
+            end = next((j for j in range(i, len(typed)) if typed[j][-1:] in ("]", "}")), None)
+            if end is not None:
+                raise ConfigError(f"{argument}: quote spaces: '{' '.join(typed[i : end + 1])}'")
 
 
 def _listed(values: Sequence[str]) -> str:

@@ -184,29 +184,20 @@ def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
     cfg = composed(config_name)
     with suppress(HydraException, OmegaConfBaseException):  # the choices are wrong too
         cfg = composed(config_name, *(one for one in given if one.split("=")[0] in groups))
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    if node is None and parent in groups:
+    if parent in groups and cfg.get(parent) is None:
         return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
-    values = {one: value for one, value in _plain(cfg).items() if "suggested" not in one}
+    whole: Any = OmegaConf.to_container(cfg)
+    values = {one: value for one, value in flat(whole).items() if "suggested" not in one}
     if deep := [one for one in values if one.endswith(f".{last}")]:
         return f"{key}: no such key (did you mean {' or '.join(deep)}?)"
-    inside = {*node} if isinstance(node, DictConfig) else set()
-    names = sorted({str(name) for name in inside} | ({*groups} if not parent else set()))
-    names = [name for name in names if not name.startswith("_") and name != "suggested"]
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    inside = {*map(str, node)} if isinstance(node, DictConfig) else set()
+    names = {name for name in inside if not name.startswith("_")} - {"suggested"}
     shown = []
-    for name in names:
-        value = values.get(f"{parent}.{name}")
-        sized = isinstance(value, list | float) or type(value) is int
+    for name in sorted(names if parent else names | {*groups}):
+        value = OmegaConf.select(cfg, f"{parent}.{name}") if parent else None
+        sized = OmegaConf.is_list(value) or type(value) in (int, float)
         shown.append(f"{name}={value}".replace(" ", "") if sized else name)
     known = f"{parent} has" if parent else "the keys are"
-    return (
-        f"{key}: no such key" + (f"; {known} {', '.join(shown)}" * bool(shown)) + hint(last, names)
-    )
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    try:
-        whole: Any = OmegaConf.to_container(cfg, resolve=True)
-    except OmegaConfBaseException:
-        whole = OmegaConf.to_container(cfg)
-    return flat(whole)
+    listed = f"; {known} {', '.join(shown)}" if shown else ""
+    return f"{key}: no such key{listed}{hint(last, sorted(names | {*groups}))}"

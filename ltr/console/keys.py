@@ -6,9 +6,8 @@ from typing import Any
 
 
 class Kind(Enum):
-    """What of a run a key decides."""
+    """What of a run a key decides; one that is listed under none is of the method."""
 
-    METHOD = auto()  # what is trained, and how
     SELECTION = auto()  # which of its epochs is tested
     REPEAT = auto()  # seed and fold: runs that differ in nothing else are of one system
     MEASUREMENT = auto()  # what is reported
@@ -17,68 +16,37 @@ class Kind(Enum):
 
 
 class Resumed(Enum):
-    """Where the value of a key comes from when a run is resumed."""
+    """Where the value of a key comes from when a run is resumed; of others from the checkpoint.
 
-    KEPT = auto()  # the checkpoint; typing another value is refused
+    Typing another value of those others is refused.
+    """
+
     TYPED = auto()  # the checkpoint, unless another value is typed
     OWN = auto()  # the command line; no checkpoint holds it
     FOLDER = auto()  # no checkpoint holds it, and typing it is refused: the folder exists
 
 
-KEYS = {
-    "seed": (Kind.REPEAT, Resumed.KEPT),
-    "epochs": (Kind.METHOD, Resumed.TYPED),
-    "batch_size": (Kind.METHOD, Resumed.KEPT),
-    "shards": (Kind.METHOD, Resumed.KEPT),
-    "list_size": (Kind.METHOD, Resumed.KEPT),
-    "metrics": (Kind.MEASUREMENT, Resumed.KEPT),
-    "own_metrics": (Kind.MEASUREMENT, Resumed.KEPT),  # follows metrics and select_on
-    "select_on": (Kind.SELECTION, Resumed.KEPT),
-    "select": (Kind.SELECTION, Resumed.KEPT),
-    "patience": (Kind.METHOD, Resumed.TYPED),
-    "monitor": (Kind.MEASUREMENT, Resumed.KEPT),
-    "convention": (Kind.MEASUREMENT, Resumed.KEPT),
-    "metrics_as": (Kind.MEASUREMENT, Resumed.KEPT),
-    "empty_lists": (Kind.METHOD, Resumed.KEPT),
-    "bagging": (Kind.METHOD, Resumed.KEPT),
-    "warmup": (Kind.METHOD, Resumed.KEPT),
-    "clip": (Kind.METHOD, Resumed.KEPT),
-    "l1": (Kind.METHOD, Resumed.KEPT),
-    "l2": (Kind.METHOD, Resumed.KEPT),
-    "augment": (Kind.METHOD, Resumed.KEPT),
-    "device": (Kind.PLACE, Resumed.TYPED),
-    "threads": (Kind.PLACE, Resumed.TYPED),
-    "precision": (Kind.METHOD, Resumed.KEPT),
-    "compile": (Kind.METHOD, Resumed.KEPT),
-    "deterministic": (Kind.PLACE, Resumed.TYPED),
-    "evaluation_items": (Kind.PLACE, Resumed.TYPED),
-    "checkpoint_minutes": (Kind.PLACE, Resumed.TYPED),
-    "data_dir": (Kind.PLACE, Resumed.TYPED),
-    "cache_dir": (Kind.PLACE, Resumed.OWN),
-    "output_dir": (Kind.PLACE, Resumed.FOLDER),
-    "sweep": (Kind.PLACE, Resumed.FOLDER),
-    "show_test": (Kind.PLACE, Resumed.OWN),
-    "resume": (Kind.PLACE, Resumed.OWN),
-    "init_from": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
-    "for_engine": (Kind.PLACE, Resumed.OWN),
-    "teacher": (Kind.METHOD, Resumed.KEPT),  # of a run's identity by its content
-    "trust": (Kind.PLACE, Resumed.OWN),
-    "tracking": (Kind.PLACE, Resumed.OWN),
-    "tracking.experiment": (Kind.PLACE, Resumed.OWN),
-    "tracking.project": (Kind.PLACE, Resumed.OWN),
-    "suggested": (Kind.PROPOSAL, Resumed.KEPT),
-    "dataset": (Kind.METHOD, Resumed.KEPT),
-    "dataset.fold": (Kind.REPEAT, Resumed.KEPT),
-    "dataset.seed": (Kind.REPEAT, Resumed.KEPT),
-    "dataset.data_dir": (Kind.PLACE, Resumed.KEPT),  # follows data_dir
-    "dataset.cache_dir": (Kind.PLACE, Resumed.KEPT),
-    "transform": (Kind.METHOD, Resumed.KEPT),
-    "loss": (Kind.METHOD, Resumed.KEPT),
-    "model": (Kind.METHOD, Resumed.KEPT),
-    "optimizer": (Kind.METHOD, Resumed.KEPT),
-    "schedule": (Kind.METHOD, Resumed.KEPT),
-    "experiment": (Kind.METHOD, Resumed.KEPT),
-}
+_KEYS: dict[Kind | Resumed, tuple[str, ...]] = {
+    Kind.SELECTION: ("select_on", "select"),
+    Kind.REPEAT: ("seed", "dataset.fold", "dataset.seed"),
+    Kind.MEASUREMENT: ("metrics", "own_metrics", "monitor", "convention", "metrics_as"),
+    Kind.PLACE: (
+        "device", "threads", "deterministic", "evaluation_items", "checkpoint_minutes", "data_dir",
+        "cache_dir", "output_dir", "sweep", "show_test", "resume", "for_engine", "trust",
+        "tracking", "tracking.experiment", "tracking.project", "dataset.data_dir",
+        "dataset.cache_dir",
+    ),
+    Kind.PROPOSAL: ("suggested",),
+    Resumed.TYPED: (
+        "epochs", "patience", "device", "threads", "deterministic", "evaluation_items",
+        "checkpoint_minutes", "data_dir",
+    ),
+    Resumed.OWN: (
+        "cache_dir", "show_test", "resume", "for_engine", "trust", "tracking",
+        "tracking.experiment", "tracking.project",
+    ),
+    Resumed.FOLDER: ("output_dir", "sweep"),
+}  # fmt: skip
 
 
 def keys(*what: Kind | Resumed) -> tuple[str, ...]:
@@ -87,7 +55,7 @@ def keys(*what: Kind | Resumed) -> tuple[str, ...]:
     >>> keys(Kind.REPEAT)
     ('seed', 'dataset.fold', 'dataset.seed')
     """
-    return tuple(key for key, entry in KEYS.items() if {*entry} & {*what})
+    return tuple(key for one in what for key in _KEYS[one])
 
 
 def without(config: Mapping[str, Any], *what: Kind) -> dict[str, Any]:

@@ -305,8 +305,8 @@ def _shared(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _protocol(order: EnsembleConfig, select_on: str) -> dict[str, Any]:
     """What the ensembles of one system share: their members' methods, the rule of the weights."""
     configs = [run.results["protocol"] for run in order.runs]
-    of_training = set(keys(Kind.METHOD)) - {"dataset"}
-    base = {key: value for key, value in configs[0].items() if key not in of_training}
+    around = {*keys(*Kind), "dataset"}
+    base = {key: value for key, value in configs[0].items() if key in around}
     kinds = (Kind.REPEAT, Kind.PLACE, Kind.MEASUREMENT, Kind.PROPOSAL)
     members = {str(i): without(config, *kinds) for i, config in enumerate(configs, 1)}
     model = {"_target_": _TARGET, "weights": order.plain_weights, "members": members}
