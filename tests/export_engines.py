@@ -12,10 +12,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import torch
 from omegaconf import DictConfig
 
-from ltr.export.command import _lists, _scores
 from ltr.export.context import parity
 from ltr.scorers.scorer import load_model
 
@@ -80,10 +78,15 @@ def restored(scores: Array, described: str) -> Array:
     )(u)
 
 
-def engine_scores(engine: str, files: Mapping[str, str], features: Array) -> Array:
+def engine_scores(
+    engine: str,
+    files: Mapping[str, str],
+    features: Array,
+    score: Callable[..., Array] | None = None,
+) -> Array:
     """The scores, ``[items]``, that the engine gives to raw ``features`` by the files."""
     if engine == "ranklib":
-        return of_ranklib(files["model.txt"], features)
+        return (score or of_ranklib)(files["model.txt"], features)
     model = json.loads(files["model.json"])
     if engine == "solr":
         return of_solr(json.loads(files["features.json"]), model, features)
@@ -91,16 +94,15 @@ def engine_scores(engine: str, files: Mapping[str, str], features: Array) -> Arr
     return of_plugin(model["model"]["model"], names, features)
 
 
-def parity_in_engine(cfg: DictConfig) -> dict[str, Any]:
+def parity_in_engine(cfg: DictConfig, score: Callable[..., Array] | None = None) -> dict[str, Any]:
     """The parity of the engine's scores, by the files of a finished export, with the model's."""
-    folder = Path(cfg.output)
-    kept = load_model(cfg.checkpoint, torch.device("cpu"), cfg.trust)
-    lists, _ = _lists(cfg, kept)
-    files = {path.name: path.read_text() for path in folder.iterdir()}
-    found = engine_scores(cfg.to, files, np.asarray(lists.features))
+    scorer = load_model(cfg.checkpoint, trust=cfg.trust)
+    _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
+    files = {path.name: path.read_text() for path in Path(cfg.output).iterdir()}
+    found = engine_scores(cfg.to, files, np.asarray(lists.features), score)
     notes = json.loads(files["manifest.json"])["notes"]
     theirs = restored(found, notes["score"]) if "score" in notes else found
-    return parity(lists, _scores(kept, lists, 32768), theirs, f"to={cfg.to}")
+    return parity(lists, scorer.scores(lists).numpy(), theirs, f"to={cfg.to}")
 
 
 def of_ranklib(text: str, features: Array) -> Array:

@@ -1,78 +1,108 @@
-"""Print how every exported form of some runs compares with the model: a table, and the refusals.
+"""Print how exported forms of some runs compare with the model: a table, and the refusals.
 
     python tests/export_parity.py outputs/RUN outputs/OTHER ...
+    python tests/export_parity.py ranklib=RANKLIB outputs/RUN ... [split=test]
 
 A cell is the largest difference of two scores over ``max(1, largest |score| of the list)``, for a
 text by the interpreter of its format in ``export_engines.py``; what is printed changes no list's
 order. For a search engine with several formats it is the largest of all.
-The last column is the size of ``model.onnx``.
+The last column is the size of ``model.onnx``. With ``ranklib=``, RankLib's jar or a folder of its
+compiled classes (2.10 and later, run by Java 11 and later), its own classes score ``to=ranklib``.
 """
 
 import json
+import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+import numpy as np
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ltr.console.compose import typed
 from ltr.errors import LTRError
 from ltr.experiment.engines import ENGINES, LUCENE
 from ltr.export.command import export_kept
-from ltr.export.manifest import results_of
 
 from export_engines import parity_in_engine  # isort: skip
 
-CONFIG = Path(__file__).resolve().parents[1] / "configs" / "export.yaml"
 FORMATS = ("linear", "xgboost+json", "ranklib")
 TEXTS = ("solr", "ranklib", *LUCENE)
+MAIN = """
+import ciir.umass.edu.learning.*;
+import java.nio.file.*;
+
+public class Score {
+    public static void main(String[] args) throws Exception {
+        Ranker ranker = new RankerFactory().loadRankerFromFile(args[0]);
+        StringBuilder out = new StringBuilder();
+        for (String line : Files.readAllLines(Path.of(args[1])))
+            out.append(ranker.eval(new DenseDataPoint(line))).append('\\n');
+        Files.writeString(Path.of(args[2]), out.toString());
+    }
+}
+"""
 
 
-def main(runs: list[str]) -> None:
+def ranklib_scores(ranklib: Path, text: str, features: np.ndarray) -> np.ndarray:
+    """The scores, ``[items]`` float64, that RankLib gives to ``features`` by the model ``text``."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = ("Score.java", "model.txt", "items", "scores")
+        main, model, items, out = (Path(folder) / name for name in names)
+        rows = (" ".join(f"{i}:{x!s}" for i, x in enumerate(row, 1)) for row in features)
+        main.write_text(MAIN), model.write_text(text)
+        items.write_text("".join(f"0 qid:1 {row}\n" for row in rows))
+        command = [str(shutil.which("java")), "-XX:TieredStopAtLevel=1", "-cp", str(ranklib)]
+        subprocess.run([*command, *map(str, (main, model, items, out))], check=True)
+        return np.array(out.read_text().split(), float)
+
+
+def compared(
+    run: str, engine: str, score: Callable[..., Any] | None, **more: Any
+) -> dict[str, Any]:
+    """The parity file of an export, or of its text as ``score`` or an interpreter reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "exported"
+        given = {"checkpoint": run, "to": engine, "output": str(output)} | more
+        cfg = typed("export", [f"{key}={value}" for key, value in given.items()])
+        export_kept(cfg)
+        if engine in TEXTS:
+            return parity_in_engine(cfg, score)
+        found: dict[str, Any] = json.loads((output / "parity.json").read_text())
+        return found
+
+
+def main(arguments: list[str]) -> None:
     """Export each run to every engine and every format of it."""
-    rows, refusals = [], dict[str, str]()
-    for run in runs:
-        results = results_of(run)
+    options = dict(one.split("=", 1) for one in arguments if one.partition("=")[0].isalpha())
+    rows, refusals, jar = [], dict[str, str](), options.pop("ranklib", None)
+    score = jar and (lambda text, features: ranklib_scores(Path(jar), text, features))
+    engines = ("ranklib",) if jar else ENGINES
+    for run in (one for one in arguments if not one.partition("=")[0].isalpha()):
         row, size = [Path(run).name], ""
-        for engine in ENGINES:
-            cells, refused = list[float](), list[str]()
+        for engine in engines:
+            cells = list[float]()
             for kind in FORMATS if engine in LUCENE else (None,):
                 try:
-                    difference, count = compared(run, engine, kind)
-                    cells.append(difference)
-                    size = f"{count:,}" if count else size
+                    formats = {"format": kind} if kind else {}
+                    found = compared(run, engine, score, **formats, **options)
                 except LTRError as error:
                     if not str(error).startswith("format="):
-                        refused.append(str(error))
+                        refusals.setdefault(str(error), Path(run).name)
+                    continue
+                sizes = [found, *found.get("sizes", ())]
+                cells.append(max(one["largest_difference_of_unit"] for one in sizes))
+                size = f"{found['bytes']:,}" if "bytes" in found else size
             row.append(f"{max(cells):.1e}" if cells else "refused")
-            if refused and not cells:
-                refusals[f"{Path(run).name}, to={engine}"] = refused[0]
         rows.append([*row, size])
-        print(row, results.get("choices", {}).get("model"), file=sys.stderr, flush=True)
-    print(
-        tabulate(rows, ["run", *ENGINES, "bytes"], tablefmt="github", disable_numparse=True), "\n"
-    )
-    for engine in ENGINES:
-        told = {text: name for name, text in refusals.items() if name.endswith(f"to={engine}")}
-        for text, name in told.items():
-            print(f"- {name.split(',')[0]}: `{text}`")
-
-
-def compared(run: str, engine: str, kind: str | None) -> tuple[float, int]:
-    """The largest difference, in units of its list, and the size of an ONNX file, else 0."""
-    with tempfile.TemporaryDirectory() as folder:
-        cfg = OmegaConf.load(CONFIG)
-        output = Path(folder) / "exported"
-        given = {"checkpoint": run, "to": engine, "output": str(output), "format": kind}
-        for key, value in given.items():
-            OmegaConf.update(cfg, key, value)
-        export_kept(cfg)
-        found = json.loads((output / "parity.json").read_text())
-        if engine in TEXTS:
-            found = parity_in_engine(cfg)
-        sizes = [one["largest_difference_of_unit"] for one in found.get("sizes", ())]
-        return max([found["largest_difference_of_unit"], *sizes]), found.get("bytes", 0)
+        print(row, file=sys.stderr, flush=True)
+    print(tabulate(rows, ["run", *engines, "bytes"], tablefmt="github", disable_numparse=True))
+    for text, run in refusals.items():
+        print(f"- {run}: `{text}`")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def read_letor(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, np.array([float(line[0]) for line in lines]), qid
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fitted() -> Ranker:
     """A small network."""
     return Ranker("mlp", "listnet", **SMALL).fit(*rows())

@@ -81,7 +81,7 @@ def test_parts_of_a_score_are_those_of_its_features_and_of_other_items() -> None
     alone = attributions_of(subject(Compared(own, [0.0, 0.0, 0.0])))
     assert alone.others is None
     assert alone.error < 1e-5
-    assert replace(found, values=found.values + 0.1).error > 0.2  # a part that is wrong shows
+    assert found._replace(values=found.values + 0.1).error > 0.2  # a part that is wrong shows
 
 
 def test_what_an_indicator_adds_belongs_to_its_feature() -> None:

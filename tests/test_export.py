@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,16 @@ import pytest
 import torch
 from conftest import compose, make_lists
 from export_engines import engine_scores, of_plugin, of_ranklib, parity_in_engine, restored
+from export_parity import ranklib_scores
 from folders import refused
 from made_columns import COLUMNS, mixed
 from made_trees import needed
-from ranklib_scores import java, scores_of
 from torch import nn
 
 import ltr.export.command
 import ltr.export.plugins
 import ltr.export.solr
-from ltr.data.lists import Lists
+from ltr.data.lists import Columns, Lists
 from ltr.data.quantiles import quantile_transform
 from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
 from ltr.errors import ConfigError
@@ -40,6 +41,7 @@ from ltr.export.trees import Trees, above, at_most, before_transform, below, lea
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
 from ltr.scorers.ensemble import Ensemble, Member
+from ltr.scorers.scorer import Scorer
 
 SHAPES = ("never", "nonnegative", "skewed", "signed", "quantile")
 
@@ -64,17 +66,13 @@ def transform_of(shape: str, lists: Lists, **how: Any) -> FeatureTransform:
 
 
 def context(
-    lists: Lists,
-    form: Any = None,
-    scores: Any = 0.0,
-    model: Any = None,
-    transform: Any = None,
-    **more: Any,
-) -> ExportContext:
-    names = tuple(f"f{i}" for i in range(1, lists.width + 1))
-    scores = np.broadcast_to(scores, lists.items)
-    known = (model or nn.Identity(), transform or no_transform(lists))
-    return ExportContext("m", names, lists, scores, *known, form, True, **more)
+    lists: Lists, form: Any = None, scores: Any = 0.0, model: Any = None, transform: Any = None,
+    columns: Any = None, **more: Any,
+) -> ExportContext:  # fmt: skip
+    scorer = Scorer(model or nn.Identity(), transform or no_transform(lists), columns, {})
+    return ExportContext(
+        "m", lists, np.broadcast_to(scores, lists.items), scorer, form, True, **more
+    )
 
 
 def in_engines(form: Trees | Dense, lists: Lists, ours: Any) -> None:
@@ -234,7 +232,8 @@ def test_a_form_whose_missing_values_plugins_misread_is_not_written() -> None:
 
 def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
     for write, name in ((vespa, "price-usd"), (plugin, "{{price}}")):
-        given = replace(context(lists_with(), trees()), features=("f1", name, "f3", "f4", "f5"))
+        columns = Columns(("f1", name, "f3", "f4", "f5"))
+        given = context(lists_with(), trees(), columns=columns)
         line = refused(lambda write=write, given=given: write(given), ConfigError)
         assert repr(name) in line
         assert "name the columns" in line
@@ -242,9 +241,9 @@ def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
 
 def test_the_manifest_says_how_a_category_is_coded() -> None:
     model = WithEmbeddings(Linear, COLUMNS.codes.tolist())
-    given = context(mixed(6), model=model, transform=fit_transform(mixed(6)))
+    given = context(mixed(6), model=model, transform=fit_transform(mixed(6)), columns=COLUMNS)
     exported = Exported({}, lambda folder, lists: lists.labels, "", {"score": "x"})
-    told = manifest("onnx", given, exported, COLUMNS, {}, {})
+    told = manifest("onnx", given, exported, {}, {})
     assert (told["model"], told["categories"]["shop"]) == ("Linear", ["a", "b", "c"])
     assert "1 + CRC-32" in told["notes"]["categories"]
     assert told["notes"]["score"] == "x"
@@ -407,14 +406,13 @@ def test_onnx_of_trees_takes_missing_values_as_they_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(java() is None, reason="Java is not installed")
+@pytest.mark.skipif(which("java") is None, reason="Java is not installed")
 @pytest.mark.skipif("LTR_RANKLIB" not in os.environ, reason="LTR_RANKLIB names no RankLib")
-def test_ranklib_itself_reads_what_it_is_given(tmp_path: Path) -> None:
+def test_ranklib_itself_reads_what_it_is_given() -> None:
     lists = lists_with()
     form = dense_of(network("tanh"), no_transform(lists))
     linear = dense_of(Linear(5), no_transform(lists))
     for one in (trees(), form, linear):
         text = ranklib(context(lists, one)).files["model.txt"]
-        (tmp_path / "model.txt").write_text(text)
-        found = scores_of(Path(os.environ["LTR_RANKLIB"]), tmp_path / "model.txt", lists.features)
+        found = ranklib_scores(Path(os.environ["LTR_RANKLIB"]), text, lists.features)
         np.testing.assert_allclose(found, of_ranklib(text, lists.features), rtol=1e-12)

@@ -41,17 +41,11 @@ def read_rows(
 ) -> Rows:  # fmt: skip
     """Check ``X`` as scikit-learn does, and its column ``qid`` where it is a table with one.
 
-    Args:
-        estimator: gets ``n_features_in_`` and ``feature_names_in_`` with ``reset``; else ``X`` must
-            have these; a table may have further columns, in any order.
-        X: ``[rows, width]``: an array, sparse matrix, or a table that narwhals knows.
-        qid: ``[rows]``, or None.
-        columns: encode categories with these; None: with those that are found.
-        reset: whether this is the X of a fit.
-        of_train: of several queries the categories are those of its train, as vali is not to be
-            known.
-        categories: the columns of a fit whose values are categories, besides those of that type.
-        others: labels, weights: like ``qid`` no features, where they are columns of a fit's X.
+    ``estimator`` gets ``n_features_in_`` and ``feature_names_in_`` with ``reset``, of a fit, else
+    ``X`` must have these; a table may have further columns, in any order. ``columns`` encode the
+    categories; None: those of ``of_train``, as vali is not to be known. In a fit ``categories`` are
+    such columns besides those of that type, and columns that are one of ``others``, as labels and
+    weights, are no features, nor is ``qid``.
 
     Raises:
         ValueError, TypeError: as scikit-learn's estimators.
@@ -210,13 +204,9 @@ def lists_of_rows(
 ) -> Lists:
     """The lists of ``rows``, queries in the order in which they appear.
 
-    Args:
-        rows: their items; those of a query may be apart.
-        qids: of the lists.
-        labels: ``[rows]``; None: 0.
-        weights: one for each row, equal within a query, or one for each query; None: all the same.
-        position: where each item was shown, ``[rows]``, which orders the items of a list; None:
-            they stand in the order of the rows.
+    ``qids`` are those of the lists, whose rows may be apart; without ``labels`` all are 0;
+    ``weights`` are one for each row, equal within a query, or one for each query; ``position``,
+    where each item was shown, orders the items of a list, else they are in the order of the rows.
 
     Raises:
         DataError: weights or positions do not fit.

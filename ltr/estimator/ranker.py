@@ -19,13 +19,7 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.inputs import (
-    in_rows,
-    lists_of_rows,
-    queries_of_train,
-    read_labels,
-    read_rows,
-)
+from ltr.estimator.inputs import in_rows, lists_of_rows, queries_of_train, read_labels, read_rows
 from ltr.estimator.params import overrides_of_ranker, params_of
 from ltr.estimator.trained import OVERRIDES, Trained, as_it_was, shown, trust_of
 from ltr.experiment.run import run
@@ -177,7 +171,10 @@ class Ranker(BaseEstimator):
         )  # fmt: skip
         lists = {"train": train}
         for split, given in zip(_SPLITS, eval_set or (), strict=False):
-            lists[split] = self._evaluated(given, train.columns)
+            if not isinstance(given, (tuple, list)) or not 2 <= len(given) <= 4:
+                raise DataError("eval_set: give (X, y, qid) or (X, y, qid, position) of each split")
+            other, labels, ids, places = (*given, None, None)[:4]
+            lists[split] = self._lists(other, ids, train.columns, y=labels, position=places)
         if eval_set is None and self.one_list and len(train) == 1:
             lists["vali"] = train
         elif of_train is not None:
@@ -195,10 +192,8 @@ class Ranker(BaseEstimator):
             except Interrupted as stop:
                 raise KeyboardInterrupt from stop
             write_overrides(folder / OVERRIDES, overrides)
-            self._take(
-                Trained(folder, cfg.device, trust_of(cfg)), None if of_train is None else train
-            )
-        return self
+            whole = None if of_train is None else train
+            return self._take(Trained(folder, cfg.device, trust_of(cfg)), whole)
 
     def predict(self, X: Any, qid: Any = None, position: Any = None) -> Floats:
         """The score of each row, higher first, ``[rows]`` in the order of ``X``.
@@ -298,18 +293,18 @@ class Ranker(BaseEstimator):
             CheckpointError, ConfigError, DataError: it holds no model that can be read.
         """
         trained = Trained(run_folder(str(path)), device, trust)
-        ranker = cls(**params_of(trained))
-        ranker._take(trained)
+        ranker = cls(**params_of(trained))._take(trained)
         ranker.n_features_in_ = trained.scorer.transform.width
         if ranker._columns is not None:
             ranker.feature_names_in_ = np.array(ranker._columns.names, dtype=object)
         return ranker
 
-    def _take(self, trained: Trained, whole: Lists | None = None) -> None:
+    def _take(self, trained: Trained, whole: Lists | None = None) -> Self:
         """Take a model, and the rows of each query of ``whole``, of which vali was cut off."""
         self._trained = trained
         self._sizes = {} if whole is None else dict(zip(whole.qids, whole.lengths, strict=True))
         self.results_, self.history_ = trained.results, trained.history
+        return self
 
     @property
     def _columns(self) -> Columns | None:
@@ -342,13 +337,6 @@ class Ranker(BaseEstimator):
                 "sklearn.set_config(enable_metadata_routing=True)"
             )
         return lists_of_rows(rows, qids, labels, weights=weights, position=position)
-
-    def _evaluated(self, given: Sequence[Any], columns: Columns | None) -> Lists:
-        """The lists of an entry of ``eval_set``."""
-        if not isinstance(given, (tuple, list)) or not 2 <= len(given) <= 4:
-            raise DataError("eval_set: give (X, y, qid) or (X, y, qid, position) of each split")
-        X, y, qid, position = (*given, None, None)[:4]
-        return self._lists(X, qid, columns, y=y, position=position)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_trained")

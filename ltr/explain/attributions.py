@@ -1,6 +1,6 @@
 """What each feature adds to the score of an item: exact for trees, by integrated gradients else."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,40 +19,28 @@ _STEPS = (32, 64, 128, 256, 512)  # of a path, until the sum is that of the scor
 _CLOSE = 1e-3  # of the way from the baseline's score
 
 
-@dataclass(frozen=True)
-class Attributions:
-    """The parts of the scores of some items.
+class Attributions(NamedTuple):
+    """The parts of the scores of some items, which with the baseline add up to them."""
 
-    Attributes:
-        method: in words, with what the baseline is.
-        values: ``[items, features]``, what an item's own features add to its score.
-        others: ``[items, list]``, what the features of each item of the list add to it, 0 for
-            itself; None: the model scores items one by one.
-        baseline: ``[items]``, the score that all parts are added to.
-        scores: ``[items]``, that the parts should add up to.
-    """
-
-    method: str
-    values: Doubles
+    method: str  # in words, with what the baseline is
+    values: Doubles  # [items, features], what an item's own features add to its score
+    # [items, list], what the features of each other item of the list add to it, 0 for itself; None:
+    # the model scores items one by one
     others: Doubles | None
-    baseline: Doubles
-    scores: Doubles
+    baseline: Doubles  # [items]
+    scores: Doubles  # [items], that the parts should add up to
 
     @property
     def error(self) -> float:
         """The largest difference of baseline plus all parts from the score, of any item."""
-        total = self.baseline + self.values.sum(-1)
-        if self.others is not None:
-            total = total + self.others.sum(-1)
-        return float(np.abs(total - self.scores).max())
+        others = 0.0 if self.others is None else self.others.sum(-1)
+        return float(np.abs(self.baseline + self.values.sum(-1) + others - self.scores).max())
 
 
 def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | None:
     """The parts of the scores of ``subject.items``; None: the model has no such parts.
 
-    Args:
-        subject: what to explain.
-        items: bounds the padded items of a batch.
+    ``items`` bounds the padded items of a batch.
 
     Raises:
         ConfigError: Captum is not installed.
@@ -61,13 +49,9 @@ def attributions_of(subject: Subject, *, items: int = 32768) -> Attributions | N
     if isinstance(model, BoostedTrees):
         rows = np.ascontiguousarray(subject.data.features[subject.items].cpu().numpy())
         parts = _shap(model, rows) if model.content else np.zeros((len(rows), model.width + 1))
-        return Attributions(
-            method=f"SHAP values of {model.title}'s own method; the baseline is its expected score",
-            values=parts[:, :-1],
-            others=None,
-            baseline=parts[:, -1],
-            scores=subject.scores[subject.items].astype(np.float64),
-        )
+        method = f"SHAP values of {model.title}'s own method; the baseline is its expected score"
+        scores = subject.scores[subject.items].astype(np.float64)
+        return Attributions(method, parts[:, :-1], None, parts[:, -1], scores)
     if isinstance(model, (Ensemble, RoundModel)):
         return None
     return _integrated_gradients(subject, model, items)
@@ -121,28 +105,24 @@ def _integrated_gradients(subject: Subject, model: nn.Module, items: int) -> Att
         return model(given, mask, places.expand(len(given), -1)).float()
 
     model.requires_grad_(False)
-    method = IntegratedGradients(scores_of)
-    with torch.no_grad():
-        ends = [scores_of(one)[0].double().cpu().numpy() for one in (baseline, features)]
+    method, batch = IntegratedGradients(scores_of), max(1, items // size)
+    start, end = (scores_of(one)[0].double().cpu().numpy() for one in (baseline, features))
     parts = []
-    for item in subject.items.tolist():
-        away = abs(ends[1][item] - ends[0][item])
+    for item, away in zip(subject.items.tolist(), (end - start)[subject.items], strict=True):
         for steps in _STEPS:
             found = method.attribute(
-                features, baseline, target=item, n_steps=steps,
-                internal_batch_size=max(1, items // size),
-            )[0].double()  # fmt: skip
-            if abs(float(found.sum()) - (ends[1][item] - ends[0][item])) <= _CLOSE * away:
+                features, baseline, target=item, n_steps=steps, internal_batch_size=batch
+            )[0].double()
+            if abs(float(found.sum()) - away) <= _CLOSE * abs(away):
                 break
         parts.append(found.cpu().numpy())
     whole = np.stack(parts) @ np.eye(transform.width)[column_of]  # [items, list, feature]
-    rows = np.arange(len(whole))
-    own, others = whole[rows, subject.items], whole.sum(-1)
+    rows, others = np.arange(len(whole)), whole.sum(-1)
     others[rows, subject.items] = 0.0
     return Attributions(
-        method="integrated gradients of Captum; at the baseline every item is the list's mean item",
-        values=own,
-        others=None if subject.pointwise else others,
-        baseline=ends[0][subject.items],
-        scores=ends[1][subject.items],
+        "integrated gradients of Captum; at the baseline every item is the list's mean item",
+        whole[rows, subject.items],
+        None if subject.pointwise else others,
+        start[subject.items],
+        end[subject.items],
     )

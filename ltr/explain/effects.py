@@ -31,9 +31,7 @@ class Effects(NamedTuple):
 def leave_one_out(subject: Subject, *, items: int = 32768) -> Effects:
     """Score the list without each of its items, for ``subject.items``.
 
-    Args:
-        subject: of a list-aware model.
-        items: bounds the padded items of a batch.
+    ``items`` bounds the padded items of a batch.
     """
     size, precision = len(subject.scores), subject.scorer.precision
     found, device = np.full((size, size), np.nan), subject.data.device  # [left out, item]
@@ -69,11 +67,8 @@ def permutation_importance(
     "Random forests", section 10, for a metric of lists). A feature that is the same for all items
     of a list, as one of the query, loses nothing.
 
-    Args:
-        subject: the model and its lists.
-        lists: so many lists of the split at most, drawn by ``seed``.
-        seed: of the draw of lists and of the shuffles.
-        items: bounds the padded items of a batch.
+    ``seed`` draws the shuffles and at most ``lists`` of the split; ``items`` bounds the padded
+    items of a batch.
 
     Returns:
         Columns feature, name, drop, low, high, the largest drop first; low and high are the

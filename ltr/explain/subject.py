@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.values import required, texts, whole
 from ltr.data.batches import ItemTensors
 from ltr.data.cells import query_text
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, Metric
@@ -29,34 +29,20 @@ from ltr.training.evaluation import ranks_of
 
 @dataclass(frozen=True)
 class Subject:
-    """A list with a trained model that ranks it.
+    """A list with a trained model that ranks it."""
 
-    Attributes:
-        checkpoint: as it was given.
-        scorer: the model.
-        name: of the data set, with its fold, or of the file.
-        split: of the data set; None: a file, whose labels are not read.
-        lists: all lists of the split, or of the file.
-        chosen: the number of the list.
-        data: the list alone, as the model reads it.
-        scores: of the items of the list, ``[items]`` float32.
-        items: the 0-based places of the items to explain, best first.
-        metric, convention: of the run: ``select_on``.
-        ids: of the items of the list, ``[items]``, empty where an item has none; None: no item has.
-    """
-
-    checkpoint: str
+    checkpoint: str  # as it was given
     scorer: Scorer
-    name: str
-    split: str | None
-    lists: Lists
-    chosen: int
-    data: ItemTensors
-    scores: NDArray[np.float32]
-    items: NDArray[np.int64]
-    metric: Metric
+    name: str  # of the data set, with its fold, or of the file
+    split: str | None  # of the data set; None: a file, whose labels are not read
+    lists: Lists  # all of the split, or of the file
+    chosen: int  # the number of the list
+    data: ItemTensors  # the list alone, as the model reads it
+    scores: NDArray[np.float32]  # of the items of the list, [items]
+    items: NDArray[np.int64]  # the 0-based places of the items to explain, best first
+    metric: Metric  # select_on of the run
     convention: Convention
-    ids: Sequence[str] | None = None
+    ids: Sequence[str] | None = None  # [items], empty where an item has none; None: no item has
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
@@ -114,46 +100,43 @@ def subject_of(cfg: DictConfig) -> Subject:
         ConfigError, DataError, CheckpointError: one line that says what to mend.
     """
     required(cfg, "checkpoint", "qid")
-    if cfg.split not in SPLITS:
-        raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
+    check_split(cfg.split)
     set_threads(cfg)
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
-    own = scorer.own_config(cfg, ["dataset", "metrics"])
-    split, name = None, str(cfg.input)
+    own, dataset = scorer.own_config(cfg, ["dataset", "metrics"]), None
     if cfg.input is not None:
         names = cfg.features if OmegaConf.is_list(cfg.features) else None
         read_as: Any = OmegaConf.merge(cfg, {"features": names})
         given = read_input(read_as, scorer)
-        lists, chosen = given.lists, _list_of(str(cfg.qid), given.lists, name)
-        rows = np.arange(*lists.offsets[chosen : chosen + 2])
-        ids = _texts(given.ids, rows)
+        lists, name = given.lists, str(cfg.input)
     else:
         dataset, lists = scorer.read(own.dataset, cfg.split)
-        split = str(cfg.split)
         name = dataset.name + (f" fold {dataset.fold}" if dataset.fold is not None else "")
-        chosen = _list_of(str(cfg.qid), lists, split)
-        rows = np.arange(*lists.offsets[chosen : chosen + 2])
+    known, qid = lists.qids.tolist(), str(cfg.qid)
+    if qid not in known:
+        near = difflib.get_close_matches(qid, known, 1) or known[:1]
+        place = name if dataset is None else cfg.split
+        raise ConfigError(
+            f"qid={qid}: {place} has no such query; give one of it, such as {near[0]}"
+        )
+    chosen = known.index(qid)
+    rows = np.arange(*lists.offsets[chosen : chosen + 2])
+    if dataset is None:
+        ids = _texts(given.ids, rows)
+    else:
         read = getattr(dataset, "ids", None)
-        ids = read and read(split, (rows if lists.rows is None else lists.rows[rows]).tolist())
-    metrics = named_metrics(
-        [*as_list(own.metrics), str(own.select_on)], own.get("own_metrics") or {}
-    )
+        ids = read and read(cfg.split, (rows if lists.rows is None else lists.rows[rows]).tolist())
+    names = [*as_list(own.metrics), str(own.select_on)]
+    metrics = {str(one): one for one in named_metrics(names, own.get("own_metrics") or {})}
     data = scorer.open(lists.subset(np.array([chosen])))
-    scores = scorer.scores(data, items=cfg.evaluation_items).cpu()
+    scores = scorer.scores(data, items=cfg.evaluation_items).cpu().numpy()
     return Subject(
-        checkpoint=str(cfg.checkpoint),
-        scorer=scorer,
-        name=name,
-        split=split,
-        lists=lists,
-        chosen=chosen,
-        data=data,
-        scores=scores.numpy(),
-        items=_items(cfg, ranks_of(scores.numpy(), data.offsets)),
-        metric=next(one for one in metrics if str(one) == str(own.select_on)),
-        convention=make_convention(own),
+        checkpoint=str(cfg.checkpoint), scorer=scorer, name=name,
+        split=None if dataset is None else str(cfg.split), lists=lists, chosen=chosen, data=data,
+        scores=scores, items=_items(cfg, ranks_of(scores, data.offsets)),
+        metric=metrics[str(own.select_on)], convention=make_convention(own),
         ids=ids if ids and any(ids) else None,
-    )
+    )  # fmt: skip
 
 
 def _texts(ids: list[str] | pd.DataFrame | None, rows: NDArray[np.int64]) -> list[str] | None:
@@ -162,14 +145,6 @@ def _texts(ids: list[str] | pd.DataFrame | None, rows: NDArray[np.int64]) -> lis
         cells = ids.iloc[rows].itertuples(index=False)
         return [" ".join(filter(None, map(query_text, row))) for row in cells]
     return None if ids is None else [ids[row] for row in rows]
-
-
-def _list_of(qid: str, lists: Lists, place: str) -> int:
-    known = lists.qids.tolist()
-    if qid in known:
-        return known.index(qid)
-    near = difflib.get_close_matches(qid, known, 1) or known[:1]
-    raise ConfigError(f"qid={qid}: {place} has no such query; give one of it, such as {near[0]}")
 
 
 def _items(cfg: DictConfig, ranks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -2,14 +2,13 @@
 
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-import torch
 from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write, make_folder, writing
 from ltr.console.values import required, text
-from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
@@ -27,7 +26,6 @@ from ltr.models.rounds import BoostedTrees, RankBoost
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
-from ltr.training.evaluation import predict
 
 _WRITERS = {
     "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,
@@ -54,13 +52,26 @@ def export_kept(cfg: DictConfig) -> str:
     if cfg.format is not None and engine not in LUCENE:
         raise ConfigError(f"format={cfg.format}: it is for to={' or '.join(LUCENE)}: leave it out")
     set_threads(cfg)
-    kept = load_model(cfg.checkpoint, torch.device("cpu"), cfg.trust)
-    lists, split = _lists(cfg, kept)
-    results, items = results_of(str(cfg.checkpoint)), cfg.evaluation_items
+    scorer = load_model(cfg.checkpoint, trust=cfg.trust)
+    if cfg.input is not None:
+        lists, split = read_input(cfg, scorer).lists, str(cfg.input)
+    else:
+        own, split = scorer.own_config(cfg, ["dataset"]), str(cfg.split)
+        _, lists = scorer.read(own.dataset, split)
+    # scores are those of float32, whatever precision its run had
+    scorer = replace(scorer, config=scorer.config | {"precision": "float32"})
+    results = results_of(str(cfg.checkpoint))
     of_train = results.get("data", {}).get("train", {})
     missing = lists.missing + int(of_train.get("missing_values", 0))
-    check_engine(engine, kept.model, kept.transform, missing, key="to")
-    context = _context(cfg, kept, lists, absent_is_zero=not missing)
+    check_engine(engine, scorer.model, scorer.transform, missing, key="to")
+
+    def score(given: Lists) -> Scores:
+        return scorer.scores(given, items=cfg.evaluation_items).numpy()
+
+    context = ExportContext(
+        name=_name(cfg), lists=lists, scores=score(lists), scorer=scorer,
+        form=_form(engine, scorer), absent_is_zero=not missing, format=text(cfg, "format"),
+    )  # fmt: skip
     exported = _WRITERS[engine](context)
 
     make_folder("output", output.parent)
@@ -76,11 +87,11 @@ def export_kept(cfg: DictConfig) -> str:
             **parity(lists, context.scores, exported.run(part, lists), f"to={engine}"),
         }
         if engine == "onnx":
-            compared |= try_sizes(part, lists, lambda made: _scores(kept, made, items))
+            compared |= try_sizes(part, lists, score)
         compared["split"] = split
         file, selected = selected_checkpoint(Path(cfg.checkpoint))
         digests = {"checkpoint": sha256(file.read_bytes()), "data": dict(selected["data"])}
-        described = manifest(engine, context, exported, kept.columns, results, digests)
+        described = manifest(engine, context, exported, results, digests)
         atomic_write(part / "manifest.json", json_text(described, 2))
         atomic_write(part / "parity.json", json_text(compared, 2))
         atomic_write(part / "MODEL_CARD.md", model_card(described, compared, results))
@@ -93,41 +104,21 @@ def export_kept(cfg: DictConfig) -> str:
     )
 
 
-def _lists(cfg: DictConfig, kept: Scorer) -> tuple[Lists, str]:
-    """The lists of ``cfg.input``, or of ``cfg.split`` of the run's own data set, and their name."""
-    if cfg.input is not None:
-        return read_input(cfg, kept).lists, str(cfg.input)
-    _, lists = kept.read(kept.own_config(cfg, ["dataset"]).dataset, cfg.split)
-    return lists, str(cfg.split)
-
-
-def _scores(kept: Scorer, lists: Lists, items: int) -> Scores:
-    """The model's scores in float32, whatever precision its run had."""
-    data = ItemTensors(lists, kept.transform, torch.device("cpu"))
-    return predict(kept.model, data, items=items).numpy()
-
-
-def _context(cfg: DictConfig, kept: Scorer, lists: Lists, *, absent_is_zero: bool) -> ExportContext:
-    model, transform, name = kept.model, kept.transform, str(cfg.name or Path(cfg.output).name)
+def _name(cfg: DictConfig) -> str:
+    """The name of the model in the engine."""
+    name = str(cfg.name or Path(cfg.output).name)
     if not IDENTIFIER.fullmatch(name):
         if cfg.name is not None:
             raise ConfigError(f"name={name}: write letters, digits and _, a letter first")
         name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
-    form: Trees | Dense | None = None
-    if cfg.to != "native" and isinstance(model, BoostedTrees | RankBoost):
-        form = before_transform(trees_of(model), transform)
-    elif cfg.to in ("solr", "ranklib", *LUCENE):
+    return name
+
+
+def _form(engine: str, scorer: Scorer) -> Trees | Dense | None:
+    model = scorer.model
+    if engine != "native" and isinstance(model, BoostedTrees | RankBoost):
+        return before_transform(trees_of(model), scorer.transform)
+    if engine in ("solr", "ranklib", *LUCENE):
         assert is_dense(model)
-        form = dense_of(model, transform)
-    numbered = (f"f{number}" for number in range(1, transform.width + 1))
-    return ExportContext(
-        name=name,
-        features=tuple(numbered) if kept.columns is None else kept.columns.names,
-        lists=lists,
-        scores=_scores(kept, lists, cfg.evaluation_items),
-        model=model,
-        transform=transform,
-        form=form,
-        absent_is_zero=absent_is_zero,
-        format=text(cfg, "format"),
-    )
+        return dense_of(model, scorer.transform)
+    return None

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from ltr.data.lists import Ints, Lists
-from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError
 from ltr.export.dense import Dense
 from ltr.export.trees import Trees
+from ltr.scorers.scorer import Scorer
 
 Scores = NDArray[np.floating]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
@@ -25,47 +24,34 @@ TOLERANCE = 1e-5  # of a score, or of the largest score of the list where that i
 
 @dataclass(frozen=True)
 class Exported:
-    """A model as an engine reads it.
+    """A model as an engine reads it."""
 
-    Attributes:
-        files: content by name.
-        run: the scores of all items, ``[items]``, that the files in a folder give; of a text
-            format those of the trees or layers that were written into it.
-        ran_by: what ``run`` is, for the parity file.
-        notes: for the manifest.
-    """
-
-    files: Mapping[str, bytes | str]
+    files: Mapping[str, bytes | str]  # content by name
+    # the scores of all items, [items], that the files in a folder give; of a text format those of
+    # the trees or layers that were written into it
     run: Callable[[Path, Lists], Scores]
-    ran_by: str
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    ran_by: str  # what ``run`` is, for the parity file
+    notes: Mapping[str, Any] = field(default_factory=dict)  # for the manifest
 
 
 @dataclass(frozen=True)
 class ExportContext:
-    """A model, and what its writer may want to know besides.
+    """A model, and what its writer may want to know besides."""
 
-    Attributes:
-        name: of the model in the engine.
-        features: their names, in order.
-        lists: real lists, whose scores the writer may look at.
-        scores: the model's scores of them, ``[items]``.
-        model, transform: as they are kept.
-        form: the model as trees or layers over raw features; None: it is neither.
-        absent_is_zero: no value of the lists was missing in training, so that a feature that the
-            engine does not find counts as 0.
-        format: which of the engine's own, None: the first that can hold the model.
-    """
-
-    name: str
-    features: tuple[str, ...]
-    lists: Lists
-    scores: Scores
-    model: nn.Module
-    transform: FeatureTransform
-    form: Trees | Dense | None
+    name: str  # of the model in the engine
+    lists: Lists  # real ones, whose scores the writer may look at
+    scores: Scores  # of the model, [items]
+    scorer: Scorer
+    form: Trees | Dense | None  # the model as trees or layers over raw features; None: neither
+    # no value of the lists was missing in training: a feature that the engine lacks counts as 0
     absent_is_zero: bool
-    format: str | None = None
+    format: str | None = None  # one of the engine's, None: the first that can hold the model
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        columns, width = self.scorer.columns, self.scorer.transform.width
+        return tuple(f"f{i}" for i in range(1, width + 1)) if columns is None else columns.names
 
     def texts(self, files: Mapping[str, str], **notes: Any) -> Exported:
         """``files`` that were written from ``form``."""

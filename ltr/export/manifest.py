@@ -1,7 +1,7 @@
 """What a folder says of itself: ``manifest.json`` and ``MODEL_CARD.md``."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 from tabulate import tabulate
 
 from ltr.atomic import without_nan
-from ltr.data.lists import Columns
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
 from ltr.export.context import ExportContext, Exported
@@ -39,18 +38,14 @@ def results_of(checkpoint: str) -> dict[str, Any]:
 
 
 def manifest(
-    engine: str, context: ExportContext, exported: Exported, columns: Columns | None,
-    results: Mapping[str, Any], digests: Mapping[str, Any],
+    engine: str, context: ExportContext, exported: Exported, results: Mapping[str, Any],
+    digests: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Which model this is, and how its features are read.
 
-    Args:
-        engine, context, exported: what was exported for what.
-        columns: names and categories of the features.
-        results: of the run.
-        digests: of the checkpoint and its data.
+    ``results`` are of its run, ``digests`` of the checkpoint and its data.
     """
-    model = context.model
+    model, columns = context.scorer.model, context.scorer.columns
     inner = model.model if isinstance(model, WithEmbeddings) else model
     categories = {} if columns is None else columns.state()["categories"]
     installed = {}
@@ -64,7 +59,7 @@ def manifest(
         "features": list(context.features),
         "features_named": columns is not None,
         "categories": categories,
-        "transform": context.transform.state(),
+        "transform": context.scorer.transform.state(),
         **without_nan({key: results[key] for key in _OF_RUN if key in results}),
         "sha256": {**digests, "files": {name: sha256(one) for name, one in exported.files.items()}},
         "versions": {**versions(), **installed},
@@ -84,47 +79,37 @@ def model_card(
     choices = manifest["choices"]
     title = " ".join(str(choices[k]) for k in ("model", "loss") if choices.get(k)) or "model"
     named = "named" if manifest["features_named"] else "in the order of the lists"
-    notes = "".join(f"- {name}: {value}\n" for name, value in manifest["notes"].items())
-    return f"""# {title}, exported to {manifest["to"]}
-
-## Model
-
-- class {manifest["model"]}, {len(manifest["features"])} features, {named}
-- checkpoint sha256 `{manifest["sha256"]["checkpoint"]}`
-{_of_run(results) if results else ""}
-## Exported form
-
-- run by {parity["ran_by"]} on {parity["lists"]:,} lists of {parity["split"]}, \
-{parity["items"]:,} items: largest difference of a score {parity["largest_difference"]:.1e}, \
-no list changes its order
-{notes}
-## Limits
-
-- the figures are of these lists; on other queries, features or labels they are unknown
-- features are read as the lists of training had them: the same order, units and meaning
-"""
+    return "\n".join(
+        [
+            f"# {title}, exported to {manifest['to']}\n\n## Model\n",
+            f"- class {manifest['model']}, {len(manifest['features'])} features, {named}",
+            f"- checkpoint sha256 `{manifest['sha256']['checkpoint']}`",
+            *(_of_run(results) if results else ()),
+            "\n## Exported form\n",
+            f"- run by {parity['ran_by']} on {parity['lists']:,} lists of {parity['split']}, "
+            f"{parity['items']:,} items: largest difference of a score "
+            f"{parity['largest_difference']:.1e}, no list changes its order",
+            *(f"- {name}: {value}" for name, value in manifest["notes"].items()),
+            "\n## Limits\n",
+            "- the figures are of these lists; on others they are unknown",
+            "- features are read as in training: the same order, units and meaning\n",
+        ]
+    )
 
 
-def _of_run(results: Mapping[str, Any]) -> str:
+def _of_run(results: Mapping[str, Any]) -> Iterator[str]:
     """Training and figures of a run."""
-    fold = "" if results.get("fold") is None else f", fold {results['fold']}"
-    lines = [f"- data set {results['dataset']}{fold}, seed {results['seed']}"]
-    if isinstance(count := results.get("parameters"), int):
-        lines.append(f"- {count:,} fitted numbers")
-    lines += [
-        f"- {split}: {part['lists']:,} lists, {part['items']:,} items, "
-        f"{part['empty_lists']:,} without a relevant item, sha256 `{part['digest']}`"
-        for split, part in results["data"].items()
-    ]
-    if results.get("selected_epoch") is not None:  # an ensemble has none
-        lines.append(
-            f"- weights of epoch {results['selected_epoch']}, chosen on vali by "
-            f"{results['select_on']} (select={results['select']})"
+    yield "\n## Training\n"
+    keys = ("dataset", "fold", "seed", "parameters", "selected_epoch", "select_on", "select",
+            "commit", "finished")  # fmt: skip
+    yield from (f"- {key}: {results[key]}" for key in keys if results.get(key) is not None)
+    for split, part in results["data"].items():
+        yield (
+            f"- {split}: {part['lists']:,} lists, {part['items']:,} items, "
+            f"{part['empty_lists']:,} without a relevant item, sha256 `{part['digest']}`"
         )
-    lines.append(f"- commit {results.get('commit') or 'unknown'}, finished {results['finished']}")
     splits = [split for split in ("vali", "test") if split in results]
     rows = [[name, *(results[split].get(name) for split in splits)] for name in results["vali"]]
-    figures = tabulate(rows, ["metric", *splits], floatfmt=".4f", tablefmt="github")
-    return "\n## Training\n\n{}\n\n## Figures\n\n{}\n\n{}\n".format(
-        "\n".join(lines), figures, results["convention"]["text"]
-    )
+    yield "\n## Figures\n"
+    yield tabulate(rows, ["metric", *splits], floatfmt=".4f", tablefmt="github")
+    yield f"\n{results['convention']['text']}"

@@ -16,7 +16,7 @@ def native(context: ExportContext) -> Exported:
 
     Their features are those behind the transform, which the manifest has in full.
     """
-    model, content = context.model, b""
+    model, content = context.scorer.model, b""
     if isinstance(model, NumbersModel):
         name, ran_by = "model.json", "ltr on the numbers of the file"
         numbers = {key: array.tolist() for key, array in model.content.items()}
@@ -42,7 +42,7 @@ def native(context: ExportContext) -> Exported:
     return Exported(
         {name: content},
         lambda folder, lists: score(
-            (folder / name).read_bytes(), context.transform(lists.features)
+            (folder / name).read_bytes(), context.scorer.transform(lists.features)
         ),
         ran_by,
         {"reads": "features behind the transform of the manifest"},

@@ -56,9 +56,9 @@ def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
         ConfigError: a library is missing, or the model has no graph.
     """
     if isinstance(context.form, Trees):
-        content = _ensemble(context.form, context.transform.width, by_item=by_item)
+        content = _ensemble(context.form, context.scorer.transform.width, by_item=by_item)
     else:
-        content = traced(context.model, context.transform, by_item=by_item)
+        content = traced(context.scorer.model, context.scorer.transform, by_item=by_item)
     ran_by = f"ONNX Runtime {need('onnxruntime').__version__}"
     return Exported({NAME: content}, _run_by_item if by_item else _run, ran_by)
 
@@ -265,6 +265,7 @@ def made_lists(lists: Lists, length: int, count: int) -> Lists:
         labels=np.asarray(lists.labels)[rows],
         offsets=np.arange(0, length * count + 1, length),
         qids=np.array([f"made-{length}-{i}" for i in range(count)]),
+        columns=lists.columns,
     )
 
 

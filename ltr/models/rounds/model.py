@@ -169,7 +169,7 @@ def single(scores: NDArray[np.floating]) -> NDArray[np.float32]:
         return scores.astype(np.float32)
 
 
-def check_whole_labels(data: ItemTensors, what: str, *, most: float, instead: str) -> None:
+def check_whole_labels(data: ItemTensors, what: str, *, most: int, instead: str) -> None:
     """Raise ``DataError`` unless all labels are whole numbers from 0 to ``most``."""
     labels = data.labels.cpu().numpy()
     wrong = labels[(labels != np.floor(labels)) | (labels < 0) | (labels > most)]
