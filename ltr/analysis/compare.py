@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from ltr.analysis.report import Block, Picture, Report, latex, markdown, page, terminal
+from ltr.analysis.report import NO_TEST, Block, Picture, Report, latex, markdown, page, terminal
 from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
@@ -229,62 +229,52 @@ def _notes(
             f"{_WHERE[of.covers(published)]} {published:.4f}"
             for name, of in systems.items()
         ]
-        notes.append(
-            "the published number is taken as printed: its values per query are not known, so this "
-            "is no test of a difference"
-        )
+        notes.append(NO_TEST)
     notes.append(rule(first.margin, first.alpha))
-    found = sorted(pair.resolvable() for pair in pairs)
-    resolution = (
+    count = len(pairs)
+    one, all_pairs = (_span(pair.resolvable(pairs=n) for pair in pairs) for n in (1, count))
+    notes.append(
         f"{first.queries} queries resolve (80% power, alpha {first.alpha:g}) a true difference of "
-        f"{' to '.join(dict.fromkeys(f'{ends:.4f}' for ends in (found[0], found[-1])))}"
+        f"{one}" + (f"; at Holm's first step of {count} pairs {all_pairs}" if count > 1 else "")
     )
-    if len(pairs) > 1:
-        strict = sorted(pair.resolvable(pairs=len(pairs)) for pair in pairs)
-        resolution += f"; at Holm's first step of {len(pairs)} pairs {strict[0]:.4f} to "
-        resolution += f"{strict[-1]:.4f}"
-    notes.append(resolution)
-    uncovered = dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered)
+    single = dict.fromkeys(name for pair in pairs for name in pair.spread.uncovered)
     if one_system:
         notes.append("these are seeds of one system, of which none can be better or worse")
-    elif any(pair.spread.covers == "folds" for pair in pairs):
+    elif single:
+        folds = any(pair.spread.covers == "folds" for pair in pairs)
         notes.append(
-            "one seed, the same in every fold: the folds' differences stand for how training "
-            "varies; NOT COVERED is what the folds have in common, their first weights and most of "
-            "their training lists; the words are about these models; train 3 seeds or more"
-        )
-    elif uncovered:
-        notes.append(
-            f"NOT COVERED, one seed only of {', '.join(uncovered)}: what another training would "
-            "give; the words are about these trained models, not the methods; train 3 seeds or more"
-        )
+            f"NOT COVERED, one seed only of {', '.join(single)}: "
+            + ("what the folds have in common, their first weights and most of their training lists"
+               if folds else "what another training would give")
+            + "; the words are about these trained models, not the methods; train 3 seeds or more"
+        )  # fmt: skip
     return [*notes, "not covered: other data, and settings chosen by looking at these queries"]
+
+
+def _span(values: Iterable[float]) -> str:
+    """The least and the largest of ``values``."""
+    ends = sorted(values)
+    return " to ".join(dict.fromkeys(f"{end:.4f}" for end in (ends[0], ends[-1])))
 
 
 def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """A row per pair with every figure, for ``compare.csv``."""
-    return pd.DataFrame(
-        {
+    rows = []
+    for pair in pairs:
+        row: dict[str, Any] = {
             "first": pair.first,
             "second": pair.second,
             "word": pair.word,
             "note": pair.note,
-            "difference": pair.difference,
-            **dict(zip(("low", "high"), pair.interval, strict=True)),
-            **dict(zip(("inner_low", "inner_high"), pair.inner, strict=True)),
-            **{key: getattr(pair, key) for key in _P},
-            **dict(zip(("effect", "effect_low", "effect_high"), pair.effect, strict=True)),
-            **{key: getattr(pair, key) for key in ("wins", "ties", "losses", "queries")},
-            **{key: getattr(pair.spread, key) for key in ("error", "df", "covers")},
-            "resolves": pair.resolvable(),
-            "margin": pair.margin,
-            "alpha": pair.alpha,
         }
-        for pair in pairs
+        row |= {**vars(pair), **dict(zip(("low", "high"), pair.interval, strict=True))}
+        row |= dict(zip(("inner_low", "inner_high"), pair.inner, strict=True))
+        row |= dict(zip(("effect", "effect_low", "effect_high"), pair.effect, strict=True))
+        row |= {key: getattr(pair.spread, key) for key in ("error", "df", "covers")}
+        rows.append(row | {"resolves": pair.resolvable()})
+    return pd.DataFrame(rows).drop(
+        columns=["interval", "inner", "spread", "p_queries", "one_system"]
     )
-
-
-_P = ("p_randomisation", "p_t", "p_training", "p_holm", "p_equivalence")
 
 
 def _pictures(found: Findings) -> list[Picture]:
@@ -347,22 +337,21 @@ def _measured(
             f"the runs were selected on {metric}, a function of someone's own: to measure scores "
             f"by it, which imports its module, give metric={metric}"
         )
-    fold_of, data = folds_of(runs), texts(cfg, "data")
+    fold_of = folds_of(runs)
     of_fold = dict(sorted({fold_of[run.repeat]: run for run in reversed(runs)}.items()))
-    for key, given in (("scores", files), ("data", data or of_fold)):
+    named = [Path(file) for file in texts(cfg, "data")]
+    data: Sequence[Path | None] = named or [None] * len(of_fold)
+    for key, given in (("scores", files), ("data", data)):
         if len(given) != len(of_fold):
-            example = "data=[FILE,FILE]" if key == "data" else f"scores={{{name}:[FILE,FILE]}}"
             raise ConfigError(
                 f"{key}: {len(given)} files for {len(of_fold)} folds: give one for each, in the "
-                f"order {', '.join(of_fold)}, such as '{example}'"
+                f"order {', '.join(of_fold)}, such as 'scores={{{name}:[FILE,FILE]}}' and "
+                "'data=[FILE,FILE]'"
             )
     places = {key: str(cfg[key]) for key in ("data_dir", "cache_dir") if cfg[key] is not None}
     blocks, queries = [], list[tuple[Hashable, str]]()
-    for (fold, run), file, scored in zip(
-        of_fold.items(), files, data or [None] * len(files), strict=True
-    ):
-        of_lists = None if scored is None else Path(scored)
-        blocks.append(values_of_scores(Path(file), run, metric, data=of_lists, places=places))
+    for (fold, run), file, scored in zip(of_fold.items(), files, data, strict=True):
+        blocks.append(values_of_scores(Path(file), run, metric, data=scored, places=places))
         queries += named_queries(fold, run.queries["qid"].tolist())
     return SystemValues(np.concatenate(blocks)[None], queries)
 

@@ -13,10 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
-from ltr.analysis.style import verdict_css
 from ltr.analysis.verdicts import WORDS
 from ltr.atomic import atomic_write, make_folder, write_frame
 
+NO_TEST = (
+    "a published number is taken as printed, its values per query are not known: whether our "
+    "interval covers it is no test of a difference"
+)
 PUBLISHED = "published"  # head of a column, and end of a row's name, of numbers that are not ours
 
 
@@ -146,7 +149,7 @@ def _marked(block: Block, escape: Callable[[str], str], bold: str) -> list[list[
 def markdown(report: Report) -> str:
     """Markdown for a page or a pull request."""
     facts = [f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts]
-    parts = [f"# {_markdown(report.title)}", _code(report.command), "\n".join(facts)]
+    parts = [f"# {_markdown(report.title)}", f"    {report.command}", "\n".join(facts)]
     for block in report.blocks:
         best = ["bold: the best of its column"] if block.best else []
         note = "; ".join([*filter(None, [_markdown(block.note)]), *best])
@@ -164,13 +167,6 @@ def markdown(report: Report) -> str:
 def _markdown(text: str) -> str:
     """Escape what would make a column, a tag, emphasis or a link."""
     return re.sub(r"([\\|<>*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-
-
-def _code(text: str) -> str:
-    """Fence ``text`` as code, whatever backticks are in it."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
 
 
 def latex(report: Report) -> str:
@@ -251,7 +247,7 @@ def page(report: Report) -> str:
             (title, list(frame.columns), frame.map(_entry).to_numpy().tolist())
             for title, frame in report.details
         ],
-        style=Markup(verdict_css() + (here / "page.css").read_text(encoding="utf-8")),
+        style=Markup((here / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )

@@ -87,21 +87,6 @@ def verdict_colours() -> dict[str, str]:
     return dict(zip(WORDS, (BLUE, ORANGE, PURPLE, GREEN, GREY), strict=True))
 
 
-def verdict_css() -> str:
-    """``--better`` and the like for text on a page: darker on white, lighter on black."""
-
-    def inks(other: int, share: float) -> str:
-        """Every colour mixed with a share of black, 0, or white, 255."""
-        mixed = {
-            word: bytes(round((1 - share) * part + share * other) for part in bytes.fromhex(c[1:]))
-            for word, c in verdict_colours().items()
-        }
-        return f":root {{ {' '.join(f'--{word}: #{ink.hex()};' for word, ink in mixed.items())} }}"
-
-    dark = f"@media (prefers-color-scheme: dark) {{ {inks(255, 0.4)} }}"
-    return f"{inks(0, 0.25)}\n{dark}\n@media print {{ {inks(0, 0.45)} }}\n"
-
-
 def looks(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Colour and marker of each of up to 63 systems: no two share both, the first five neither.
 

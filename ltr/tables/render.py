@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ltr.analysis.report import PUBLISHED, Block
+from ltr.analysis.report import NO_TEST, PUBLISHED, Block
 from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, SystemInterval
 from ltr.data.lists import SPLITS
 from ltr.experiment.provenance import mixed, short_commit
@@ -192,10 +192,7 @@ def _verdicts(
     note = f"under {convention}" + (", in percent" if percent else "")
     foot = f"{note}; intervals of {1 - ALPHA:.0%}; p after Holm"
     if with_published:
-        note += (
-            "; a published number is taken as printed, its values per query are not known: whether "
-            "our interval covers it is no test of a difference"
-        )
+        note += f"; {NO_TEST}"
     stand_in = "".join(f"; {mark}: the number of {theirs}" for theirs, mark in marks.items())
     more = "".join(f"; {', '.join(labels)}: {why}" for why, labels in notes.items())
     return Block(f"{metric}, verdicts", note + stand_in + more, head, rows, foot + stand_in)
