@@ -42,7 +42,7 @@ class TableConfig:
     launcher: tuple[str, ...] = ()  # overrides of Hydra's launcher, in place of workers
     dry_run: bool = False  # only say what would run
     baseline: str | None = None  # the row that the others are compared with; None: the table's own
-    margin: float | None = None  # differences smaller than this count as none; None: MARGIN
+    margin: float = MARGIN  # differences smaller than this count as none
     percent: bool = False  # print metrics times 100
     budget: int | None = None  # trials for each row and fold; None: settings as the table has them
     space: tuple[str, ...] = ()  # with a budget: what is searched, over the table's own
@@ -114,8 +114,8 @@ def table_config(cfg: DictConfig) -> TableConfig:
     for override in overrides:
         if override.lstrip("+").partition("=")[0] in ("seed", "dataset.fold"):
             raise ConfigError(f"{override}: a table runs its folds and seeds itself; set seeds=N")
-    margin = None if cfg.margin is None else number(cfg, "margin")
-    if margin is not None and not 0 < margin < 1:
+    margin = MARGIN if cfg.margin is None else number(cfg, "margin")
+    if not 0 < margin < 1:
         raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as {MARGIN}")
     return TableConfig(
         table=str(cfg.table),

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -35,7 +34,7 @@ def count_data(table: Table, order: TableConfig) -> bool:
         raise ConfigError(f"{wrong[0]}: {table.name} counts data and runs nothing; leave it out")
     given = [item.partition("=")[2] for item in order.overrides if item.startswith("dataset=")]
     labels, published = given[-1:] or list(table.rows), table.published[STATISTICS]
-    lines: list[dict[str, Any]] = []
+    counts: dict[str, dict[str, int]] = {}
     for label in labels:
         own = table.rows[label].settings if label in table.rows else ()
         config = run_config(merged(table.settings, own, order.overrides))[0]
@@ -45,42 +44,34 @@ def count_data(table: Table, order: TableConfig) -> bool:
             print(f"  would count {label}")
             continue
         try:
-            counts = count(make_dataset(config.dataset))
+            counts[label] = count(make_dataset(config.dataset))
         except DataError as error:
             say(f"{label}: {error}")
-            lines.append({"data": label, "what": "not here"})
-            continue
-        theirs = published.values.get(label, {})
-        lines += [
-            {"data": label, "what": what, "counted": number, PUBLISHED: theirs.get(what)}
-            for what, number in counts.items()
-        ]
-    if order.dry_run:
-        return True
+    if not counts:
+        return order.dry_run
+    lines = [
+        (label, what, number, published.values.get(label, {}).get(what))
+        for label, of_label in counts.items()
+        for what, number in of_label.items()
+    ]
     frame = pd.DataFrame(lines, columns=["data", "what", "counted", PUBLISHED])
-    frame = frame.astype({"counted": "Int64", PUBLISHED: "Int64"})
+    frame[PUBLISHED] = frame[PUBLISHED].astype("Int64")
     frame["difference"] = frame["counted"] - frame[PUBLISHED]
-    shown = frame.map(lambda cell: cell if isinstance(cell, str) else _number(cell))
-    shown["difference"] = frame["difference"].map(lambda cell: _number(cell, "+"))
     name = "_".join([table.name, *given[-1:]])
     facts = (
-        ("data", f"{', '.join(labels)}; fold {table.folds[0]} of those that have folds"),
+        ("data", f"{', '.join(counts)}; fold {table.folds[0]} of those that have folds"),
         ("commit", commit() or "unknown"),
         (PUBLISHED, published.source or "nothing"),
     )
-    note, rows = "an empty list has no relevant item", shown.to_numpy().tolist()
-    blocks = (Block("counts", note, tuple(frame.columns), rows),)
+    texts = [["" if pd.isna(cell) else str(cell) for cell in line] for line in frame.to_numpy()]
+    block = Block("counts", "an empty list has no relevant item", tuple(frame.columns), texts)
     command = order.command(order.of_table)
-    report = Report(name, table.title, command, facts, blocks, ours="our counts")
+    report = Report(name, table.title, command, facts, [block], ours="our counts")
     folder = Path(order.output_dir).absolute() / "tables" / name
     files = report.write(folder, "table", {"table": frame})
     print(terminal(report))
     print(f"kept in {folder} ({', '.join(files)})")
-    return "not here" not in set(frame["what"])
-
-
-def _number(value: Any, sign: str = "") -> str:
-    return "" if pd.isna(value) else f"{value:{sign},}"
+    return len(counts) == len(labels)
 
 
 def count(dataset: Dataset) -> dict[str, int]:

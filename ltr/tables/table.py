@@ -16,7 +16,7 @@ from ltr.console.progress import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.search.definition import need_optuna
-from ltr.tables.config import MARGIN, TableConfig, table_config
+from ltr.tables.config import TableConfig, table_config
 from ltr.tables.data_counts import count_data, lists_in_words, sizes_of, unlike_published
 from ltr.tables.folds import check_as_published, fold_report
 from ltr.tables.linked_rows import kept_gains, make_ensembles
@@ -141,8 +141,7 @@ def _report(
     published = table.published.get(data)
     baseline = table.baseline or next(iter(table.rows))
     folds = list(dict.fromkeys(run.fold for run in runs))
-    margin = MARGIN if order.margin is None else order.margin
-    how: Any = {"baseline": baseline, "margin": margin, "percent": order.percent}
+    how: Any = {"baseline": baseline, "margin": order.margin, "percent": order.percent}
     verdicts = {
         metric: judge(measured, table.conventions[0], metric, folds=folds, **how)
         for metric in table.verdicts
