@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from ltr.data.lists import Lists
 
-CHECKED = ["ltr.metrics", "ltr.relaxations", "ltr.losses", "ltr.models", "ltr.data.batches"]
+ROOT = Path(__file__).parents[1]
+NETWORKS = sorted(f"ltr.models.{path.stem}" for path in (ROOT / "ltr" / "models").glob("[a-z]*.py"))
+CHECKED = ["ltr.metrics", "ltr.relaxations", "ltr.losses", *NETWORKS, "ltr.data.batches"]
 QUICK = "not slow"  # the marks that ``make quick`` chooses
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # files there wait for no disk; free bytes it must have
 

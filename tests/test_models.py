@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,12 @@ from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, judge
 from ltr.errors import ConfigError
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
-from ltr.models.layers import ACTIVATIONS, Packing, activation_module
+from ltr.models.layers import Packing
 
 WIDTH = 5
 Make = Callable[[], nn.Module]
 _FILES = sorted((Path(__file__).parents[1] / "configs" / "model").glob("*.yaml"))
-CONFIGS = [path for path in _FILES if "_target_: ltr.models." in path.read_text()]  # no trees
+CONFIGS = [path for path in _FILES if re.search(r"_target_: ltr.models.[A-Z]", path.read_text())]
 
 small = partial(ContextAwareTransformer, WIDTH, fc_sizes=(8,), heads=2, feed_forward=16)
 MODELS: dict[str, Make] = {
@@ -85,16 +86,6 @@ def test_battery(name: str) -> None:
     assert not wrong
 
 
-@both_layouts
-@pytest.mark.parametrize("name", ["mlp", "transformer", "transformer-tanh"])
-def test_dropout_is_on_in_training_and_off_in_evaluation(name: str) -> None:
-    model = built(MODELS[name], training=True)
-    data = batch()
-    assert not torch.equal(model(*data), model(*data))
-    model.eval()
-    assert torch.equal(model(*data), model(*data))
-
-
 def test_bfloat16_does_not_tie_items() -> None:
     model = built(partial(small, output_activation="tanh"))
     features = torch.randn(1, 300, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -148,15 +139,6 @@ def test_fixed_position_is_sines_and_cosines() -> None:
     expected = [f(3 / 10000 ** (i / 8)) for i in (0, 2, 4, 6) for f in (math.sin, math.cos)]
     assert vector[0].tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
     assert vector[1].tolist() == pytest.approx(expected, abs=1e-6)
-
-
-@both_layouts
-def test_linear_model_is_linear() -> None:
-    model = built(partial(Linear, WIDTH))
-    features, mask, _ = batch()
-    weight, bias = (parameter.detach() for parameter in model.parameters())
-    expected = (features @ weight[0] + bias) * mask
-    torch.testing.assert_close(model(features, mask), expected)
 
 
 @both_layouts
@@ -219,35 +201,17 @@ def test_weights_start_from_xaviers_distribution() -> None:
     assert not torch.equal(first.linear1.weight, second.linear1.weight)
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activation_by_name(name: str) -> None:
-    x = torch.tensor([-2.0, 0.5])
-    plain = {"elu": torch.nn.functional.elu, "gelu": torch.nn.functional.gelu,
-             "leaky_relu": torch.nn.functional.leaky_relu, "none": torch.clone}  # fmt: skip
-    function = plain[name] if name in plain else getattr(torch, name)
-    assert torch.equal(activation_module(name)(x), function(x))
-
-
 BAD: list[tuple[Callable[[], Any], str]] = [
-    (
-        partial(small, output_activation="swish"),
-        r"^'swish' is not an activation: choose one of relu",
-    ),
+    (partial(small, output_activation="swish"), r"^'swish' is not an activation: choose one of"),
     (partial(MLP, 5, activation="Tanh"), r"choose one of relu, .*, leaky_relu, none$"),
     (partial(small, heads=3), r"^heads=3 does not divide the hidden size 8: change heads or the"),
     (partial(small, heads=0), r"^heads=0 is out of range: write an integer >= 1$"),
     (partial(small, fc_sizes=(8, 0)), r"^fc_sizes\[1\]=0 is out of range: write an integer >= 1$"),
-    (partial(small, blocks=0), r"^blocks=0 is out of range: write an integer >= 1$"),
-    (partial(small, feed_forward=-1), r"^feed_forward=-1 is out of range: write an integer >= 1$"),
     (partial(small, dropout=1.0), r"^dropout=1.0 is out of range: write a number in \[0, 1\)$"),
-    (partial(small, fc_dropout=-0.1), r"^fc_dropout=-0.1 is out of range: write a number in"),
     (partial(small, position="sine"), r"^position=sine is not known: choose one of fixed, learned"),
     (partial(small, position="learned", max_rank=0), r"^max_rank=0 is out of range"),
     (partial(small, fc_sizes=(7,), heads=1, position="fixed"), r"make the last of fc_sizes even"),
     (partial(MLP, 5, hidden_sizes=()), r"name a size, or use model=linear$"),
-    (partial(MLP, 5, hidden_sizes=(3, -2)), r"^hidden_sizes\[1\]=-2 is out of range"),
-    (partial(MLP, 5, dropout=2.0), r"^dropout=2.0 is out of range"),
-    (partial(MLP, 0), r"^width=0 is out of range: write an integer >= 1$"),
     (partial(Linear, 0), r"^width=0 is out of range: write an integer >= 1$"),
 ]
 
@@ -285,14 +249,11 @@ def test_config_holds_every_setting_and_builds(path: Path) -> None:
         assert (tuple(value) if name.endswith("_sizes") else value) == defaults[name], name
     before = copy.deepcopy(settings)
     features, mask, ranks = batch()
-    scores = model_class(WIDTH, **settings)(features, mask, ranks)
+    torch.manual_seed(0)
+    model = model_class(WIDTH, **settings)
+    scores = model(features, mask, ranks)
     assert scores.shape == mask.shape
     assert (scores.abs() <= 1).all()  # tanh
     assert settings == before
-
-
-def test_settings_given_are_not_changed() -> None:
-    sizes = [6, 4]
-    MLP(WIDTH, hidden_sizes=sizes)
-    ContextAwareTransformer(WIDTH, fc_sizes=sizes)
-    assert sizes == [6, 4]
+    rate = settings.get("dropout", 0)
+    assert torch.equal(model(features, mask, ranks), scores) == (not rate), "dropout in training"

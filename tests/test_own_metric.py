@@ -80,34 +80,6 @@ def test_what_it_computes(my_metrics: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_names_no_metric_that_the_user_has_not(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "my_metrics")
-    for use in (
-        lambda: evaluated(folder),
-        lambda: evaluated(folder, "trust=[my_losses]"),
-        lambda: resumed(compose(f"resume={folder}"), []),
-    ):
-        assert "metric is my_metrics.hits" in (said := refused(use, ConfigError))
-        assert "trust=" in said
-    assert "ndcg@5" in evaluated(folder, "metrics=[ndcg@5]")
-    assert "my_metrics" not in sys.modules
-    assert "my_metrics.hits@5" in evaluated(folder, "trust=[my_metrics]")
-    resumed(compose(f"resume={folder}", "trust=my_metrics"), [])
-
-
-def test_it_is_part_of_what_a_run_is(my_metrics: Path) -> None:
-    def known(*overrides: str) -> str:
-        return identity_without_data(compose(*overrides))
-
-    plain, own = known(), known(*TRAIN.split())
-    my_metrics.write_text(my_metrics.read_text().replace(">= wanted", "> wanted"))
-    assert known(*TRAIN.split()) != own
-    assert known() == plain
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -159,36 +131,48 @@ def test_a_file_sets_knobs_that_no_convention_overrides(as_a_file: Path) -> None
     assert "configs/metric" in refused(lambda: named_metrics(["hits@2"]), ConfigError)
 
 
-def test_code_and_file_are_part_of_what_a_run_is(my_metrics: Path, as_a_file: Path) -> None:
+@pytest.mark.parametrize("written", [TRAIN, BY_FILE], ids=["name", "file"])
+def test_code_and_file_are_part_of_what_a_run_is(
+    my_metrics: Path, as_a_file: Path, written: str
+) -> None:
     def known(*overrides: str) -> str:
         return identity_without_data(compose(*overrides))
 
-    plain, own = known(), known(*BY_FILE.split())
+    plain, own = known(), known(*written.split())
     my_metrics.write_text(my_metrics.read_text().replace(">= wanted", "> wanted"))
-    other_code = known(*BY_FILE.split())
+    other_code = known(*written.split())
     as_a_file.write_text(as_a_file.read_text().replace("wanted: 1", "wanted: 2"))
-    assert len({plain, own, other_code, known(*BY_FILE.split())}) == 4
+    of_file = {known(*written.split())} if written == BY_FILE else {"no file"}
+    assert len({plain, own, other_code, *of_file}) == 4
     assert known() == plain
 
 
 @pytest.mark.slow
-def test_a_checkpoint_calls_no_metric_of_a_file_without_trust(
-    as_a_file: Path, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("written", [TRAIN, BY_FILE], ids=["name", "file"])
+def test_a_checkpoint_calls_no_metric_without_trust(
+    as_a_file: Path, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
 ) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    run(compose(*tiny, *BY_FILE.split(), "epochs=1"), folder, {})
+    run(compose(*tiny, *written.split(), "epochs=1"), folder, {})
     monkeypatch.delitem(sys.modules, "my_metrics")
     as_a_file.unlink()  # the checkpoint has what it said
-    for use in (lambda: evaluated(folder), lambda: resumed(compose(f"resume={folder}"), [])):
+    for use in (
+        lambda: evaluated(folder),
+        lambda: evaluated(folder, "trust=[my_losses]"),
+        lambda: resumed(compose(f"resume={folder}"), []),
+    ):
         assert "metric is my_metrics.hits" in (said := refused(use, ConfigError))
         assert "trust=" in said
+    assert "ndcg@5" in evaluated(folder, "metrics=[ndcg@5]")
     assert "my_metrics" not in sys.modules
     assert "hits@5" in evaluated(folder, "trust=[my_metrics]")
     again, _ = resumed(compose(f"resume={folder}", "trust=my_metrics"), [])
-    assert [str(metric) for metric in build(again).metrics] == ["ndcg@10", "hits@5"]
-    change = load_checkpoint(folder / "last.pt")
-    change["config"]["own_metrics"] = {"hits": {"_target_": "os.mkdir", "path": "owned"}}
-    for name in ("best.pt", "last.pt"):
-        save_checkpoint(folder / name, change)
-    assert "os.mkdir" in refused(lambda: evaluated(folder, "trust=[my_metrics]"), ConfigError)
+    names = [name.rpartition("=")[2] for name in written.split()]
+    assert [str(metric) for metric in build(again).metrics] == ["ndcg@10", names[1]]
+    if written == BY_FILE:
+        change = load_checkpoint(folder / "last.pt")
+        change["config"]["own_metrics"] = {"hits": {"_target_": "os.mkdir", "path": "owned"}}
+        for name in ("best.pt", "last.pt"):
+            save_checkpoint(folder / name, change)
+        assert "os.mkdir" in refused(lambda: evaluated(folder, "trust=[my_metrics]"), ConfigError)

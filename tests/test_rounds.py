@@ -150,7 +150,7 @@ def test_prank_refuses_labels_that_are_no_grades() -> None:
 
 def test_a_crafted_state_of_one_number_many_times_takes_no_memory() -> None:
     many = torch.zeros(1, dtype=torch.float64).expand(10**15)
-    with pytest.raises(CheckpointError, match="repeat"):
+    with pytest.raises(CheckpointError, match="no finite numbers"):
         AdaRank(3).set_extra_state({"features": many, "alphas": many})
 
 
@@ -185,7 +185,7 @@ def test_a_run_is_trained_resumed_kept_and_its_features_listed(model, letor_fold
     assert kept.model.fitted > 0
     listing = OmegaConf.create({"run": str(tmp_path / "run"), "top": 3, "write": None})
     if "kernel" in model:
-        with pytest.raises(CheckpointError, match=r"model\.kernel=null"):
+        with pytest.raises(CheckpointError, match="no weight for each feature"):
             importances(listing)
     else:
         assert "of 5 features used" in importances(listing)

@@ -90,7 +90,7 @@ def test_keys_that_are_not_the_search_s_are_for_train() -> None:
         ["model=mlp", "loss=ranknet", "trials=9", "seeds=1,2", "space=mlp,loss/ranknet", "epochs=4"]
     )
     assert search.overrides == ("model=mlp", "loss=ranknet", "epochs=4")
-    assert (search.trials, search.workers, search.config.epochs) == (9, 1, 4)
+    assert (search.trials, search.config.epochs) == (9, 4)
     assert [repeat.seed for repeat in search.repeats] == [1, 2]
     assert search_of(search.arguments).settings() == search.settings()
 

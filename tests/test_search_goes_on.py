@@ -206,24 +206,24 @@ def test_a_killed_search_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_two_workers_and_another_command_share_the_trials(
+def test_two_commands_share_the_trials(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = [*small, "trials=6", "pruner=none"]
-    workers = processes.start("scripts/search.py", *small, "workers=2", warm=True)
+    other = processes.start("scripts/search.py", *small, warm=True)
     begin_training = Report.begin
 
-    def begin_with_others(self: Report, *args: Any) -> None:
+    def begin_with_the_other(self: Report, *args: Any) -> None:
         begin_training(self, *args)
         study = study_of(*small)
-        while len(study.trials) < 3:  # both workers have one
-            assert workers.poll() is None, workers.communicate()
+        while len(study.trials) < 2:
+            assert other.poll() is None, other.communicate()
             time.sleep(0.05)
 
-    monkeypatch.setattr(Report, "begin", begin_with_others)
+    monkeypatch.setattr(Report, "begin", begin_with_the_other)
     assert searched(*small)
-    out, err = workers.communicate()
-    assert workers.returncode == 0, (out, err)
+    out, err = other.communicate()
+    assert other.returncode == 0, (out, err)
     assert [*trials(tmp_path).state] == ["done"] * 6
     assert sorted(path.name for path in (tmp_path / "out/search/mine/trials").glob("[0-9]*")) == [
         f"{number:04d}" for number in range(6)
@@ -413,7 +413,7 @@ def test_a_storage_that_cannot_be_reached_is_one_line(
 @pytest.mark.skipif("LTR_POSTGRES" not in os.environ, reason="LTR_POSTGRES=URL names no database")
 def test_postgresql_keeps_a_search(small: list[str], tmp_path: Path) -> None:
     small = [*small, f"storage={os.environ['LTR_POSTGRES']}", f"name=mine-{os.getpid()}"]
-    assert searched(*small, "trials=3", "workers=2")
+    assert searched(*small, "trials=3")
     assert searched(*small, "trials=4")
     assert states(study_of(*small)) == ["COMPLETE"] * 4
     assert "secret" not in (tmp_path / "experiment/found.yaml").read_text()

@@ -109,9 +109,8 @@ def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
 
 @pytest.mark.slow
 def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
-    data, tmp_path, monkeypatch, caplog
+    data, tmp_path, monkeypatch
 ) -> None:
-    caplog.set_level("INFO")
     out, args = tmp_path / "run", (*data, "model=lightgbm", "select=last")
     train(out, *args, "epochs=6")
     before = {name: (out / name).read_bytes() for name in ("last.pt", "best.pt")}
@@ -119,8 +118,6 @@ def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
         stop_at(patch, 4)
         with pytest.raises(Interrupted):
             train(out, *args, "epochs=12", f"resume={out}", "checkpoint_minutes=1e-9")
-        assert "the 6 rounds" in caplog.text
-        assert "give epochs=12 again to go on" in caplog.text
     assert before == {name: (out / name).read_bytes() for name in before}
     train(out, *args, "epochs=6", f"resume={out}")  # as it was, and its history with it
     assert len(pd.read_csv(out / "history.csv")) == 7

@@ -78,7 +78,6 @@ class Search:
     prune_after: int | None
     folder: Path
     trials: int
-    workers: int
     n_startup_trials: int
     pruner: str
     sampler_seed: int
@@ -195,7 +194,6 @@ def define_search(cfg: DictConfig) -> Search:
         prune_after=counts["prune_after"],
         folder=Path(str(cfg.output_dir)) / "search" / name,
         trials=trials,
-        workers=whole(cfg, "workers", least=1),
         n_startup_trials=counts["n_startup_trials"] or min(_STARTUP, max(1, trials // 2)),
         pruner=str(cfg.pruner),
         sampler_seed=whole(cfg, "sampler_seed", least=0),

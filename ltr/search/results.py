@@ -190,7 +190,7 @@ def best_text(command: str, search: Search, study: optuna.Study, best: FrozenTri
         OmegaConf.update(content, key, value)
     trials = finished(study)
     own, today = own_values(trials), datetime.date.today().isoformat()
-    places = (*keys(Kind.PLACE), "workers", "dry_run", "storage")
+    places = (*keys(Kind.PLACE), "dry_run", "storage")
     typed = [one for one in search.arguments if one.partition("=")[0] not in places]
     lines = [
         "# @package _global_",

@@ -1,19 +1,14 @@
 """The command search: checked before the first trial, begun or gone on with, written at its end."""
 
-import os
 import shlex
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-import torch
 from omegaconf import OmegaConf
 from optuna.trial import FrozenTrial
 from tabulate import tabulate
 
-from ltr.console.configs import own_configs
 from ltr.console.progress import Finished, say
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, as_started
@@ -32,7 +27,6 @@ from ltr.search.results import (
 )
 from ltr.search.space import as_text
 from ltr.search.study import begin, finished, open_study, read_lists, storage_errors, work
-from ltr.training.device import pick_device
 
 
 def run_search(search: Search) -> bool:
@@ -63,8 +57,7 @@ def run_search(search: Search) -> bool:
             took = trial.duration.total_seconds() if trial.duration else None
             progress.add(f"trial {trial.number}", sentence(trial, search), took)
 
-        with _more_workers(search):
-            work(search, study, tell)
+        work(search, study, tell)
         write_results(study, search)
         print(f"{summary(study, search)}\n")
         found = best_of(finished(study)) is not None
@@ -120,36 +113,6 @@ def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
     return {f"{place}{split}": part.digest for split, part in lists.items()}
 
 
-@contextmanager
-def _more_workers(search: Search) -> Iterator[None]:
-    """Within, ``workers - 1`` processes of the same command do trials too."""
-    arguments = [*search.arguments, "workers=1", f"select_value={search.select_value}"]
-    if (folder := own_configs()) is not None:
-        arguments.append(f"--config-dir={folder}")
-    on_cpu = pick_device(search.config.device).type == "cpu"
-    if search.workers > 1 and on_cpu and search.config.threads is None:  # they share its cores
-        threads = max(1, (os.cpu_count() or 1) // search.workers)
-        torch.set_num_threads(threads)
-        arguments.append(f"threads={threads}")
-    # a session of its own: Ctrl-C reaches it once, from here
-    command = [sys.executable, "-m", "ltr", "search", *arguments]
-    processes = [
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        for _ in range(search.workers - 1)
-    ]
-    try:
-        yield
-    except BaseException:
-        for process in processes:
-            process.terminate()  # it keeps a checkpoint and ends
-        raise
-    finally:
-        for process in processes:
-            process.wait()
-
-
 def _described(search: Search) -> str:
     """What is searched, for ``dry_run``."""
     rows = [[key, str(space), as_text(search.default(key))] for key, space in search.space.items()]
@@ -157,8 +120,7 @@ def _described(search: Search) -> str:
         [
             f"search {search.name} by {search.value_name} on vali of {data_of(search)} "
             f"(select_value={as_text(search.select_value)})",
-            f"{search.trials} trials of {len(search.repeats)} trainings each, {search.workers} at "
-            f"a time, in {search.folder}",
+            f"{search.trials} trials of {len(search.repeats)} trainings each, in {search.folder}",
             "",
             tabulate(rows, ["key", "space", "first trial"], disable_numparse=True),
             "",

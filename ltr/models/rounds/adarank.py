@@ -57,8 +57,6 @@ class AdaRank(ChosenFeatures):
                 "such as ndcg@10 or map"
             )
         check_positive("model.sharpness", sharpness)
-        if not isinstance(repeat, bool):
-            raise ConfigError(f"model.repeat={repeat}: write true or false")
         self.sharpness, self.repeat = float(sharpness), repeat
 
     def rounds(self, data: FitData) -> Iterator[Round]:

@@ -38,7 +38,7 @@ class NumbersModel(RoundModel, ABC):
         if content and not self.fits(content):
             raise CheckpointError(
                 f"the {self.makes} kept are not those of a {self.title} of {self.width} features: "
-                "use the checkpoint that train.py wrote, or train again"
+                "train again"
             )
         self.content = content
 
@@ -47,11 +47,7 @@ class NumbersModel(RoundModel, ABC):
         return {name: torch.from_numpy(array.copy()) for name, array in self.content.items()}
 
     def set_extra_state(self, state: Any) -> None:
-        """Take what ``get_extra_state`` returned.
-
-        Raises:
-            CheckpointError: it is not that, or a number is not finite.
-        """
+        """Take what ``get_extra_state`` returned; ``CheckpointError`` if it is not that."""
         tensors = state if isinstance(state, dict) else {"": state}
         if not all(
             isinstance(one, Tensor)
@@ -59,10 +55,7 @@ class NumbersModel(RoundModel, ABC):
             and bool(one.isfinite().all())
             for one in tensors.values()
         ):
-            raise CheckpointError(
-                f"the {self.makes} kept are no finite numbers, or repeat their own: use the "
-                "checkpoint that train.py wrote, or train again"
-            )
+            raise CheckpointError(f"the {self.makes} kept are no finite numbers: train again")
         self.take({name: one.double().cpu().numpy() for name, one in tensors.items()})
 
 
@@ -127,11 +120,7 @@ class ChosenFeatures(NumbersModel):
 
 
 def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:
-    """The features of ``data``, ``[items, width]``.
-
-    Raises:
-        DataError: one is missing or not finite.
-    """
+    """The features of ``data``, ``[items, width]``; ``DataError`` if one is not finite."""
     features: NDArray[np.float32] = data.features.cpu().numpy()
     if not np.isfinite(features).all():
         raise DataError(

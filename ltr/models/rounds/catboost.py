@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.errors import CheckpointError
 from ltr.models.rounds.model import FitData, Importances, Round, single
 from ltr.models.rounds.objective import LossObjective
 from ltr.models.rounds.trees import BoostedTrees
@@ -45,10 +44,8 @@ class CatBoost(BoostedTrees):
         "set select instead": "use_best_model best_model_min_trees",
         "leave it out": "allow_writing_files train_dir save_snapshot snapshot_file "
         "snapshot_interval logging_level metric_period verbose verbose_eval silent output_borders "
-        "input_borders",
+        "input_borders text_features embedding_features",
         "the lists say which features are categories: leave it out": "cat_features",
-        "a feature is a number or a category here: leave it out": "text_features "
-        "embedding_features",
         "only symmetric trees can be cut at the best round: leave it out, or use model=lightgbm "
         "(grown by leaf) or model=xgboost (by level)": "grow_policy",
         "set model.objective instead": "loss_function",
@@ -134,12 +131,8 @@ class CatBoost(BoostedTrees):
     def load(self, content: bytes) -> Any:
         booster = self.module.CatBoost()
         booster.load_model(blob=content)
-        self.check_width(len(booster.feature_names_))
-        if booster.get_cat_feature_indices() != self.categories:
-            raise CheckpointError(
-                "the trees kept have other categories than their config: use the checkpoint that "
-                "train.py wrote"
-            )
+        self.expect_same(len(booster.feature_names_) == self.width, "features")
+        self.expect_same(booster.get_cat_feature_indices() == self.categories, "categories")
         return booster
 
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:

@@ -56,11 +56,8 @@ class RoundLearner:
     def fit(self, data: Mapping[str, ItemTensors]) -> None:
         """Fit ``data["train"]``, select on ``data["vali"]``.
 
-        Raises:
-            ConfigError, DataError: the model refuses a setting or the lists.
-            TrainingError: the loss, its gradient or a score is not finite; the rounds before it
-                are saved.
-            Interrupted: SIGINT or SIGTERM came; the rounds so far are saved.
+        The rounds so far are saved where a score is not finite (``TrainingError``), and where the
+        user stops it (``Interrupted``).
         """
         monitor, settings = self.monitor, self.monitor.settings
         if monitor.done:
@@ -118,9 +115,6 @@ class RoundLearner:
                 told = ends or done.epoch % max(1, settings.epochs // _LINES) == 0
                 monitor.publish(row, sentence(row, settings.epochs, unit="round") if told else None)
                 if interruption.signum is not None:
-                    if done.epoch < self._there:
-                        note = "the %d rounds saved before are kept; give epochs=%d again to go on"
-                        log.info(note, self._there, settings.epochs)
                     raise Interrupted(interruption.signum)
                 if ends:
                     return
@@ -150,14 +144,7 @@ class RoundLearner:
                 monitor.save(path, {"model": self.model.state_dict()})
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Restore a finished run from ``last.pt``; any other starts over in ``fit``.
-
-        Args:
-            content: as ``load_checkpoint`` returns it.
-
-        Raises:
-            CheckpointError: it does not fit this model.
-        """
+        """Restore a finished run from ``last.pt``; any other starts over in ``fit``."""
         with fitting(self.monitor.last):
             self.monitor.resume(content)
             if self.monitor.done:
@@ -170,16 +157,11 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     """Do two rounds of ``model`` on tiny lists and keep the first, as a run would.
 
     ``model`` is for this alone: its width becomes the number of features its settings are for.
-
-    Raises:
-        ConfigError: a setting is refused, or not supported.
+    ``ConfigError``: a setting is refused, or not supported.
     """
     given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
     if given:
-        raise ConfigError(
-            f"{', '.join(given)}: {model.kind} do not support this, leave it out; model.* are "
-            "their settings"
-        )
+        raise ConfigError(f"{', '.join(given)}: {model.kind} do not support this, leave it out")
     model.check_settings(loss, settings)
     model.width = model.least_width
     two = np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32)
@@ -200,6 +182,6 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
         model.take(state)
     except CheckpointError as error:
         raise ConfigError(
-            f"{model.title} does not read the {model.makes} again that it makes with these "
-            "settings: leave out some of model.options"
+            f"{model.title} does not read its own {model.makes} again: leave out some of "
+            "model.options"
         ) from error

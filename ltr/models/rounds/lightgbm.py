@@ -47,14 +47,8 @@ class LightGBM(BoostedTrees):
         "LightGBM reads no file here: leave it out": "data valid header label_column weight_column "
         "group_column ignore_column two_round pre_partition precise_float_parser "
         "parser_config_file",
-        "no objective or boosting here uses it: leave it out": "num_class is_unbalance "
-        "scale_pos_weight reg_sqrt alpha fair_c poisson_max_delta_step tweedie_variance_power "
-        "multi_error_top_k auc_mu_weights drop_rate max_drop skip_drop xgboost_dart_mode "
-        "uniform_drop drop_seed",
-        "LightGBM is on the CPU here: leave it out": "device_type",
-        "it is true, so that a run can be repeated: leave it out": "deterministic force_row_wise",
-        "it is by row, so that a run can be repeated: leave it out": "force_col_wise",
-        "it is false: leave it out": "feature_pre_filter",
+        "it is set, so that a run can be repeated: leave it out": "deterministic force_row_wise "
+        "force_col_wise device_type feature_pre_filter",
         "the lists say which features are categories: leave it out": "categorical_feature",
         "the gain is 2^label - 1, for another one boost with a loss": "label_gain",
         "the best round is kept, so that its trees must not change later: leave it out": "boosting",
@@ -163,7 +157,7 @@ class LightGBM(BoostedTrees):
 
     def load(self, content: bytes) -> Any:
         booster = self.module.Booster(model_str=content.decode())
-        self.check_width(booster.num_feature())
+        self.expect_same(booster.num_feature() == self.width, "features")
         return booster
 
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:

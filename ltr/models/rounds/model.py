@@ -43,10 +43,7 @@ class FitData:
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
-        """The weights of train's lists for the model's own objective, ``[lists]``.
-
-        None: all weigh the same, or ``loss`` has them.
-        """
+        """Of train's lists for the model's own objective, ``[lists]``; None: all the same."""
         return self.train.weights if self.loss is None else None
 
     @property
@@ -84,20 +81,11 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def rounds(self, data: FitData) -> Iterator[Round]:
-        """Fit: the start, then round after round, ``data.rounds`` or more; this is not changed.
-
-        Raises:
-            ConfigError: a setting is refused.
-            DataError: the model's own objective does not take such lists.
-        """
+        """Fit: the start, then round after round, ``data.rounds`` or more; this is not changed."""
 
     @abstractmethod
     def take(self, content: Any) -> None:
-        """Become the state ``content`` of a round; None: before the first.
-
-        Raises:
-            CheckpointError: it is no content of such a model, or of another width.
-        """
+        """Become the state ``content`` of a round; ``CheckpointError`` if it does not fit."""
 
     @abstractmethod
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
@@ -110,11 +98,7 @@ class RoundModel(nn.Module, ABC):
 
     @abstractmethod
     def importances(self) -> Importances:
-        """The use of each feature; zeros before the first round.
-
-        Raises:
-            CheckpointError: such a model has none.
-        """
+        """The use of each feature, zeros before the first round; ``CheckpointError``: none."""
 
     @property
     def least_width(self) -> int:
@@ -137,22 +121,14 @@ class RoundModel(nn.Module, ABC):
     def check_settings(self, loss: Loss | None, settings: Settings) -> None:
         """Raise ``ConfigError`` where the settings of a run do not go with this model."""
         if loss is not None:
-            raise ConfigError(
-                f"{self.title} has an objective of its own: leave out loss=..., or choose another "
-                "model"
-            )
+            raise ConfigError(f"{self.title} has an objective of its own: leave out loss=...")
         if settings.empty_lists != "keep":
             raise ConfigError(
-                f"empty_lists={settings.empty_lists}: it is for losses, and {self.title} fits "
-                "none: leave it out"
+                f"empty_lists={settings.empty_lists}: {self.title} fits no loss: leave it out"
             )
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
-        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used.
-
-        Raises:
-            TrainingError: a score is not finite.
-        """
+        """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""
         scores = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         if self.fitted and bool(mask.any()):
             items = np.ascontiguousarray(features[mask].float().cpu().numpy())

@@ -71,8 +71,6 @@ class PRank(NumbersModel):
                 check_positive(f"model.{name}", value)
         if not 0 < share <= 1:
             raise ConfigError(f"model.share={share}: give a share of the items > 0, at most 1")
-        if not isinstance(average, bool):
-            raise ConfigError(f"model.average={average}: write true or false")
         self.kernel, self.offset = kernel, float(offset)
         self.degree = positive_int("model.degree", degree)
         self.gamma = 1 / width if gamma is None else float(gamma)
@@ -88,9 +86,7 @@ class PRank(NumbersModel):
             "model=linear",
         )  # fmt: skip
         if data.weights is not None:
-            raise DataError(
-                "PRank takes no weights of lists: leave them out, or choose another model"
-            )
+            raise DataError("PRank takes no weights of lists: leave them out")
         items = finite_features(data.train, "PRank").astype(np.float64)
         scored = {split: finite_features(part, "PRank") for split, part in data.scored.items()}
         grades = data.train.labels.cpu().numpy().astype(np.int64)
@@ -172,8 +168,7 @@ class PRank(NumbersModel):
         """|w| of each feature; a kernel has none."""
         if self.kernel is not None:
             raise CheckpointError(
-                f"PRank with model.kernel={self.kernel} has no weight for each feature: give a run "
-                "with model.kernel=null"
+                f"PRank with model.kernel={self.kernel} has no weight for each feature"
             )
         weights = np.abs(self.content.get("weights", np.zeros(self.width)))
         return Importances(weights, np.full(self.width, np.nan))

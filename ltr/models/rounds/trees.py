@@ -29,7 +29,8 @@ _LIST = re.compile(r"\s*[(\[]?[-+\d.eE,\s]*,[-+\d.eE,\s]*[)\]]?\s*")  # numbers,
 class BoostedTrees(RoundModel, ABC):
     """Trees that score items one by one; before any is grown, every score is 0.
 
-    Its state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8.
+    Its state is the library's file of the booster as a tensor of bytes, ``[bytes]`` uint8, which
+    holds no code, but which the library's C++ reader trusts: docs/security.md.
 
     Args:
         width: number of features of an item.
@@ -80,21 +81,6 @@ class BoostedTrees(RoundModel, ABC):
         self.booster: Any = None  # the library's own; None before the first tree
         self._leaves = 0
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
-        for name in self.per_feature:
-            given = values_in(self.options.get(name))
-            if given and given != self.width:
-                raise ConfigError(
-                    f"model.options.{name} has {given} values, the lists have {self.width} "
-                    "features: give a value for each feature"
-                )
-        objective = None
-        if data.loss is not None:
-            objective = LossObjective(
-                data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
-            )
-        return self.boost(data, objective)
-
     @abstractmethod
     def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
         """As ``rounds``, with the loss to boost with; None: the library's own objective."""
@@ -119,6 +105,21 @@ class BoostedTrees(RoundModel, ABC):
     def importances_in(self, booster: Any) -> Importances:
         """Gain and splits of each feature."""
 
+    def rounds(self, data: FitData) -> Iterator[Round]:
+        for name in self.per_feature:
+            given = values_in(self.options.get(name))
+            if given and given != self.width:
+                raise ConfigError(
+                    f"model.options.{name} has {given} values, the lists have {self.width} "
+                    "features: give a value for each feature"
+                )
+        objective = None
+        if data.loss is not None:
+            objective = LossObjective(
+                data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
+            )
+        return self.boost(data, objective)
+
     def round(
         self,
         booster: Any,
@@ -142,25 +143,18 @@ class BoostedTrees(RoundModel, ABC):
 
     @contextmanager
     def complaints(self, *also: type[Exception]) -> Iterator[None]:
-        """Within, an error of the library becomes a ``ConfigError`` of one line.
-
-        So does an error of the types ``also`` that is not one of this project.
-        """
+        """Within, errors of the library, and of the types ``also``, become one line."""
         try:
             yield
+        except LTRError:
+            raise
         except (attrgetter(self.error)(self.module), *also) as error:
-            if isinstance(error, LTRError):
-                raise
             text = " ".join(str(error).partition("Stack trace")[0].split())
             raise ConfigError(f"{self.title}: {text}; check the model.* settings") from error
 
     @property
     def module(self) -> ModuleType:
-        """The library.
-
-        Raises:
-            ConfigError: it is not installed, or does not load.
-        """
+        """The library; ``ConfigError`` where it is not installed, or does not load."""
         try:
             return importlib.import_module(self.library)
         except (ImportError, OSError) as error:  # OSError: a system library, as OpenMP, is missing
@@ -175,9 +169,36 @@ class BoostedTrees(RoundModel, ABC):
         return str(self.module.__version__)
 
     @property
+    def description(self) -> str:
+        return f"boosted trees, {self.title} {self.version}"
+
+    @property
     def fitted(self) -> int:
         """Leaves of all trees, a fitted number each."""
         return self._leaves
+
+    @property
+    def least_width(self) -> int:
+        return max([2, *map(values_in, self.options.values())])
+
+    def own_objective(self) -> str:
+        """The library's objective, used where no loss is chosen."""
+        return self.objective or self.objectives[0]
+
+    def check_settings(self, loss: Loss | None, settings: Settings) -> None:
+        own = f"{self.title}'s own {self.own_objective()}"
+        if loss is not None and not self.takes_losses:
+            raise ConfigError(
+                f"{self.title} does not boost with a loss: leave out loss=... for its own "
+                f"{self.own_objective()}, or choose model=lightgbm or model=xgboost"
+            )
+        if loss is not None and self.objective is not None:
+            raise ConfigError(f"model.objective={self.objective} and a loss: give one of them")
+        if loss is None and settings.empty_lists != "keep":
+            raise ConfigError(
+                f"empty_lists={settings.empty_lists}: {own} takes every list; leave it out, or "
+                "boost with a loss, such as loss=lambdarank"
+            )
 
     def importances(self) -> Importances:
         """Gain and splits of each feature; zeros before the first tree."""
@@ -185,44 +206,10 @@ class BoostedTrees(RoundModel, ABC):
             return Importances(np.zeros(self.width), np.zeros(self.width))
         return self.importances_in(self.booster)
 
-    @property
-    def least_width(self) -> int:
-        return max([2, *map(values_in, self.options.values())])
-
-    def check_settings(self, loss: Loss | None, settings: Settings) -> None:
-        if loss is not None and not self.takes_losses:
-            raise ConfigError(
-                f"{self.title} does not boost with a loss of ltr.losses: leave out loss=... for "
-                f"its own {self.own_objective()}, or choose model=lightgbm or model=xgboost"
-            )
-        if loss is not None and self.objective is not None:
-            raise ConfigError(
-                f"model.objective={self.objective} and a loss: give one of them; leave out "
-                "loss=... or model.objective"
-            )
-        if loss is None and settings.empty_lists != "keep":
-            raise ConfigError(
-                f"empty_lists={settings.empty_lists}: {self.title}'s own {self.own_objective()} "
-                "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
-            )
-
-    @property
-    def description(self) -> str:
-        return f"boosted trees, {self.title} {self.version}"
-
-    def own_objective(self) -> str:
-        """The library's objective, used where no loss is chosen."""
-        return self.objective or self.objectives[0]
-
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return self.score_with(self.booster, items)
 
     def take(self, content: bytes | None) -> None:
-        """Take the booster ``content``; none, or empty: no trees.
-
-        Raises:
-            CheckpointError: the library cannot read it, or its number of features is another.
-        """
         content = content or b""
         try:
             booster = self.load(content) if content else None
@@ -236,12 +223,12 @@ class BoostedTrees(RoundModel, ABC):
             ) from error
         self.content, self.booster, self._leaves = content, booster, leaves
 
-    def check_width(self, width: int) -> None:
-        """Raise ``CheckpointError`` where a booster was trained on another number of features."""
-        if width != self.width:
+    def expect_same(self, fits: bool, what: str) -> None:
+        """Raise ``CheckpointError`` unless a booster that was read fits the config."""
+        if not fits:
             raise CheckpointError(
-                f"the trees kept are of {width} features, the config is of {self.width}: use the "
-                "checkpoint that train.py wrote"
+                f"the trees kept have other {what} than their config: use the checkpoint that "
+                "train.py wrote"
             )
 
     def get_extra_state(self) -> Tensor:
@@ -249,13 +236,8 @@ class BoostedTrees(RoundModel, ABC):
         return torch.from_numpy(np.frombuffer(self.content, np.uint8).copy())
 
     def set_extra_state(self, state: Any) -> None:
-        """Take the booster of these bytes.
-
-        Raises:
-            CheckpointError: the state is no booster.
-        """
-        content = state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?"
-        self.take(content)
+        """Take the booster of these bytes; ``CheckpointError`` where they are none."""
+        self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")
 
 
 def values_in(value: Any) -> int:

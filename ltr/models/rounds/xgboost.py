@@ -38,13 +38,8 @@ class XGBoost(BoostedTrees):
         "set model.reg_alpha instead": "alpha",
         "set model.reg_lambda instead": "lambda",
         "set metrics and select_on instead": "eval_metric disable_default_eval_metric",
-        "options are checked here: leave it out": "validate_parameters",
-        "trees are always grown anew: leave it out": "process_type",
-        "it is that of hist: leave it out": "updater",
-        "an item has one score: leave it out": "multi_strategy",
-        "leave it out": "verbosity",
-        "it is hist: leave it out": "tree_method",
-        "it is 0: leave it out": "base_score",
+        "leave it out": "validate_parameters process_type updater multi_strategy verbosity "
+        "tree_method base_score",
         "the best round is kept, so that its trees must not change later: leave it out": "booster",
     }
 
@@ -143,7 +138,7 @@ class XGBoost(BoostedTrees):
         booster = self.module.Booster({"verbosity": 0})
         booster.load_model(bytearray(content))
         booster.set_param({"device": "cpu"})
-        self.check_width(booster.num_features())
+        self.expect_same(booster.num_features() == self.width, "features")
         return booster
 
     def score_with(self, booster: Any, items: NDArray[np.float32]) -> NDArray[np.floating]:
