@@ -83,20 +83,22 @@ def parts_section(subject: Subject, parts: Attributions, count: int) -> Section:
 def effects_section(subject: Subject, effects: Effects) -> Section:
     """What leaving out each other item does to scores and places."""
     title, items, size = "Leave-one-out effects", subject.items, len(subject.scores)
-    lines, everyone = [], subject.names(range(size))
-    for scores, places in zip(effects.scores, effects.places, strict=True) if size > 1 else ():
-        up, down = int(np.nanargmax(scores)), int(np.nanargmin(scores))
-        lines.append(
-            {
-                "mean change": f"{np.nanmean(np.abs(scores)):.4f}",
-                "raised most without": f"{scores[up]:+.4f} ({everyone[up]})",
-                "lowered most without": f"{scores[down]:+.4f} ({everyone[down]})",
-                "items that move it": (places != 0).sum(),
-                "places": f"{places.min():+d} to {places.max():+d}",
-            }
-        )
-    table = pd.DataFrame(lines, subject.names(items)[: len(lines)])
-    table.insert(0, "rank", subject.ranks[items][: len(lines)])
+    names, everyone = subject.names(items), subject.names(range(size))
+    scores, places = (part if size > 1 else part[:0] for part in effects)
+
+    def most(which: np.ndarray) -> list[str]:
+        rows = zip(scores, which, strict=True)
+        return [f"{row[j]:+.4f} ({everyone[j]})" for row, j in rows]
+
+    columns = {
+        "rank": subject.ranks[items][: len(scores)],
+        "mean change": [f"{value:.4f}" for value in np.nanmean(np.abs(scores), axis=1)],
+        "raised most without": most(np.nanargmax(scores, axis=1)),
+        "lowered most without": most(np.nanargmin(scores, axis=1)),
+        "items that move it": (places != 0).sum(1),
+        "places": [f"{row.min():+d} to {row.max():+d}" for row in places],
+    }
+    table = pd.DataFrame(columns, names[: len(scores)])
     note = (
         "the score without another item less that with it; places: how many it then stands higher "
         "than closing the gap alone explains"
@@ -117,7 +119,7 @@ def effects_section(subject: Subject, effects: Effects) -> Section:
         f"in brackets by how many places it moves; the {len(others)} items that change most."
     )
     picture = _matrix(
-        title, caption, effects.scores[:, others], subject.names(items), subject.names(others),
+        title, caption, effects.scores[:, others], names, subject.names(others),
         "others", "left out", effects.places[:, others],
     )  # fmt: skip
     return Section(_block(title, note, table), picture, _with_ids(subject, frame))

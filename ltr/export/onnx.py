@@ -5,11 +5,11 @@ Inputs ``features`` ``[batch, list, feature]`` float32, as the lists have them, 
 padding. ``by_item``: ``features`` ``[item, feature]`` alone, and ``scores`` ``[item, 1]``.
 """
 
-import importlib
 import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -36,13 +36,9 @@ _INSTEAD = "train another model, such as model=mlp or transformer"
 
 
 def need(name: str) -> ModuleType:
-    """A library of the extra ``export``.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """A library of the extra ``export``; ``ConfigError`` where it is not installed."""
     try:
-        return importlib.import_module(name)
+        return import_module(name)
     except ImportError:
         raise ConfigError(
             f"ONNX needs {name}, which is not installed: {install('export')}"
