@@ -15,7 +15,7 @@ from ltr.console.compose import composed
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.build import build
-from ltr.export.onnx import traced
+from ltr.inference.export.onnx import traced
 from ltr.models.rounds.model import FitData
 
 SIZES = {"lengths": ([10, 100, 1000], [3, 5]), "trees": (500, 2), "calls": (200, 4)}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ltr import losses, metrics, models, relaxations
-    from ltr.estimator import Ranker
+    from ltr.ranker import Ranker
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "Ranker":
-        return import_module("ltr.estimator").Ranker
+        return import_module("ltr.ranker").Ranker
     return import_module(f"ltr.{name}")
 
 

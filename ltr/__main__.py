@@ -15,7 +15,9 @@ COMMANDS = {
         "ltr.scoring.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
     ),
     "predict": ("ltr.scoring.predict:predict_kept", "scores and ranks of a model for new lists"),
-    "export": ("ltr.export.command:export_kept", "a model for ONNX Runtime or a search engine"),
+    "export": (
+        "ltr.inference.export.command:export_kept", "a model for ONNX Runtime or a search engine"
+    ),
     "ensemble": (
         "ltr.scoring.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"
     ),
@@ -28,11 +30,12 @@ COMMANDS = {
     ),
     "search": ("ltr.search.command:search", "good settings of a ranker, by vali"),
     "importances": (
-        "ltr.explain.importances:importances",
+        "ltr.inference.explain.importances:importances",
         "features that trees use most, and the library's own model",
     ),
     "explain": (
-        "ltr.explain.command:explain", "why a kept model ranks a list so: features and other items"
+        "ltr.inference.explain.command:explain",
+        "why a model ranks a list so: features and other items",
     ),
     "list_losses": ("ltr.checks.list_losses:list_losses", "every loss, its paper and its knobs"),
     "check_loss": ("ltr.checks.command:check_loss", "which properties hold for a loss, yours too"),

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 from omegaconf import DictConfig
 
-from ltr.export.context import parity
+from ltr.inference.export.context import parity
 from ltr.scorers.scorer import load_model
 
 Array = np.ndarray

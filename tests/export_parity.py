@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ltr.console.compose import typed
 from ltr.errors import LTRError
 from ltr.experiment.engines import ENGINES, LUCENE
-from ltr.export.command import export_kept
+from ltr.inference.export.command import export_kept
 
 from export_engines import parity_in_engine  # isort: skip
 

@@ -15,11 +15,11 @@ from made_trees import SMALL
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.estimator.ranker import Ranker
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.models import MLP, Linear
+from ltr.ranker import Ranker
 from ltr.scorers.ensemble import Ensemble, Member, standardised
 from ltr.scorers.scorer import load_model
 from ltr.scoring.ensemble import check_alike, ensemble_of_runs

@@ -24,12 +24,12 @@ from ltr import Ranker
 from ltr.analysis.compare import compare
 from ltr.console.compose import run_config, typed
 from ltr.errors import ConfigError, DataError, OutputError
-from ltr.estimator.inputs import read_queries
-from ltr.estimator.params import overrides_of_ranker
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.models import MLP, Linear
+from ltr.ranker_model import overrides_of_ranker
+from ltr.ranker_rows import read_queries
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.network import NetworkLearner
 

@@ -23,10 +23,10 @@ from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.explain.attributions import attributions_of
-from ltr.explain.command import explain
-from ltr.explain.effects import leave_one_out, permutation_importance
-from ltr.explain.subject import Subject
+from ltr.inference.explain.attributions import attributions_of
+from ltr.inference.explain.command import explain
+from ltr.inference.explain.effects import leave_one_out, permutation_importance
+from ltr.inference.explain.subject import Subject
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.scorer import Scorer
 

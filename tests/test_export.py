@@ -18,9 +18,9 @@ from made_columns import COLUMNS, mixed
 from made_trees import needed
 from torch import nn
 
-import ltr.export.command
-import ltr.export.plugins
-import ltr.export.solr
+import ltr.inference.export.command
+import ltr.inference.export.plugins
+import ltr.inference.export.solr
 from ltr.data.lists import Columns, Lists
 from ltr.data.quantiles import quantile_transform
 from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
@@ -28,16 +28,16 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
 from ltr.experiment.run import run
-from ltr.export.command import export_kept
-from ltr.export.context import ExportContext, Exported, parity
-from ltr.export.dense import Dense, dense_of
-from ltr.export.graph import TransformGraph, normal_score
-from ltr.export.manifest import manifest
-from ltr.export.onnx import NAME, onnx, session, try_sizes, vespa
-from ltr.export.plugins import plugin
-from ltr.export.ranklib import ranklib
-from ltr.export.solr import before_slack, solr
-from ltr.export.trees import Trees, above, at_most, before_transform, below, leaf, stump
+from ltr.inference.export.command import export_kept
+from ltr.inference.export.context import ExportContext, Exported, parity
+from ltr.inference.export.dense import Dense, dense_of
+from ltr.inference.export.graph import TransformGraph, normal_score
+from ltr.inference.export.manifest import manifest
+from ltr.inference.export.onnx import NAME, onnx, session, try_sizes, vespa
+from ltr.inference.export.plugins import plugin
+from ltr.inference.export.ranklib import ranklib
+from ltr.inference.export.solr import before_slack, solr
+from ltr.inference.export.trees import Trees, above, at_most, before_transform, below, leaf, stump
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
 from ltr.scorers.ensemble import Ensemble, Member
@@ -212,7 +212,7 @@ def test_trees_score_alike_in_every_engine_and_absent_features_are_0() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [(ltr.export.plugins, "above"), (ltr.export.solr, "before_slack")]
+    "fault", [(ltr.inference.export.plugins, "above"), (ltr.inference.export.solr, "before_slack")]
 )
 def test_a_threshold_that_is_one_float_off_is_found(
     fault: Any, monkeypatch: pytest.MonkeyPatch
@@ -341,14 +341,14 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
     export("opensearch"), export("native")
     before = sorted(tmp_path.iterdir())
     wrong = lambda trees, _: replace(trees, bias=trees.bias + 1e-3)  # noqa: E731
-    monkeypatch.setattr(ltr.export.command, "before_transform", wrong)
+    monkeypatch.setattr(ltr.inference.export.command, "before_transform", wrong)
     assert "qid q" in refused(lambda: export("ranklib"), ConfigError)
     assert sorted(tmp_path.iterdir()) == before, "nothing is left of an export that disagrees"
 
 
 @pytest.mark.slow
 def test_onnx_scores_lists_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ltr.export.onnx._LENGTHS", (1, 2, 240))
+    monkeypatch.setattr("ltr.inference.export.onnx._LENGTHS", (1, 2, 240))
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     lists = lists_with(missing=True)

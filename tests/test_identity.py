@@ -19,8 +19,8 @@ from ltr.tables.spec import Row, read_table
 
 # Rooms that report on runs and compute none of them.
 REPORT = {
-    *("analysis", "checks", "compare", "console", "ensembles", "estimator", "explain", "export"),
-    *("scoring", "search", "statistics", "tables"),
+    *("analysis", "checks", "compare", "console", "ensembles", "inference", "scoring", "search"),
+    *("statistics", "tables"),
 }
 LETOR = CONFIGS / "dataset" / "letor.yaml"
 DCG = '''

@@ -47,7 +47,7 @@ def test_losses_and_metrics_need_torch_and_numpy_alone() -> None:
 
 @pytest.mark.parametrize("name", ltr.__all__)
 def test_the_public_packages_are_attributes(name: str) -> None:
-    package = import_module("ltr.estimator" if name == "Ranker" else f"ltr.{name}")
+    package = import_module("ltr.ranker" if name == "Ranker" else f"ltr.{name}")
     assert getattr(ltr, name) is (package.Ranker if name == "Ranker" else package)
     assert name in dir(ltr)
 

@@ -17,7 +17,7 @@ from ltr.experiment.build import build
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.explain.importances import importances
+from ltr.inference.explain.importances import importances
 from ltr.kernels.prank import prank_pass
 from ltr.metrics import Convention
 from ltr.models.rounds import AdaRank, PRank, RankBoost

@@ -12,7 +12,7 @@ from made_trees import KINDS, LIBRARIES, after, booster_of, needed, reading, ten
 from ltr.console.compose import typed
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.run import run
-from ltr.explain.importances import importances
+from ltr.inference.explain.importances import importances
 from ltr.models.rounds import LightGBM
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint

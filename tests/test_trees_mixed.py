@@ -15,7 +15,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import CheckpointError
-from ltr.explain.importances import importances
+from ltr.inference.explain.importances import importances
 from ltr.scorers.scorer import load_model
 from ltr.training.evaluation import predict
 

@@ -214,8 +214,8 @@ def warm() -> None:
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.analysis.compare
     import ltr.data.prepare
-    import ltr.estimator
     import ltr.experiment.job
+    import ltr.ranker
     import ltr.scoring.evaluate
     import ltr.scoring.predict
     import ltr.search.search

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ltr.data.batches import Batch, ItemTensors
-from ltr.explain.subject import Subject
+from ltr.inference.explain.subject import Subject
 from ltr.training.device import matrix_products
 from ltr.training.evaluation import metrics_of_scores, ranks_of, score
 from ltr.training.hooks import progress_bar

@@ -11,9 +11,9 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import numpy as np
 
-from ltr.export.context import ExportContext, Exported, Scores
-from ltr.export.dense import Dense, Layer, logistic_layers
-from ltr.export.trees import Tree, Trees
+from ltr.inference.export.context import ExportContext, Exported, Scores
+from ltr.inference.export.dense import Dense, Layer, logistic_layers
+from ltr.inference.export.trees import Tree, Trees
 
 _SPAN = 4.0  # of the last unit's input over the known scores: from sigmoid(-4) to sigmoid(0)
 _BEFORE: Mapping[

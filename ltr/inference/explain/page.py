@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from ltr.analysis.report import Block, Picture
 from ltr.analysis.style import BLUE, INK, ORANGE, page_style, svg
-from ltr.explain.attributions import Attributions
-from ltr.explain.effects import Effects
-from ltr.explain.subject import Subject
+from ltr.inference.explain.attributions import Attributions
+from ltr.inference.explain.effects import Effects
+from ltr.inference.explain.subject import Subject
 
 _OTHERS = 10  # items in the picture of what is left out
 _WIDTH, _ROW = 9.0, 0.27  # inches

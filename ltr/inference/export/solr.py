@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 
 from ltr.data.transforms import LOG, SIGNED_LOG, column_range
-from ltr.export.context import IDENTIFIER, ExportContext, Exported, json_text, refuse_names, shifted
-from ltr.export.dense import Dense, Layer
-from ltr.export.trees import Tree, Trees
+from ltr.inference.export.context import (
+    IDENTIFIER,
+    ExportContext,
+    Exported,
+    json_text,
+    refuse_names,
+    shifted,
+)
+from ltr.inference.export.dense import Dense, Layer
+from ltr.inference.export.trees import Tree, Trees
 
 _LTR = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32

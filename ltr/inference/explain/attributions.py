@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError, install
-from ltr.explain.subject import Subject
+from ltr.inference.explain.subject import Subject
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, CatBoost, RoundModel, XGBoost
 from ltr.models.rounds.catboost import with_categories

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ltr.errors import ConfigError
-from ltr.export.trees import Tree, Trees, at_most, below, leaf, stump
+from ltr.inference.export.trees import Tree, Trees, at_most, below, leaf, stump
 from ltr.models.rounds import CatBoost, LightGBM, RankBoost, RoundModel, XGBoost
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ltr.data.lists import Ints, Lists
 from ltr.errors import ConfigError
-from ltr.export.dense import Dense
-from ltr.export.trees import Trees
+from ltr.inference.export.dense import Dense
+from ltr.inference.export.trees import Trees
 from ltr.scorers.scorer import Scorer
 
 Scores = NDArray[np.floating]

@@ -19,10 +19,17 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
-from ltr.estimator.inputs import in_rows, lists_of_rows, queries_of_train, read_labels, read_rows
-from ltr.estimator.params import overrides_of_ranker, params_of
-from ltr.estimator.trained import OVERRIDES, Trained, as_it_was, shown, trust_of
 from ltr.experiment.run import run
+from ltr.ranker_model import (
+    OVERRIDES,
+    Trained,
+    as_it_was,
+    overrides_of_ranker,
+    params_of,
+    shown,
+    trust_of,
+)
+from ltr.ranker_rows import in_rows, lists_of_rows, queries_of_train, read_labels, read_rows
 from ltr.scorers.parts import as_list
 from ltr.scorers.scorer import load_model
 from ltr.scorers.trust import RELATIVE

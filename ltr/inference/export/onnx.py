@@ -22,9 +22,16 @@ from torch import Tensor, nn
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, install
-from ltr.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity, refuse_names
-from ltr.export.graph import Ranker
-from ltr.export.trees import Trees
+from ltr.inference.export.context import (
+    IDENTIFIER,
+    ExportContext,
+    Exported,
+    Scores,
+    parity,
+    refuse_names,
+)
+from ltr.inference.export.graph import Ranker
+from ltr.inference.export.trees import Trees
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches

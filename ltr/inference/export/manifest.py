@@ -12,7 +12,7 @@ from tabulate import tabulate
 from ltr.atomic import without_nan
 from ltr.experiment.provenance import versions
 from ltr.experiment.run_folder import RunFolder
-from ltr.export.context import ExportContext, Exported
+from ltr.inference.export.context import ExportContext, Exported
 from ltr.models.embeddings import WithEmbeddings
 
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ltr.data.lists import Floats
 from ltr.errors import ConfigError
-from ltr.export.context import ExportContext, Exported, Scores
+from ltr.inference.export.context import ExportContext, Exported, Scores
 from ltr.models.rounds import BoostedTrees, LightGBM, XGBoost
 from ltr.models.rounds.arrays import NumbersModel
 

@@ -12,10 +12,15 @@ from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.values import whole
 from ltr.errors import as_started
-from ltr.explain.attributions import Attributions, attributions_of
-from ltr.explain.effects import leave_one_out, permutation_importance
-from ltr.explain.page import effects_section, importance_section, list_section, parts_section
-from ltr.explain.subject import Subject, subject_of
+from ltr.inference.explain.attributions import Attributions, attributions_of
+from ltr.inference.explain.effects import leave_one_out, permutation_importance
+from ltr.inference.explain.page import (
+    effects_section,
+    importance_section,
+    list_section,
+    parts_section,
+)
+from ltr.inference.explain.subject import Subject, subject_of
 from ltr.training.evaluation import metrics_of_scores
 
 _SHOWN = 15  # features of a table

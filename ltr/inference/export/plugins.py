@@ -12,10 +12,10 @@ import numpy as np
 
 from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
-from ltr.export.context import ExportContext, Exported, json_text, refuse_names, shifted
-from ltr.export.dense import Dense
-from ltr.export.ranklib import ensemble, network
-from ltr.export.trees import Tree, Trees, above
+from ltr.inference.export.context import ExportContext, Exported, json_text, refuse_names, shifted
+from ltr.inference.export.dense import Dense
+from ltr.inference.export.ranklib import ensemble, network
+from ltr.inference.export.trees import Tree, Trees, above
 
 _LINEAR, _XGBOOST, _RANKLIB = "linear", "xgboost+json", "ranklib"
 _MARGIN = 1e-4  # of the shift, for what float32 loses in the sum

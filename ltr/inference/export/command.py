@@ -12,16 +12,16 @@ from ltr.console.values import required, text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
-from ltr.export.boosters import trees_of
-from ltr.export.context import IDENTIFIER, ExportContext, Scores, json_text, parity
-from ltr.export.dense import Dense, dense_of
-from ltr.export.manifest import manifest, model_card, results_of, sha256
-from ltr.export.native import native
-from ltr.export.onnx import onnx, try_sizes, vespa
-from ltr.export.plugins import plugin
-from ltr.export.ranklib import ranklib
-from ltr.export.solr import solr
-from ltr.export.trees import Trees, before_transform
+from ltr.inference.export.boosters import trees_of
+from ltr.inference.export.context import IDENTIFIER, ExportContext, Scores, json_text, parity
+from ltr.inference.export.dense import Dense, dense_of
+from ltr.inference.export.manifest import manifest, model_card, results_of, sha256
+from ltr.inference.export.native import native
+from ltr.inference.export.onnx import onnx, try_sizes, vespa
+from ltr.inference.export.plugins import plugin
+from ltr.inference.export.ranklib import ranklib
+from ltr.inference.export.solr import solr
+from ltr.inference.export.trees import Trees, before_transform
 from ltr.models.rounds import BoostedTrees, RankBoost
 from ltr.scorers.scorer import Scorer, load_model
 from ltr.scoring.predict import read_input, set_threads

@@ -1,0 +1,1 @@
+"""A trained model in front of others: as files for search engines, and explained."""
