@@ -113,12 +113,6 @@ def test_one_flipped_bit_or_a_cut_anywhere_is_found(tmp_path) -> None:
     assert "is damaged" in refused(lambda: load_checkpoint(path), CheckpointError)
 
 
-def test_others_read_the_file_as_torch_wrote_it(tmp_path) -> None:
-    save_checkpoint(tmp_path / "last.pt", content())
-    assert torch.load(tmp_path / "last.pt", weights_only=True)["version"] == 3
-    assert zipfile.ZipFile(tmp_path / "last.pt").testzip() is None
-
-
 def test_a_file_costs_no_more_memory_than_it_has_bytes(tmp_path) -> None:
     path = tmp_path / "last.pt"
     laughs: list[Any] = []

@@ -4,12 +4,10 @@ import os
 
 import pytest
 import torch
-from conftest import compose
 from test_trainer import assert_same_run, train
 from torch import Tensor
 
 from ltr.errors import ConfigError
-from ltr.experiment.build import build
 from ltr.metrics import ordering
 from ltr.metrics.ordering import running_sums
 from ltr.training.device import deterministic
@@ -65,11 +63,6 @@ def test_sums_by_doubling_are_running_sums(items: int, monkeypatch: pytest.Monke
     plain, doubled = running_sums(values), ordering._sums_by_doubling(values)
     torch.testing.assert_close(doubled, plain, atol=1e-14, rtol=0)
     torch.testing.assert_close(slope(doubled), slope(plain), atol=1e-14, rtol=0)
-
-
-def test_it_is_true_or_false() -> None:
-    with pytest.raises(ConfigError, match=r"deterministic=maybe: write true or false"):
-        build(compose("deterministic=maybe"))
 
 
 @pytest.mark.slow

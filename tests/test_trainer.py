@@ -20,10 +20,9 @@ from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
 from ltr.experiment.run import run
-from ltr.metrics import Convention, parse_metric
 from ltr.models import MLP
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.evaluation import means, metrics_of_scores, predict
+from ltr.training.evaluation import predict
 from ltr.training.interruption import Interrupted
 
 CHOICES = {"loss": "listnet", "model": "transformer"}
@@ -234,24 +233,6 @@ def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path) -> None:
         assert any(not torch.equal(plain[key], other[key]) for key in plain), change
 
 
-def test_metrics_do_not_depend_on_the_batch() -> None:
-    torch.manual_seed(0)
-    lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
-    data, model = ItemTensors(lists, no_transform(lists)), MLP(5).eval()
-    metrics, convention = [parse_metric("ndcg@5"), parse_metric("ndcg")], Convention()
-    whole = metrics_of_scores(data, predict(model, data, items=10**6), metrics, convention)
-    for items in (1, 20, 50):
-        scores = predict(model, data, items=items)
-        parts = metrics_of_scores(data, scores, metrics, convention, items=items)
-        for name in whole:
-            np.testing.assert_array_equal(parts[name], whole[name])
-    assert whole["ndcg"][4] == 1, "an empty list counts 1"
-    skipping = Convention(empty="skip")
-    left = metrics_of_scores(data, predict(model, data), metrics, skipping)
-    assert np.isnan(left["ndcg"][4])
-    assert means(left, skipping)["ndcg"] == pytest.approx(np.nanmean(left["ndcg"]))
-
-
 def test_predictions_are_in_the_order_of_the_items() -> None:
     lists = make_lists([3, 40, 5])
     model = MLP(5).eval()
@@ -295,6 +276,7 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
             *["epochs=-1", "batch_size=0", "select=first", "clip=0", "metrics=[ndgc@5]"],
             *["monitor=[test]", "loss.k=0", "model.heads=3", "optimizer.lr=-1"],
             "augment.noise=-1",
+            "deterministic=maybe",
         )
     message = str(error.value)
     for part in (
@@ -302,6 +284,7 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
         "batch_size=0: give a whole number >= 1",
         "select=first: choose one of best, last",
         "clip=0: give a number > 0",
+        "deterministic=maybe: write true or false",
         "augment.noise=-1: give a number >= 0",
         "'ndgc@5' is not a metric",
         "monitor: test: choose from train, vali",

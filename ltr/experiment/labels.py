@@ -57,33 +57,24 @@ def resolve_labels(
     for split, part in lists.items():
         if levels is not None:
             _check_levels(split, part, "loss.levels", levels)
-        measured = split in {*experiment.settings.monitor, "vali", "test"}
-        check_metrics(split, part, experiment.metrics, experiment.convention, measured=measured)
+        if split in {*experiment.settings.monitor, "vali", "test"}:
+            check_metrics(split, part, experiment.metrics, experiment.convention)
     if experiment.loss is not None:
         check_loss(experiment.loss, lists["train"], experiment.settings.list_size)
     return resolved, experiment
 
 
 def check_metrics(
-    split: str,
-    lists: Lists,
-    metrics: Sequence[Metric],
-    convention: Convention,
-    *,
-    measured: bool = True,
+    split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
 ) -> None:
-    """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
+    """See that ``metrics`` mean something on ``lists``, of which there is at least one.
 
-    Args:
-        split: the name of the lists in messages.
-        lists: at least one.
-        metrics: each is tried.
-        convention: of the metrics.
-        measured: False where only the number of grades must fit.
+    Each is tried on the list with the largest label: in its best order a metric of it is the
+    largest that there is.
 
     Raises:
-        ConfigError: a label is above ``convention.levels``, no list has a relevant item for a
-            metric, or a gain is too large to count with.
+        ConfigError: a label is above ``convention.levels`` or in no table of gains, no list has a
+            relevant item for a metric, or a gain is too large to count with.
     """
     if any("levels" in metric.parts for metric in metrics):
         _check_levels(split, lists, "convention.levels", convention.levels)
@@ -96,12 +87,10 @@ def check_metrics(
                 f"gains of the grades 0 to {gains - 1}: write one for each label of the data, or "
                 "set convention.gain=linear"
             )
-    if not measured:
-        return
     largest, labels = _best_list(lists)
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
-        try:  # the best order of the best list: where that is empty, every list is
+        try:
             value, filled = (
                 float(metric(labels, labels, mask, replace(convention, empty=empty)))
                 for empty in ("skip", 0)
@@ -133,12 +122,7 @@ def check_metrics(
 def check_loss(
     loss: Callable[..., torch.Tensor], train: Lists, list_size: int | None = None
 ) -> None:
-    """See that ``loss`` can learn from the labels of ``train``, by the list with the largest.
-
-    Args:
-        loss: with its knobs bound.
-        train: at least one list.
-        list_size: the longest list of a batch; None: whole lists.
+    """See that ``loss`` can learn from the labels of ``train``, cut to ``list_size`` items a list.
 
     Raises:
         ConfigError: no item is relevant for it, or it is not finite.

@@ -72,13 +72,25 @@ def chosen_on_vali(measure: Measure, members: int, *, seed: int = 0) -> Weights:
     """
 
     @cache
-    def of_reduced(counts: tuple[int, ...]) -> NDArray[np.float64]:
+    def reduced(counts: tuple[int, ...]) -> NDArray[np.float64]:
         values = measure(counts)
         return values[~np.isnan(values)]
 
     def values(counts: tuple[int, ...]) -> NDArray[np.float64]:
         least = math.gcd(*counts)  # scores twice as large are in the same order
-        return of_reduced(tuple(count // least for count in counts))
+        return reduced(tuple(count // least for count in counts))
+
+    def picked(half: NDArray[np.int64]) -> tuple[int, ...]:
+        """How often each member was picked in the set that is best on ``half``."""
+        counts = best = (0,) * members
+        most = -math.inf
+        for _ in range(_PICKS):
+            options = [(*counts[:i], counts[i] + 1, *counts[i + 1 :]) for i in range(members)]
+            found = [float(values(option)[half].mean()) for option in options]
+            counts = options[int(np.argmax(found))]
+            if max(found) > most:
+                best, most = counts, max(found)
+        return best
 
     lists = len(values((1,) * members))
     if lists < 2:
@@ -91,21 +103,8 @@ def chosen_on_vali(measure: Measure, members: int, *, seed: int = 0) -> Weights:
         order = rng.permutation(lists)
         halves = order[: lists // 2], order[lists // 2 :]
         for own, other in (halves, halves[::-1]):
-            counts = _picked(values, own, members)
+            counts = picked(own)
             weights += np.array(counts) / sum(counts)
             apart.append(float(values(counts)[other].mean()))
     weights /= weights.sum()
     return Weights(tuple(weights.tolist()), float(np.mean(apart)))
-
-
-def _picked(measure: Measure, lists: NDArray[np.int64], members: int) -> tuple[int, ...]:
-    """How often each member was picked in the set that is best on ``lists``."""
-    counts = best = (0,) * members
-    most = -math.inf
-    for _ in range(_PICKS):
-        options = [(*counts[:i], counts[i] + 1, *counts[i + 1 :]) for i in range(members)]
-        found = [float(measure(option)[lists].mean()) for option in options]
-        counts = options[int(np.argmax(found))]
-        if max(found) > most:
-            best, most = counts, max(found)
-    return best
