@@ -1,45 +1,23 @@
 """Build an experiment from a composed config; every part is checked before data is read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from torch import nn
 
-from ltr.data.lists import Dataset, Lists
-from ltr.data.transforms import FeatureTransform
+from ltr.data.lists import Dataset
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.engines import check_engine
 from ltr.losses.mix import reads_teacher
-from ltr.metrics import Convention, Metric
 from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.training.device import pick_device
-from ltr.training.settings import Settings
-from ltr.typing import Loss
 
 _TRIED_LEVELS = 5
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """The parts of an experiment, without data."""
-
-    dataset: Dataset
-    fit_transform: Callable[[Lists], FeatureTransform]
-    model: Callable[[int], nn.Module]
-    loss: Loss | None  # None: the model's own objective
-    optimizer: Callable[..., torch.optim.Optimizer]
-    schedule: Callable[[float, int], float]
-    settings: Settings
-    metrics: tuple[Metric, ...]
-    convention: Convention
-    device: torch.device
-
-
-def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
+def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
     """Build and try every part of ``cfg`` without reading data; ``dataset`` instead of its own.
 
     An unknown number of grades is assumed; ``ltr.experiment.labels`` finds it in the data and
@@ -78,7 +56,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     if made["loss"] or cfg.get("loss") is None:
         attempt(_check_teacher, cfg.teacher, made["loss"])
     if not wrong:
-        experiment = Experiment(**made)
+        experiment = parts.Experiment(**made)
         attempt(_check_together, cfg, experiment)
         attempt(_check_objective, experiment)
     if wrong:
@@ -86,7 +64,7 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> Experiment:
     return experiment
 
 
-def _check_teacher(teacher: str | None, loss: Loss | None) -> None:
+def _check_teacher(teacher: str | None, loss: Any) -> None:
     """Raise ``ConfigError`` unless a teacher and a loss that learns from one come together."""
     reads = reads_teacher(loss)
     if teacher is not None and not reads:
@@ -98,7 +76,7 @@ def _check_teacher(teacher: str | None, loss: Loss | None) -> None:
         raise ConfigError("loss=distil learns from another model: set teacher=RUN, a run folder")
 
 
-def _check_together(cfg: DictConfig, experiment: Experiment) -> None:
+def _check_together(cfg: DictConfig, experiment: parts.Experiment) -> None:
     """What the model does not go with, as far as that needs no data."""
     model = experiment.model
     if cfg.init_from is not None and parts.by_rounds(model):
@@ -118,7 +96,7 @@ def _check_together(cfg: DictConfig, experiment: Experiment) -> None:
             check_engine(cfg.for_engine, model(2))
 
 
-def _check_objective(experiment: Experiment) -> None:
+def _check_objective(experiment: parts.Experiment) -> None:
     """Try a model by rounds with what it fits; other models need a loss."""
     if parts.by_rounds(experiment.model):
         check_rounds(experiment.model(2), experiment.loss, experiment.settings)

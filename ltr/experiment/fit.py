@@ -10,18 +10,17 @@ from omegaconf import DictConfig
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
-from ltr.experiment.build import Experiment
-from ltr.experiment.hooks import ExportTarget
+from ltr.experiment.hooks import ExportTarget, Introduction
 from ltr.experiment.list_steps import with_steps
 from ltr.experiment.provenance import place_of
 from ltr.experiment.start import start
 from ltr.models.embeddings import fit_embedding
 from ltr.models.rounds import RoundLearner, RoundModel
+from ltr.scorers.parts import Experiment
 from ltr.scorers.scorer import Scorer
 from ltr.scorers.trust import config_to_keep
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.device import describe_device
-from ltr.training.distributed import check_shards, size
+from ltr.training.distributed import barrier
 from ltr.training.hooks import Hook, TensorBoard
 from ltr.training.monitor import Monitor
 from ltr.training.network import NetworkLearner
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fitted:
-    """A scorer with its last weights.
+    """A scorer with its selected weights.
 
     Attributes:
         scorer: the model, and what it reads items by.
@@ -68,7 +67,7 @@ def fit(
     last = None if cfg.resume is None else load_checkpoint(file, device)
     train = with_steps(cfg, lists["train"], device)
     scorer = start(cfg, parts, lists, file, last)
-    hooks = [TensorBoard(folder), ExportTarget(), *hooks]
+    hooks = [Introduction(choices), ExportTarget(), TensorBoard(folder), *hooks]
     for hook in hooks:
         hook.start(cfg, parts, lists, scorer)
     here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
@@ -90,31 +89,14 @@ def fit(
         learner = RoundLearner(scorer.model, parts.loss, monitor)
     else:
         assert parts.loss is not None
-        check_shards(scorer.model, settings.shards)
         optimizer = parts.optimizer(scorer.model.parameters())
         learner = NetworkLearner(scorer.model, parts.loss, optimizer, parts.schedule, monitor)
-    log.info("%s", _introduction(parts, choices, lists, scorer))
     if last is not None:
         learner.resume(last)
         done = monitor.progress
         log.info("resumed at epoch %d, step %d", done.epoch + 1, done.step)
     learner.fit(data)
+    barrier()  # until the first process has written the weights
+    selected = load_checkpoint(monitor.best if settings.select == "best" else file, device)
+    scorer.model.load_state_dict(selected["model"])
     return Fitted(scorer, data, monitor, tuple(places))
-
-
-def _introduction(
-    parts: Experiment, choices: Mapping[str, str], lists: Mapping[str, Lists], scorer: Scorer
-) -> str:
-    sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
-    fold = f" fold {parts.dataset.fold}" if parts.dataset.fold is not None else ""
-    about, objective = f"{scorer.parameters:,} parameters", choices.get("loss", "loss")
-    if isinstance(scorer.model, RoundModel):
-        about = scorer.model.description
-        if parts.loss is None:
-            objective = f"its own objective {scorer.model.own_objective()}"
-    shards = parts.settings.shards
-    shared = f"; {shards} shard(s) of a batch on {size()} process(es)" if shards else ""
-    return (
-        f"{choices.get('model', 'model')} ({about}) with {objective} on {parts.dataset.name}"
-        f"{fold}: lists {sizes}; {describe_device(parts.device)}{shared}"
-    )

@@ -9,10 +9,12 @@ import numpy as np
 from ltr.data.batches import steps_in_epoch
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
-from ltr.experiment.build import Experiment
 from ltr.experiment.engines import check_engine
-from ltr.scorers.parts import boosts
+from ltr.models.rounds import RoundModel
+from ltr.scorers.parts import Experiment, boosts
 from ltr.scorers.scorer import Scorer
+from ltr.training.device import describe_device
+from ltr.training.distributed import size
 from ltr.training.hooks import Ending, Hook
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,31 @@ class Advice(Hook):
     def end(self, ending: Ending, report: Any) -> None:
         for line in after(report) if report is not None and not self._boosts else ():
             log.info("advice: %s", line)
+
+
+class Introduction(Hook):
+    """A line of the log that says what is trained on what."""
+
+    def __init__(self, choices: Mapping[str, str]) -> None:
+        """``choices`` of each group."""
+        self._choices = choices
+
+    def start(
+        self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
+    ) -> None:
+        sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
+        fold = f" fold {parts.dataset.fold}" if parts.dataset.fold is not None else ""
+        about, objective = f"{scorer.parameters:,} parameters", self._choices.get("loss", "loss")
+        if isinstance(scorer.model, RoundModel):
+            about = scorer.model.description
+            if parts.loss is None:
+                objective = f"its own objective {scorer.model.own_objective()}"
+        shards = parts.settings.shards
+        shared = f"; {shards} shard(s) of a batch on {size()} process(es)" if shards else ""
+        log.info(
+            "%s (%s) with %s on %s%s: lists %s; %s%s", self._choices.get("model", "model"), about,
+            objective, parts.dataset.name, fold, sizes, describe_device(parts.device), shared,
+        )  # fmt: skip
 
 
 class ExportTarget(Hook):

@@ -12,11 +12,10 @@ from omegaconf import DictConfig
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.experiment.build import Experiment
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.relevance import threshold
-from ltr.scorers.parts import make_convention, make_loss
+from ltr.scorers.parts import Experiment, make_convention, make_loss
 
 log = logging.getLogger(__name__)
 

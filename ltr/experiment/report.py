@@ -14,13 +14,13 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
-from ltr.experiment.build import Experiment
 from ltr.experiment.fit import Fitted
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.rounds import BoostedTrees
+from ltr.scorers.parts import Experiment
 from ltr.scorers.scorer import Scorer
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main, size

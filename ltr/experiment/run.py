@@ -16,9 +16,8 @@ from ltr.experiment.labels import resolve_labels
 from ltr.experiment.report import Report, report_of
 from ltr.experiment.warm_start import with_its_categories
 from ltr.scorers.parts import make_tracking
-from ltr.training.checkpoint import load_checkpoint
 from ltr.training.device import deterministic, on_threads
-from ltr.training.distributed import barrier, is_main
+from ltr.training.distributed import is_main
 from ltr.training.hooks import Hook
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,4 @@ def _run(
     lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
     cfg, parts = resolve_labels(cfg, parts, lists)
     fitted = fit(cfg, parts, lists, folder, choices, hooks)
-    barrier()  # until the first process has written the weights
-    selected = load_checkpoint(folder / f"{cfg.select}.pt", parts.device)
-    fitted.scorer.model.load_state_dict(selected["model"])
     return report_of(cfg, parts, lists, fitted, folder, choices, started)

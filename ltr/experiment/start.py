@@ -9,10 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.lists import Lists
 from ltr.errors import DataError
-from ltr.experiment.build import Experiment
 from ltr.experiment.identity import sorter_digest, teacher_digest
 from ltr.experiment.warm_start import take_weights, warm_start
-from ltr.scorers.parts import boosts, model_for
+from ltr.scorers.parts import Experiment, boosts, model_for
 from ltr.scorers.scorer import Scorer, check_columns, check_size
 from ltr.training.checkpoint import columns_of, fitting, transform_of
 from ltr.training.device import check_memory

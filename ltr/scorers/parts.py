@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import nn
 from ltr.console.compose import user_error
 from ltr.console.folders import metric_configs
 from ltr.console.keys import Kind, Resumed, flat, keys
-from ltr.data.lists import Dataset
+from ltr.data.lists import Dataset, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, LTRError
 from ltr.metrics import Convention, Metric, parse_metric
@@ -37,6 +38,22 @@ PARTS: dict[str, tuple[str, ...]] = {
     "transform": ("lists",),
     "dataset": (),
 }
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The parts of an experiment, without data."""
+
+    dataset: Dataset
+    fit_transform: Callable[[Lists], FeatureTransform]
+    model: Callable[[int], nn.Module]
+    loss: Loss | None  # None: the model's own objective
+    optimizer: Callable[..., torch.optim.Optimizer]
+    schedule: Callable[[float, int], float]
+    settings: Settings
+    metrics: tuple[Metric, ...]
+    convention: Convention
+    device: torch.device
 
 
 def make_settings(cfg: DictConfig) -> Settings:

@@ -35,10 +35,11 @@ from ltr.errors import (
     OutputError,
     TrainingError,
 )
-from ltr.experiment.build import Experiment, build
+from ltr.experiment.build import build
 from ltr.experiment.fit import fit
 from ltr.experiment.identity import training_code
 from ltr.experiment.labels import resolve_labels
+from ltr.scorers.parts import Experiment
 from ltr.search.definition import Search
 from ltr.search.space import Choice, as_text
 from ltr.training.checkpoint import load_checkpoint

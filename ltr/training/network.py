@@ -10,7 +10,7 @@ from torch import nn
 
 from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
-from ltr.training.distributed import any_interrupt, barrier, check_alike, rank_share
+from ltr.training.distributed import any_interrupt, barrier, check_alike, check_shards, rank_share
 from ltr.training.evaluation import predict
 from ltr.training.hooks import progress_bar
 from ltr.training.interruption import Interrupted, Interruption
@@ -33,6 +33,7 @@ class NetworkLearner:
         schedule: Schedule,
         monitor: Monitor,
     ) -> None:
+        check_shards(model, monitor.settings.shards)
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
         self.monitor = monitor
         self._base_lr = [group["lr"] for group in optimizer.param_groups]
