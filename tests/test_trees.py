@@ -1,8 +1,9 @@
-"""Boosted trees: they train, are kept and applied like any model."""
+"""Boosted trees: they train, take options, go on, and are kept and applied like any model."""
 
 import json
 import logging
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,33 @@ import pandas as pd
 import pytest
 import torch
 from conftest import compose, make_lists, real_data, write_letor
-from made_trees import LIBRARIES, needed, reading, scores_of, train
+from made_trees import (
+    KINDS,
+    LIBRARIES,
+    after,
+    booster_of,
+    needed,
+    reading,
+    scores_of,
+    tensors,
+    train,
+)
 
+from ltr.console.compose import typed
 from ltr.data.batches import ItemTensors
+from ltr.errors import CheckpointError, ConfigError, TrainingError
 from ltr.experiment.run import run
-from ltr.models.rounds import LightGBM
+from ltr.experiment.run_folder import RunFolder
+from ltr.inference.explain.importances import importances
+from ltr.metrics import Convention, parse_metric
+from ltr.models.rounds import LightGBM, LossObjective
 from ltr.models.rounds.trees import BoostedTrees
 from ltr.scorers.scorer import load_model
 from ltr.scoring.evaluate import evaluate_kept
 from ltr.scoring.predict import predict_kept
-from ltr.training.evaluation import predict
+from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
+from ltr.training.interruption import Interrupted
 
 
 @pytest.fixture
@@ -158,3 +176,275 @@ def test_real_lists_are_learned(tmp_path) -> None:
     for model, least in (("lightgbm", 0.40), ("stumps", 0.40)):
         got = run(compose(*args, f"model={model}"), tmp_path, {})
         assert got["test_mean_ndcg"] > least
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Send this process SIGTERM when vali is evaluated for the ``count``-th time."""
+    calls = iter(range(1, 10**6))
+
+    def stop_then_check(*args, **kwargs):
+        if next(calls) == count:
+            os.kill(os.getpid(), signal.SIGTERM)
+        check_finite(*args, **kwargs)
+
+    monkeypatch.setattr("ltr.models.rounds.learner.check_finite", stop_then_check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [[], ["loss=listmle"]])
+def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss) -> None:
+    args = (*data, "model=lightgbm", "epochs=8", *loss, "model.bagging_fraction=0.7")
+    train(tmp_path / "whole", *args)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5)
+        with pytest.raises(Interrupted, match=r"SIGTERM"):
+            train(tmp_path / "cut", *args)
+    assert load_checkpoint(tmp_path / "cut" / "last.pt")["progress"]["epoch"] == 4
+    torch.manual_seed(99)  # what the process did in between must not matter
+    train(tmp_path / "cut", *args, f"resume={tmp_path / 'cut'}")
+    for name in ("best.pt", "last.pt"):
+        assert booster_of(tmp_path / "cut" / name) == booster_of(tmp_path / "whole" / name)
+    for name in ("scores.csv", "queries.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    worths = [RunFolder(tmp_path / name).crossfit for name in ("whole", "cut")]
+    assert worths[0] is not None
+    assert worths[0] == worths[1]
+    histories = [
+        pd.read_csv(tmp_path / name / "history.csv").drop(columns="seconds")
+        for name in ("cut", "whole")
+    ]
+    pd.testing.assert_frame_equal(*histories)
+
+
+@pytest.mark.slow
+def test_resuming_a_finished_run_changes_nothing_and_more_rounds_go_on(data, tmp_path) -> None:
+    args = (*data, "model=lightgbm", "select=last")
+    train(tmp_path / "short", *args, "epochs=3")
+    before = (tmp_path / "short" / "last.pt").read_bytes()
+    train(tmp_path / "short", *args, "epochs=3", f"resume={tmp_path / 'short'}")
+    assert (tmp_path / "short" / "last.pt").read_bytes() == before
+    train(tmp_path / "short", *args, "epochs=6", f"resume={tmp_path / 'short'}")
+    train(tmp_path / "long", *args, "epochs=6")
+    assert booster_of(tmp_path / "short/last.pt") == booster_of(tmp_path / "long/last.pt")
+
+
+@pytest.mark.slow
+def test_patience_and_no_round_at_all(data, tmp_path) -> None:
+    train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
+    results = json.loads((tmp_path / "none" / "results.json").read_text())
+    assert (results["selected_epoch"], results["parameters"]) == (0, 0)
+    assert results["vali"] == results["untrained_vali"]
+    assert results["crossfit"] is None
+    train(
+        tmp_path / "stop", *data, "model=lightgbm", "epochs=50", "patience=3",
+        "model.learning_rate=1e-30",
+    )  # fmt: skip
+    results = json.loads((tmp_path / "stop" / "results.json").read_text())
+    assert results["epochs"] - results["best_epoch"] == 3
+    for name, rounds in (("best", results["best_epoch"]), ("last", results["epochs"])):
+        content = bytes(booster_of(tmp_path / "stop" / f"{name}.pt"))
+        assert content.count(b"\nTree=") == rounds
+
+
+def test_metrics_of_every_round_are_those_of_the_evaluation() -> None:
+    lists = make_lists([1, 40, 3, 17, 9, 9, 2], empty=(4,))
+    data, convention = tensors(lists), Convention(empty="skip")
+    last = after(LightGBM(5, num_leaves=3), data)
+    model = LightGBM(5)
+    model.take(last.state())
+    metrics = [parse_metric("ndcg@5"), parse_metric("map")]
+    expected = metrics_of_scores(data, predict(model, data), metrics, convention)
+    for items in (1, 50, 9999):
+        found = metrics_of_scores(data, last.scores["train"], metrics, convention, items=items)
+        assert means(found, convention) == means(expected, convention)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
+    data, tmp_path, monkeypatch
+) -> None:
+    out, args = tmp_path / "run", (*data, "model=lightgbm", "select=last")
+    train(out, *args, "epochs=6")
+    before = {name: (out / name).read_bytes() for name in ("last.pt", "best.pt")}
+    with monkeypatch.context() as patch:
+        stop_at(patch, 4)
+        with pytest.raises(Interrupted):
+            train(out, *args, "epochs=12", f"resume={out}", "checkpoint_minutes=1e-9")
+    assert before == {name: (out / name).read_bytes() for name in before}
+    train(out, *args, "epochs=6", f"resume={out}")  # as it was, and its history with it
+    assert len(pd.read_csv(out / "history.csv")) == 7
+    with monkeypatch.context() as patch:
+        stop_at(patch, 9)
+        with pytest.raises(Interrupted):
+            train(out, *args, "epochs=12", f"resume={out}")
+    assert load_checkpoint(out / "last.pt")["progress"]["epoch"] == 8
+
+
+def break_in_round(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Make every objective raise when it is called for the ``count``-th time."""
+    original = LossObjective.__call__
+
+    def broken(self, scores, train=None):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == count:
+            raise TrainingError("the loss is not finite")
+        return original(self, scores)
+
+    monkeypatch.setattr(LossObjective, "__call__", broken)
+
+
+@pytest.mark.slow
+def test_a_round_that_breaks_down_leaves_those_before_it(data, tmp_path, monkeypatch) -> None:
+    args = (*data, "model=lightgbm", "loss=ranknet")
+    train(tmp_path / "five", *args, "epochs=5")
+    break_in_round(monkeypatch, 6)
+    out = tmp_path / "broken"
+    with pytest.raises(TrainingError, match="the loss is not finite"):
+        train(out, *args, "epochs=20")
+    progress = load_checkpoint(out / "last.pt")["progress"]
+    assert progress["epoch"] == 5
+    assert len(progress["history"]) == len(pd.read_csv(out / "history.csv")) == 6
+    for name in ("best.pt", "last.pt"):
+        np.testing.assert_array_equal(scores_of(out / name), scores_of(tmp_path / "five" / name))
+
+
+@pytest.mark.slow
+def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path, monkeypatch) -> None:
+    remedy = r"train with a lower model\.learning_rate or more regularisation"
+    out, args = tmp_path / "run", (*data, "model=lightgbm", "epochs=9")
+    with pytest.raises(TrainingError, match=rf"scores are not finite on lists .* q0, .*: {remedy}"):
+        train(out, *args, "model.learning_rate=1e300")
+    assert not (out / "best.pt").exists()
+
+    rounds = iter(range(99))
+
+    def worse(scores, *args, **kwargs):
+        check_finite(scores * (np.inf if next(rounds) == 4 else 1), *args, **kwargs)
+
+    monkeypatch.setattr("ltr.models.rounds.learner.check_finite", worse)
+    with pytest.raises(TrainingError, match="not finite on lists"):
+        train(out, *args)
+    assert load_checkpoint(out / "last.pt")["progress"]["epoch"] == 3
+    assert booster_of(out / "last.pt").count(b"\nTree=") == 3
+    assert (out / "best.pt").exists()
+
+
+def test_lists_with_scores_that_are_not_finite_are_named() -> None:
+    data = tensors(make_lists([2] * 14))
+    scores = torch.zeros(28)
+    scores[[5, 6]] = torch.tensor([torch.nan, -torch.inf])
+    with pytest.raises(TrainingError, match=r"on lists with query id q2, q3: look at them"):
+        check_finite(scores, data, whose="model's", remedy="look at them")
+    with pytest.raises(TrainingError, match=r"q0, q1, .*, q9 and 4 more: look"):
+        check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
+    last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
+    model = LightGBM(5)
+    model.take(last.state())
+    with pytest.raises(TrainingError, match=r"the trees' scores are not finite: train with a low"):
+        predict(model, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [b"not trees", b"tree\nversion=v4\n", b"\x00" * 64])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_booster_that_is_damaged_is_refused(library, content) -> None:
+    needed(library)
+    model = KINDS[library](5)
+    state = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+    with pytest.raises(CheckpointError, match=r"trees kept are not a model that") as error:
+        model.load_state_dict({"_extra_state": state})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
+    train(tmp_path / "run", *data, "model=lightgbm", "epochs=1", "select=last")
+    path = tmp_path / "run" / "last.pt"
+    for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
+        save_checkpoint(path, load_checkpoint(path) | {"model": state})
+        with pytest.raises(CheckpointError):
+            load_model(str(path), torch.device("cpu"))
+
+
+def test_trees_of_other_features_are_refused() -> None:
+    data = tensors(make_lists([8, 9]))
+    last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1), data)
+    with pytest.raises(CheckpointError, match=r"have other features than their config"):
+        LightGBM(6).take(last.state())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", LIBRARIES)
+def test_importances_and_the_library_s_own_model(model, data, tmp_path) -> None:
+    needed(model)
+    out, written = tmp_path / "run", tmp_path / "a folder"
+    train(out, *data, f"model={model}", "epochs=12", "select=last")
+    trees = load_model(str(out), torch.device("cpu")).model
+    gain, splits = trees.importances()
+    assert gain.shape == splits.shape == (5,)
+    assert gain.argmax() == 0  # the feature that tells the label
+    assert gain[0] > gain[1:].sum()
+    if model == "catboost":
+        assert np.isnan(splits).all()
+        assert gain.sum() == pytest.approx(100)
+    else:  # a tree has one leaf more than splits
+        assert splits.sum() == trees.fitted - 12
+        assert ((splits > 0) == (gain > 0)).all()
+
+    text = importances_of(out, "top=2", f"write={written}")
+    lines = text.splitlines()
+    used = int((gain > 0).sum())
+    assert lines[0].endswith(f"{trees.title} {trees.version}, {used} of 5 features used")
+    assert lines[1].split() == ["feature", "share"] + ["splits"] * (model != "catboost")
+    assert lines[3].split()[:2] == ["1", f"{gain[0] / gain.sum():.4f}"]
+    table = pd.read_csv(written / "importances.csv")
+    assert list(table) == ["feature", "gain", "share", "splits"]
+    np.testing.assert_allclose(table.sort_values("feature").gain, gain)
+    assert table.gain.is_monotonic_decreasing
+    native = (
+        tmp_path / {"lightgbm": "model.txt", "xgboost": "model.ubj", "catboost": "model.cbm"}[model]
+    )
+    native.write_bytes(booster_of(out / "last.pt"))
+    items = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    np.testing.assert_allclose(
+        trees.score_with(read(model, native), items),
+        trees(torch.from_numpy(items)[None], torch.ones(1, 20, dtype=torch.bool))[0],
+        rtol=1e-5,
+    )
+    assert len(importances_of(out, "top=0").splitlines()) == 1 + 2 + 5
+
+
+def importances_of(run: Path, *keys: str) -> str:
+    """What ``scripts/importances.py RUN KEY=VALUE ...`` prints."""
+    return importances(typed("importances", [str(run), *keys]))
+
+
+def read(library: str, path: Path):
+    """The model of ``path``, as users of the library read it."""
+    module = pytest.importorskip(library)
+    if library == "lightgbm":
+        return module.Booster(model_file=str(path))
+    if library == "xgboost":
+        return module.Booster(model_file=str(path))
+    return module.CatBoost().load_model(str(path))
+
+
+@pytest.mark.slow
+def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
+    assert LightGBM(3).importances().gain.tolist() == [0, 0, 0]
+    out = tmp_path / "network"
+    out.mkdir()
+    run(compose(*tiny, "epochs=0"), out, {})
+    with pytest.raises(CheckpointError, match=r"no importances .*, rankboost, .*explain"):
+        importances_of(out)
+    train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
+    with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):
+        importances_of(tmp_path / "none")
+    for wrong, message in (
+        ("top=many", "top=many: give a whole number >= 0"),
+        ("depth=2", "depth: no such key; the keys are run, top, write"),
+        ("write=", "write=: not a folder"),
+        (f"write={tmp_path / 'none' / 'last.pt'}", "not a folder; give write=FOLDER"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            importances_of(tmp_path / "none", wrong)

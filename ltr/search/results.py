@@ -79,9 +79,11 @@ def write_results(study: optuna.Study, search: Search) -> None:
             axes = optuna.visualization.matplotlib.plot_optimization_history(
                 study, target_name=f"{search.value_name} on vali"
             )
-            axes.set_title(f"{search.name}: {data_of(search)}")
+            axes.set_title(f"{search.name}: {data_of(search)}", loc="left", fontsize=9)
             figure = axes.get_figure(root=True)
             assert figure is not None
+            figure.set_size_inches(8, 4)
+            figure.set_layout_engine("constrained")
             save_figure(figure, search.folder, "history", dpi=150)
             pyplot.close(figure)
 
