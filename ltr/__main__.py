@@ -12,14 +12,14 @@ from ltr.training.interruption import end_when_stopped
 COMMANDS = {
     "train": ("ltr.experiment.folder_list:train", "train a ranker, a sweep of rankers with -m"),
     "evaluate": (
-        "ltr.scoring.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
+        "ltr.inference.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
     ),
-    "predict": ("ltr.scoring.predict:predict_kept", "scores and ranks of a model for new lists"),
+    "predict": ("ltr.inference.predict:predict_kept", "scores and ranks of a model for new lists"),
     "export": (
         "ltr.inference.export.command:export_kept", "a model for ONNX Runtime or a search engine"
     ),
     "ensemble": (
-        "ltr.scoring.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"
+        "ltr.experiment.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
     "table": ("ltr.tables.table:table", "many runs beside the published numbers"),

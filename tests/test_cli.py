@@ -17,8 +17,8 @@ from test_trainer import assert_same_run
 
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.scoring.evaluate import evaluate_kept
-from ltr.scoring.predict import predict_kept
+from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.predict import predict_kept
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.run import run
+from ltr.inference.evaluate import chosen_conventions, evaluate_kept
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_convention
-from ltr.scoring.evaluate import chosen_conventions, evaluate_kept
 
 NAMED = {
     "paper": Convention(),

@@ -15,16 +15,16 @@ from made_trees import SMALL
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
+from ltr.experiment.ensemble import check_alike, ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.inference.evaluate import evaluate_kept
 from ltr.models import MLP, Linear
 from ltr.ranker import Ranker
 from ltr.scorers.ensemble import Ensemble, Member, standardised
 from ltr.scorers.scorer import load_model
-from ltr.scoring.ensemble import check_alike, ensemble_of_runs
-from ltr.scoring.evaluate import evaluate_kept
-from ltr.scoring.weights import chosen_on_vali, parse_weights
+from ltr.scorers.weights import chosen_on_vali, parse_weights
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 

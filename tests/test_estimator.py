@@ -27,10 +27,10 @@ from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.inference.evaluate import evaluate_kept
 from ltr.models import MLP, Linear
 from ltr.ranker_model import overrides_of_ranker
 from ltr.ranker_rows import read_queries
-from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.network import NetworkLearner
 
 SMALL = {"verbose": 0, "epochs": 2, "batch_size": 5, "list_size": 6, "model.hidden_sizes": [4]}

@@ -16,9 +16,9 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.labels import check_metrics, resolve_labels
 from ltr.experiment.run import run
+from ltr.inference.evaluate import evaluate_kept, evaluate_scores
 from ltr.losses import bce_loss, neural_err_loss
 from ltr.metrics import Convention, err, mrr, parse_metric
-from ltr.scoring.evaluate import evaluate_kept, evaluate_scores
 
 
 def text(labels: list[list[float]]) -> str:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from conftest import compose
 
+from ltr.inference.evaluate import chosen_conventions
 from ltr.metrics import Convention, mean_over_lists, parse_metric
-from ltr.scoring.evaluate import chosen_conventions
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,9 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
+from ltr.inference.evaluate import evaluate_kept
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.parts import named_metrics
-from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]

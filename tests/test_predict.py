@@ -13,18 +13,11 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
+from ltr.inference.evaluate import evaluate_scores
+from ltr.inference.predict import doubts, predict_kept, ranking
 from ltr.models import Linear
+from ltr.scorers.inputs import Input, read_file, read_input, read_table
 from ltr.scorers.scorer import Scorer
-from ltr.scoring.evaluate import evaluate_scores
-from ltr.scoring.predict import (
-    Input,
-    doubts,
-    predict_kept,
-    ranking,
-    read_file,
-    read_input,
-    read_table,
-)
 
 TEXT = (
     "2 qid:b 1:1 #docid = GX-1 inc = 0.5\n"

@@ -12,11 +12,11 @@ import processes
 import pytest
 from conftest import compose, make_lists, write_letor
 
+from ltr.analysis.scores_file import read_scores
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import FILES, write_results, write_scores
+from ltr.inference.evaluate import evaluate_scores
 from ltr.metrics import Convention
-from ltr.scoring.evaluate import evaluate_scores
-from ltr.scoring.scores_file import read_scores
 
 QIDS = ["a", "a", "b"]
 

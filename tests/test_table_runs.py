@@ -17,8 +17,8 @@ from folders import refused
 from ltr.data.letor import read_letor
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.scoring.evaluate import evaluate_kept
-from ltr.scoring.predict import predict_kept
+from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.predict import predict_kept
 
 SPLITS = ("train", "vali", "test")
 ROLES = ["dataset=table", "dataset.query=q", "dataset.label=y", "dataset.id=[sku]"]

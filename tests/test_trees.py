@@ -28,13 +28,13 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, TrainingError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.inference.evaluate import evaluate_kept
 from ltr.inference.explain.importances import importances
+from ltr.inference.predict import predict_kept
 from ltr.metrics import Convention, parse_metric
 from ltr.models.rounds import LightGBM, LossObjective
 from ltr.models.rounds.trees import BoostedTrees
 from ltr.scorers.scorer import load_model
-from ltr.scoring.evaluate import evaluate_kept
-from ltr.scoring.predict import predict_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
 from ltr.training.interruption import Interrupted

@@ -22,10 +22,10 @@ from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.sweep import without_places
+from ltr.inference.evaluate import evaluate_kept
 from ltr.scorers.parts import PARTS
 from ltr.scorers.scorer import load_model
 from ltr.scorers.trust import TARGETS, trusted
-from ltr.scoring.evaluate import evaluate_kept
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]

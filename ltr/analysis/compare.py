@@ -330,7 +330,7 @@ def _measured(
     runs: Sequence[RunFolder], name: str, files: Sequence[str], metric: str, cfg: DictConfig
 ) -> SystemValues:
     """``metric`` of the scores ``files`` of a ranker, a file for each fold of ``runs``."""
-    from ltr.scoring.scores_file import values_of_scores  # torch, which runs alone do without
+    from ltr.analysis.scores_file import values_of_scores  # torch, which runs alone do without
 
     if "." in metric and cfg.metric is None:
         raise ConfigError(

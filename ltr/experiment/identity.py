@@ -61,7 +61,7 @@ def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) ->
         members: in order.
         weights: ``equal``, ``vali``, or one for each member.
     """
-    return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers", "scoring"))])
+    return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers"))])
 
 
 def training_code(*configs: DictConfig) -> str:

@@ -10,9 +10,9 @@ from ltr.analysis.verdicts import BETTER, draw
 from ltr.atomic import make_folder
 from ltr.console.progress import say
 from ltr.errors import DataError, LTRError
+from ltr.experiment.ensemble import EnsembleConfig, make_ensemble
 from ltr.experiment.run_folder import RunFolder, lock_run_folder
 from ltr.scorers.parts import as_list, own_metrics
-from ltr.scoring.ensemble import EnsembleConfig, make_ensemble
 from ltr.tables.runs import Run
 from ltr.tables.spec import Table
 from ltr.tables.verdicts import ALPHA, Verdicts

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ltr.console.configs import files_of, hint
 from ltr.errors import ConfigError
 from ltr.scorers.parts import named_metrics
-from ltr.scoring.weights import parse_weights
+from ltr.scorers.weights import parse_weights
 from ltr.search.space import as_text
 
 RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"

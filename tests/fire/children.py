@@ -215,9 +215,9 @@ def warm() -> None:
     import ltr.analysis.compare
     import ltr.data.prepare
     import ltr.experiment.job
+    import ltr.inference.evaluate
+    import ltr.inference.predict
     import ltr.ranker
-    import ltr.scoring.evaluate
-    import ltr.scoring.predict
     import ltr.search.search
     import ltr.tables.table  # noqa: F401
     from ltr.console.compose import composed

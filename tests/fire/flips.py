@@ -82,7 +82,7 @@ def _kinds(stage: Stage) -> Iterator[Kind]:
         return {"results": run.results, "queries": queries}
 
     def scores(folder: Path) -> Any:
-        from ltr.scoring.scores_file import read_scores
+        from ltr.analysis.scores_file import read_scores
 
         text = (stage.data / "mine" / "test.txt").read_text()
         qids = [line.split()[1].removeprefix("qid:") for line in text.splitlines()]

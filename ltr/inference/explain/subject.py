@@ -20,9 +20,9 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, Metric
 from ltr.models.embeddings import WithEmbeddings
+from ltr.scorers.inputs import read_input, set_threads
 from ltr.scorers.parts import as_list, make_convention, named_metrics
 from ltr.scorers.scorer import Scorer, load_model
-from ltr.scoring.predict import read_input, set_threads
 from ltr.training.device import pick_device
 from ltr.training.evaluation import ranks_of
 

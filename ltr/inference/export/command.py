@@ -23,8 +23,8 @@ from ltr.inference.export.ranklib import ranklib
 from ltr.inference.export.solr import solr
 from ltr.inference.export.trees import Trees, before_transform
 from ltr.models.rounds import BoostedTrees, RankBoost
+from ltr.scorers.inputs import read_input, set_threads
 from ltr.scorers.scorer import Scorer, load_model
-from ltr.scoring.predict import read_input, set_threads
 from ltr.training.checkpoint import selected_checkpoint
 
 _WRITERS = {

@@ -17,9 +17,9 @@ from ltr.errors import ConfigError, DataError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import FILES, RunFolder
 from ltr.metrics import Convention
+from ltr.scorers.inputs import is_table, read_file
 from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
-from ltr.scoring.predict import is_table, read_file
 from ltr.training.evaluation import metrics_of_scores
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")

@@ -6,6 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.analysis.scores_file import read_scored
 from ltr.console.configs import files_of
 from ltr.console.values import flag
 from ltr.data.batches import ItemTensors
@@ -16,10 +17,9 @@ from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
+from ltr.scorers.inputs import check_output, is_table, read_text, set_threads
 from ltr.scorers.parts import as_list, named_metrics
 from ltr.scorers.scorer import load_model
-from ltr.scoring.predict import check_output, is_table, read_text, set_threads
-from ltr.scoring.scores_file import read_scored
 from ltr.training.device import pick_device
 from ltr.training.evaluation import means, metrics_of_scores
 
