@@ -69,7 +69,9 @@ def context(
     lists: Lists, form: Any = None, scores: Any = 0.0, model: Any = None, transform: Any = None,
     columns: Any = None, **more: Any,
 ) -> ExportContext:  # fmt: skip
-    scorer = Scorer(model or nn.Identity(), transform or no_transform(lists), columns, {})
+    scorer = Scorer(
+        model or nn.Identity(), transform or no_transform(lists), columns, {"precision": "float32"}
+    )
     return ExportContext(
         "m", lists, np.broadcast_to(scores, lists.items), scorer, form, True, **more
     )
@@ -292,16 +294,12 @@ def test_what_the_data_decide_is_refused_too() -> None:
     lists, model = lists_with(), network("tanh")
     fine = transform_of("never", lists)
     check_engine("elasticsearch", model, fine)
+    indicated = transform_of("never", lists_with(missing=True), missing="indicator")
     for transform, missing, engine, remedy in (
         (transform_of("signed", lists), 0, "elasticsearch", "transform=standardise"),
         (transform_of("quantile", lists), 0, "solr", "transform=standardise"),
         (fine, 3, "solr", "to=onnx"),
-        (
-            transform_of("never", lists_with(missing=True), missing="indicator"),
-            0,
-            "ranklib",
-            "mean",
-        ),
+        (indicated, 0, "ranklib", "mean"),
         (fit_transform(mixed(6)), 0, "vespa", "leave these columns out of the table"),
     ):
         line = refused(lambda a=(engine, model, transform, missing): check_engine(*a), ConfigError)
@@ -357,17 +355,10 @@ def test_onnx_scores_lists_of_any_size(tmp_path: Path, monkeypatch: pytest.Monke
     model = ContextAwareTransformer(
         transform.outputs, fc_sizes=[4], blocks=1, feed_forward=4, position="fixed"
     ).eval()
-    exported = onnx(context(lists, model=model, transform=transform))
-    folder = written(exported, tmp_path / "network")
+    given = context(lists, model=model, transform=transform)
+    folder = written(onnx(given), tmp_path / "network")
     assert str(Path.cwd()).encode() not in (folder / NAME).read_bytes()
-
-    def ours(made: Lists) -> Any:
-        inputs = torch.from_numpy(transform(made.features)).view(len(made), made.lengths[0], -1)
-        ranks = torch.arange(1, made.lengths[0] + 1).expand(len(made), -1)
-        with torch.no_grad():
-            mask = torch.ones(inputs.shape[:2], dtype=torch.bool)
-            return model(inputs, mask, ranks).flatten().numpy()
-
+    ours = lambda made: given.scorer.scores(made).numpy()  # noqa: E731
     assert len(try_sizes(folder, lists, ours)["sizes"]) == 6
     wrong = lambda made: ours(made) + (made.lengths[0] == 240)  # noqa: E731
     assert "qid made-240" in refused(lambda: try_sizes(folder, lists, wrong), ConfigError)
