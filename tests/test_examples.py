@@ -14,7 +14,6 @@ SMALL = {
     "beside_the_libraries.py": (
         ["--queries", "60", "--seeds", "1", "epochs=1", "threads=1"], "CatBoostRanker",
     ),
-    "served.py": (["--queries", "60", "--epochs", "1"], "POST http://127.0.0.1"),
     "new_loss/run.sh": (["epochs=1", "dataset.queries=30"], "UNDECIDED"),
     "paper_table.sh": (["rows=RMSE,XGBoost", "dataset.queries=30", "workers=1"], "RMSE"),
     "paper_figures/neuralndcg.py": (["outputs"], "24 of 24 entries round"),

@@ -12,11 +12,10 @@ from ltr.console.values import required, text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
-from ltr.inference.export.boosters import trees_of
+from ltr.inference.export.boosters import native, trees_of
 from ltr.inference.export.context import IDENTIFIER, ExportContext, Scores, json_text, parity
 from ltr.inference.export.dense import Dense, dense_of
 from ltr.inference.export.manifest import manifest, model_card, results_of, sha256
-from ltr.inference.export.native import native
 from ltr.inference.export.onnx import onnx, try_sizes, vespa
 from ltr.inference.export.plugins import plugin
 from ltr.inference.export.ranklib import ranklib
