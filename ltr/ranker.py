@@ -19,7 +19,9 @@ from ltr.console.folders import run_folder, write_overrides
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.memory import MemoryLists
 from ltr.errors import ConfigError, DataError
+from ltr.experiment.labels import check_metrics
 from ltr.experiment.run import run
+from ltr.metrics import Convention
 from ltr.ranker_model import (
     OVERRIDES,
     Trained,
@@ -30,11 +32,11 @@ from ltr.ranker_model import (
     trust_of,
 )
 from ltr.ranker_rows import in_rows, lists_of_rows, queries_of_train, read_labels, read_rows
-from ltr.scorers.parts import as_list
+from ltr.scorers.parts import as_list, named_metrics
 from ltr.scorers.scorer import load_model
 from ltr.scorers.trust import RELATIVE
 from ltr.training.device import pick_device
-from ltr.training.evaluation import means, ranks_of
+from ltr.training.evaluation import PerQuery, means, metrics_of_scores, ranks_of
 from ltr.training.interruption import Interrupted
 
 _SPLITS = ("vali", "test")  # of eval_set, in order
@@ -240,12 +242,12 @@ class Ranker(BaseEstimator):
         """
         check_is_fitted(self)
         name = str(self._trained.config.select_on)
-        convention = self._trained.convention(metrics_as)
-        lists = self._lists(X, qid, self._columns, y=y, weights=sample_weight, position=position)
+        lists, values, convention = self._measured(
+            [name], metrics_as, X, qid, y=y, weights=sample_weight, position=position
+        )
         sizes = zip(lists.qids, lists.lengths, strict=True)
         if any(self._sizes.get(qid, rows) != rows for qid, rows in sizes):
             warnings.warn(_SPLIT_QUERIES, UserWarning, stacklevel=2)
-        values = self._trained.measured(lists, [name], convention, self.verbose)
         if lists.weights is None:
             return means(values, convention)[name]
         counted = ~np.isnan(values[name])
@@ -271,12 +273,20 @@ class Ranker(BaseEstimator):
             is NaN.
         """
         check_is_fitted(self)
-        lists = self._lists(X, qid, self._columns, y=y, position=position)
-        convention = self._trained.convention(metrics_as)
         names = as_list(self._trained.config.metrics if metrics is None else metrics)
-        values = self._trained.measured(lists, names, convention, self.verbose)
+        lists, values, _ = self._measured(names, metrics_as, X, qid, y=y, position=position)
         counts = {"qid": lists.qids, "items": lists.lengths, "empty": lists.empty}
         return pd.DataFrame({**counts, **values})
+
+    def _measured(
+        self, names: Sequence[str], metrics_as: str | None, X: Any, qid: Any, **more: Any
+    ) -> tuple[Lists, PerQuery, Convention]:
+        """The lists of ``X``, every metric of each under a convention, and this."""
+        convention, metrics = self._trained.convention(metrics_as), named_metrics(names)
+        lists = self._lists(X, qid, self._columns, **more)
+        check_metrics("X", lists, metrics, convention)
+        scores = self._trained.scores(lists, self.verbose)
+        return lists, metrics_of_scores(lists, scores, metrics, convention), convention
 
     def save(self, path: str | Path) -> None:
         """Write the run folder ``path``, as ``train.py`` leaves one; all commands take it.

@@ -20,15 +20,13 @@ from ltr.console.compose import run_config, values_of
 from ltr.console.keys import Kind, keys
 from ltr.data.lists import Floats, Lists
 from ltr.errors import ConfigError, OutputError
-from ltr.experiment.labels import check_metrics
 from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
 from ltr.metrics import Convention
-from ltr.scorers.parts import as_list, make_convention, named_metrics, own_metrics
+from ltr.scorers.parts import as_list, make_convention, own_metrics
 from ltr.scorers.scorer import load_model
 from ltr.scorers.trust import check_override, trusted
 from ltr.training.checkpoint import ENSEMBLE
 from ltr.training.device import pick_device
-from ltr.training.evaluation import PerQuery, metrics_of_scores
 from ltr.training.hooks import OnEpoch, quiet
 from ltr.training.monitor import sentence
 
@@ -103,18 +101,6 @@ class Trained:
             return own
         named = run_config([f"metrics_as={metrics_as}"])[0].convention
         return replace(own, **{key: named[key] for key in named if key != "levels"})
-
-    def measured(
-        self, lists: Lists, metrics: Sequence[str], convention: Convention, verbose: int
-    ) -> PerQuery:
-        """Every metric of every list.
-
-        Raises:
-            ConfigError: a metric is unknown, or means nothing on these labels.
-        """
-        asked = named_metrics(metrics)
-        check_metrics("X", lists, asked, convention)
-        return metrics_of_scores(lists, self.scores(lists, verbose), asked, convention)
 
 
 def trust_of(cfg: Any) -> list[str]:
