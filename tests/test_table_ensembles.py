@@ -8,7 +8,7 @@ import pytest
 from folders import refused
 from made_table import train_here, write_data
 from orders import table_of
-from test_table_numbers import ROWS, measured_row
+from test_table_numbers import ROWS, measured_row, results_of
 
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
@@ -16,7 +16,6 @@ from ltr.tables import table as table_module
 from ltr.tables.runs import plan
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
-from ltr.tables.verdicts import judge
 
 TEXT = """
 title: Mixed
@@ -76,7 +75,7 @@ def test_members_come_along_of_the_fold_and_of_one_seed_or_of_all(tmp_path) -> N
 def test_an_ensemble_of_all_seeds_is_one_training_beside_several() -> None:
     ensemble = measured_row("good", 1, 0.6)
     ensemble = replace(ensemble, run=replace(ensemble.run, label="all"))
-    judged = judge([*ROWS, ensemble], "paper", "ndcg@5", folds=[None], baseline="bad", margin=0.005)
+    judged = results_of([*ROWS, ensemble]).verdicts["ndcg@5"]
     assert {row: system.seeds for row, system in judged.systems.items()} == {
         "good": (1, 2, 3),
         "bad": (1, 2, 3),

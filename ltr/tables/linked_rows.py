@@ -1,6 +1,6 @@
 """Rows that name other rows: ensembles are made of their runs, students learn from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,8 @@ from ltr.errors import DataError, LTRError
 from ltr.experiment.ensemble import EnsembleConfig, make_ensemble
 from ltr.experiment.run_folder import RunFolder, lock_run_folder
 from ltr.scorers.parts import as_list, own_metrics
+from ltr.tables.results import ALPHA, Results, Verdicts
 from ltr.tables.runs import Run
-from ltr.tables.spec import Table
-from ltr.tables.verdicts import ALPHA, Verdicts
 from ltr.training.device import on_threads
 
 _SAMPLES = 10_000
@@ -60,23 +59,22 @@ def _make(run: Run) -> None:
     )
 
 
-def kept_gains(
-    table: Table, verdicts: Mapping[str, Verdicts], baseline: str
-) -> tuple[tuple[str, str], ...]:
+def kept_gains(results: Results) -> list[tuple[str, str]]:
     """A fact for each metric: (row - baseline) / (teacher - baseline) of the rows with a teacher.
 
     The interval is that of the ratio over samples of the queries, which all three rows share. Where
     the teacher is not better than the baseline there is no gain to keep.
     """
+    baseline = results.baseline
     facts = []
-    for metric, judged in verdicts.items():
+    for metric, judged in results.verdicts.items():
         parts = [
             _kept_gain(judged, row, teacher, baseline)
-            for row, teacher in table.teachers.items()
+            for row, teacher in results.table.teachers.items()
             if {row, teacher, baseline} <= judged.systems.keys() and row != baseline
         ]
         facts += [(f"kept gain, {metric}", "; ".join(parts))] * bool(parts)
-    return tuple(facts)
+    return facts
 
 
 def _kept_gain(judged: Verdicts, row: str, teacher: str, baseline: str) -> str:

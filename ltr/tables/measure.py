@@ -9,7 +9,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from ltr.analysis.values import SystemValues
 from ltr.console.configs import files_of
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, DataError
@@ -85,59 +84,3 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
                 of_run[f"{name} {metric}"] = mean
         measured.append(Measured(run, left.results, values, of_run, test.qids, left.history))
     return measured
-
-
-def by_run(table: Table, measured: Sequence[Measured]) -> pd.DataFrame:
-    """A row per run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
-
-    The epoch of an ensemble is None. ``crossfit vali`` is NaN where nothing was chosen. A column of
-    ``table.history`` is that of the tested epoch; NaN where the run did not keep it.
-    """
-    rows = []
-    for one in measured:
-        epoch = one.results.get("selected_epoch")
-        kept = one.history.reindex(columns=["epoch", *table.history])
-        of_epoch = kept[kept["epoch"] == epoch].to_dict("records") or [{}]
-        rows.append(
-            {
-                "row": one.run.label,
-                "fold": one.run.fold,
-                "seed": one.run.seed,
-                "epoch": epoch,
-                "seconds": one.results["wall_seconds"],
-                "run": str(one.run.folder),
-                CROSSFIT: one.results.get("crossfit"),
-                **one.means,
-                **{column: of_epoch[0].get(column, np.nan) for column in table.history},
-            }
-        )
-    frame = pd.DataFrame(rows)
-    if rows:  # whole numbers beside None
-        frame[CROSSFIT] = frame[CROSSFIT].astype(float)
-        frame["epoch"] = pd.Series([row["epoch"] for row in rows], dtype=object)
-    return frame
-
-
-def whole_rows(frame: pd.DataFrame, folds: int) -> pd.DataFrame:
-    """The runs of ``by_run`` whose row and seed are done in all folds, so that means are fair."""
-    if frame.empty:
-        return frame
-    return frame[frame.groupby(["row", "seed"], sort=False)["run"].transform("size") == folds]
-
-
-def stacked(
-    measured: Sequence[Measured], convention: str, metric: str, folds: Sequence[int | None]
-) -> dict[str, SystemValues]:
-    """A metric of every query of each row, with the seeds that ``whole_rows`` keeps."""
-    qids = {one.run.fold: one.qids for one in measured}
-    queries = [(fold, str(qid)) for fold in qids for qid in qids[fold]]
-    found: dict[str, dict[int, dict[int | None, NDArray[np.float64]]]] = {}
-    for one in measured:
-        of_seed = found.setdefault(one.run.label, {}).setdefault(one.run.seed, {})
-        of_seed[one.run.fold] = one.values[convention][metric]
-    systems = {}
-    for label, runs in found.items():
-        if done := tuple(seed for seed in sorted(runs) if set(folds) <= runs[seed].keys()):
-            rows = [np.concatenate([runs[seed][fold] for fold in qids]) for seed in done]
-            systems[label] = SystemValues(np.stack(rows), queries, done)
-    return systems

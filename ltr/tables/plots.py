@@ -9,15 +9,15 @@ from ltr.analysis.plots import ROW, WIDTH, Looks, intervals, learning_curves
 from ltr.analysis.report import Picture
 from ltr.analysis.style import INK, looks, page_style, svg
 from ltr.tables.measure import Measured
+from ltr.tables.results import Results
 
 
-def pictures(
-    measured: Sequence[Measured], metrics: Sequence[str], found: pd.DataFrame, baseline: str
-) -> list[Picture]:
-    """The learning curves of finished runs, and the intervals of ``metrics``.
-
-    ``found`` is that of ``numbers``; the rows are compared with ``baseline``.
-    """
+def pictures(results: Results) -> list[Picture]:
+    """The learning curves of the finished runs, and the intervals of each metric of verdicts."""
+    measured, baseline, found = results.measured, results.baseline, results.numbers
+    metrics = list(results.verdicts)
+    if found.empty or not metrics:
+        return []
     lines = found[found["convention"] == found["convention"].iloc[0]]
     first = lines[lines["metric"] == metrics[0]]
     best = first.sort_values("ours", ascending=False, kind="stable")["row"]

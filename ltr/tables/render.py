@@ -8,15 +8,14 @@ from typing import Any
 import pandas as pd
 
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block
-from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, SystemInterval
+from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, SystemInterval, rule
 from ltr.data.lists import SPLITS
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.metrics import Convention
 from ltr.scorers.parts import named_metrics
-from ltr.tables.measure import CROSSFIT, Measured
+from ltr.tables.measure import CROSSFIT
+from ltr.tables.results import ALPHA, Results, over_repeats
 from ltr.tables.runs import Run
-from ltr.tables.spec import Published, Table
-from ltr.tables.verdicts import ALPHA, Verdicts, over_repeats
 
 MARK = "†"  # of a row that differs from the baseline
 _COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
@@ -43,36 +42,23 @@ def _pair(joint: str, text: Callable[..., str], *values: Any) -> str:
     return joint.join(filter(None, map(text, values)))
 
 
-def blocks(
-    table: Table,
-    found: pd.DataFrame,
-    frame: pd.DataFrame,
-    verdicts: Mapping[str, Verdicts],
-    published: Published | None,
-    conventions: Mapping[str, Convention],
-    missing: Mapping[str, str],
-    baseline: str,
-    *,
-    unlike: str | None = None,
-    percent: bool = False,
-) -> tuple[Block, ...]:
-    """The numbers under each convention, then the verdicts by metric.
-
-    ``found`` comes from ``numbers``, which takes the same ``frame``, ``verdicts`` and
-    ``published``; ``missing`` says why a row has no numbers, ``unlike`` why the published numbers
-    are of other data.
-    """
-    text = partial(number, percent=percent)
-    trained = set(frame.loc[frame["epoch"] != 0, "row"]) if len(frame) else set()
+def blocks(results: Results) -> list[Block]:
+    """The numbers under each convention, then the verdicts by metric."""
+    table, found, published = results.table, results.numbers, results.published
+    text = partial(number, percent=results.percent)
+    whole = results.whole
+    trained = set(whole.loc[whole["epoch"] != 0, "row"]) if len(whole) else set()
     made = []
-    for name, convention in conventions.items():
-        block = _numbers(table, found, frame, published, name, convention, missing, text)
+    for name, convention in results.conventions.items():
+        block = _numbers(results, name, convention, text)
         cells = [cell for row in block.rows for cell in row]
         notes = []
         if any(cell.endswith(MARK) for cell in cells):
-            notes.append(f"{MARK}: differs from {baseline}, p < {ALPHA:g} after Holm")
-        notes += ["in percent"] if percent else []
-        short = [f"±: {_deviation(frame)}"] if any("±" in cell for cell in cells) else []
+            notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
+        notes += ["in percent"] if results.percent else []
+        short = []
+        if any("±" in cell for cell in cells):
+            short.append(f"±: {_deviation(results.whole)}")
         if published is not None and block.has_published:
             short.append(f"{PUBLISHED}: {' '.join(published.source.split())}")
         block = replace(
@@ -82,28 +68,25 @@ def blocks(
         )
         made.append(block.mark_best(trained, table.metrics))
     first = table.conventions[0]
-    for metric, judged in verdicts.items():
+    for metric, judged in results.verdicts.items():
         chosen = found[(found["metric"] == metric) & (found["convention"] == first)]
         if judged.intervals or chosen["published"].notna().any():
-            made.append(_verdicts(chosen, metric, first, baseline, percent=percent))
-    return tuple(
-        replace(block, note=f"{block.note}; {unlike}", foot=f"{block.foot}; {unlike}")
-        if unlike is not None and block.has_published
-        else block
-        for block in made
-    )
+            made.append(_verdicts(results, chosen, metric))
+    if unlike := results.unlike:
+        made = [
+            replace(block, note=f"{block.note}; {unlike}", foot=f"{block.foot}; {unlike}")
+            if block.has_published
+            else block
+            for block in made
+        ]
+    return made
 
 
 def _numbers(
-    table: Table,
-    found: pd.DataFrame,
-    frame: pd.DataFrame,
-    published: Published | None,
-    name: str,
-    convention: Convention,
-    missing: Mapping[str, str],
-    text: Callable[..., str],
+    results: Results, name: str, convention: Convention, text: Callable[..., str]
 ) -> Block:
+    """The means under one convention, the published numbers beside them or below."""
+    table, published, frame = results.table, results.published, results.whole
     theirs = {
         label: of_name[name]
         for label, of_name in (published.values.items() if published else ())
@@ -119,12 +102,16 @@ def _numbers(
     for metric in table.metrics:
         head += [metric, *([PUBLISHED, "difference"] if metric in printed else [])]
     head += [column.replace("_", " ") for column in more]
-    extra = over_repeats(frame, more).to_dict("index") if more else {}
-    lines = found[found["convention"] == name].set_index(["row", "metric"]).to_dict("index")
+    extra = over_repeats(frame, more) if more else {}
+    lines = (
+        results.numbers[results.numbers["convention"] == name]
+        .set_index(["row", "metric"])
+        .to_dict("index")
+    )
     rows = []
     for label in table.rows:
         if (label, table.metrics[0]) not in lines:
-            rows.append([label, missing.get(label, "not run"), *[""] * (len(head) - 2)])
+            rows.append([label, results.missing.get(label, "not run"), *[""] * (len(head) - 2)])
             continue
         cells = [label]
         for metric in table.metrics:
@@ -158,10 +145,9 @@ def _numbers(
     return Block(name, note, head, rows, f"{name}: {convention.describe(parts)}")
 
 
-def _verdicts(
-    chosen: pd.DataFrame, metric: str, convention: str, baseline: str, *, percent: bool
-) -> Block:
+def _verdicts(results: Results, chosen: pd.DataFrame, metric: str) -> Block:
     """The intervals of one metric, what they cover, and the verdict against the baseline."""
+    percent, baseline = results.percent, results.baseline
     text = partial(number, percent=percent)
     with_published = bool(chosen[PUBLISHED].notna().any())
     with_baseline = bool(chosen["verdict"].notna().any())
@@ -189,7 +175,7 @@ def _verdicts(
         rows.append(cells)
         if line["note"]:
             notes.setdefault(line["note"], []).append(line["row"])
-    note = f"under {convention}" + (", in percent" if percent else "")
+    note = f"under {results.table.conventions[0]}" + (", in percent" if percent else "")
     foot = f"{note}; intervals of {1 - ALPHA:.0%}; p after Holm"
     if with_published:
         note += f"; {NO_TEST}"
@@ -198,19 +184,10 @@ def _verdicts(
     return Block(f"{metric}, verdicts", note + stand_in + more, head, rows, foot + stand_in)
 
 
-def facts(
-    table: Table,
-    runs: Sequence[Run],
-    measured: Sequence[Measured],
-    published: Published | None,
-    verdicts: Mapping[str, Verdicts],
-    baseline: str,
-    lists: str = "",
-) -> tuple[tuple[str, str], ...]:
-    """The head of the report: data, folds, seeds, selection, commits, sources.
-
-    ``lists`` says how many the data have.
-    """
+def facts(results: Results) -> list[tuple[str, str]]:
+    """The head of the report: data, folds, seeds, selection, commits, sources."""
+    table, runs, measured = results.table, results.runs, results.measured
+    published, baseline = results.published, results.baseline
     planned = pd.DataFrame({"seed": [run.seed for run in runs], "fold": [run.fold for run in runs]})
     folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
     several = f"fold{'s' if len(folds) > 1 else ''} {' '.join(folds)}, " if folds else ""
@@ -219,7 +196,7 @@ def facts(
     partly = [
         f"{label} has {done} of {count} seeds" for label, done, count in _partly(runs, by_seed=True)
     ]
-    judged = next(iter(verdicts.values()), None)
+    judged = next(iter(results.verdicts.values()), None)
     against = ""
     if judged is not None and len(judged.intervals) > 1:
         against = (
@@ -229,7 +206,7 @@ def facts(
         )
     found = {
         "data": f"{runs[0].config.dataset.name}, {several}test",
-        "lists": lists,
+        "lists": results.lists,
         "selection": _most_and_others([(_selection(run), run.label) for run in runs]),
         "seeds": " ".join(map(str, planned["seed"].unique())),
         "runs": f"{len(measured)} of {len(runs)} runs are done",
@@ -240,10 +217,12 @@ def facts(
         "incomplete": "; ".join(partly),
         "interval": _covered(judged.intervals) if judged is not None and judged.intervals else "",
         "baseline": against,
-        "verdict": judged.rule if judged is not None else "",
+        "verdict": rule(results.margin * (100 if results.percent else 1), ALPHA)
+        if judged is not None and judged.against
+        else "",
         PUBLISHED: " ".join(published.source.split()) if published is not None else "",
     }
-    return tuple((key, value) for key, value in found.items() if value)
+    return [(key, value) for key, value in found.items() if value]
 
 
 def _covered(intervals: Mapping[str, SystemInterval]) -> str:

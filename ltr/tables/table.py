@@ -1,10 +1,9 @@
 """Make a table: run what is missing of it and write it."""
 
 import shlex
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from omegaconf import DictConfig
@@ -16,16 +15,16 @@ from ltr.console.progress import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.search.definition import need_optuna
-from ltr.tables.config import TableConfig, table_config
+from ltr.tables.config import MARGIN, TableConfig, table_config
 from ltr.tables.data_counts import count_data, lists_in_words, sizes_of, unlike_published
 from ltr.tables.folds import check_as_published, fold_report
 from ltr.tables.linked_rows import kept_gains, make_ensembles
-from ltr.tables.measure import by_run, check_test_lists, conventions_of, measure, whole_rows
+from ltr.tables.measure import check_test_lists, measure
 from ltr.tables.plots import pictures
 from ltr.tables.render import blocks, facts, unfinished
+from ltr.tables.results import Results
 from ltr.tables.runs import Run, execute, local_launcher, missing_libraries, plan
 from ltr.tables.spec import FOLDS, RUNS, STATISTICS, Table, read_table
-from ltr.tables.verdicts import judge, numbers
 
 if TYPE_CHECKING:
     from ltr.tables.budget import Budget
@@ -115,8 +114,10 @@ def make_table(order: TableConfig) -> bool:
         missing |= unfinished(runs)
         for label in dict.fromkeys(run.label for run in runs if run.folder in failures):
             missing[label] = ", ".join(filter(None, [missing.get(label), "failed"]))
-        lists = lists_in_words(sizes)
-        report, frames = _report(table, order, runs, missing, folder.name, lists, unlike, budget)
+        margin = MARGIN if order.margin is None else order.margin
+        measured, lists = measure(table, runs), lists_in_words(sizes)
+        results = Results(table, runs, measured, margin, order.percent, missing, lists, unlike)
+        report, frames = _report(results, order, folder.name, budget)
     else:
         return False
     files = report.write(folder, "table", frames)
@@ -126,60 +127,27 @@ def make_table(order: TableConfig) -> bool:
 
 
 def _report(
-    table: Table,
-    order: TableConfig,
-    runs: Sequence[Run],
-    missing: Mapping[str, str],
-    name: str,
-    lists: str,
-    unlike: str | None,
-    budget: "Budget | None",
+    results: Results, order: TableConfig, name: str, budget: "Budget | None"
 ) -> tuple[Report, dict[str, pd.DataFrame]]:
-    """The report of the finished ones of ``runs``, and the frames of its CSV files."""
-    measured = measure(table, runs)
-    data = str(runs[0].config.dataset.name)
-    published = table.published.get(data)
-    baseline = table.baseline or next(iter(table.rows))
-    folds = list(dict.fromkeys(run.fold for run in runs))
-    how: Any = {"baseline": baseline, "margin": order.margin, "percent": order.percent}
-    verdicts = {
-        metric: judge(measured, table.conventions[0], metric, folds=folds, **how)
-        for metric in table.verdicts
-        if measured
-    }
-    every = by_run(table, measured)
-    frame = whole_rows(every, len(folds))
-    found = numbers(table, frame, verdicts, published, baseline)
-    details = [("Every row", _commands(table, order))]
-    head = [*facts(table, runs, measured, published, verdicts, baseline, lists)]
-    head += kept_gains(table, verdicts, baseline)
+    """The report of ``results``, and the frames of its CSV files."""
+    details = [("Every row", _commands(results.table, order))]
+    head = [*facts(results), *kept_gains(results)]
     if budget:
-        head += budget.facts([label for label, row in table.rows.items() if not row.ensemble])
+        rows = results.table.rows.items()
+        head += budget.facts([label for label, row in rows if not row.ensemble])
         details.append(("Found settings, over those of the row", budget.frame()))
-    if measured:
-        details.append(("Every run", every.drop(columns=["seconds", "run"])))
-    conventions = conventions_of(table, int(runs[0].config.suggested.levels))
+    if results.measured:
+        details.append(("Every run", results.by_run.drop(columns=["seconds", "run"])))
     report = Report(
         name,
-        title=f"{table.title}: {data}",
+        title=f"{results.table.title}: {results.runs[0].config.dataset.name}",
         command=order.command(order.of_table),
         facts=head,
-        blocks=blocks(
-            table,
-            found,
-            frame,
-            verdicts,
-            published,
-            conventions,
-            missing,
-            baseline,
-            unlike=unlike,
-            percent=order.percent,
-        ),
-        pictures=pictures(measured, table.verdicts, found, baseline) if measured else (),
+        blocks=blocks(results),
+        pictures=pictures(results),
         details=details,
     )
-    return report, {"table": found, "runs": every}
+    return report, {"table": results.numbers, "runs": results.by_run}
 
 
 def _commands(table: Table, order: TableConfig) -> pd.DataFrame:
