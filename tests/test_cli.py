@@ -86,7 +86,7 @@ def test_help_names_the_choices_and_examples() -> None:
         ("+loss.temprature=1", r"loss.temprature: listnet_loss has no such parameter; it has"),
         ("seed=-1", "seed=-1: give a whole number >= 0"),
         ("resume=nowhere", "nowhere/last.pt is not there; give the folder of a run"),
-        ("dataset.folder=theirs", "theirs: no such folder; .*; set dataset.folder to one there"),
+        ("dataset.folder=theirs", "theirs: no such folder; .*set dataset.folder or data_dir"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_with_the_remedy(args, wrong, message) -> None:

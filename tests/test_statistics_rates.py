@@ -56,7 +56,7 @@ def ndcg_like(
 
 def systems_of(values: NDArray[np.float64], folds: int = 1) -> dict[str, SystemValues]:
     queries = [(i * folds // QUERIES, str(i)) for i in range(values.shape[2])]
-    return {f"s{i}": SystemValues(own, queries) for i, own in enumerate(values)}
+    return {f"s{i}": SystemValues(own, queries, range(len(own))) for i, own in enumerate(values)}
 
 
 def verdicts(

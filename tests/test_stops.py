@@ -38,7 +38,7 @@ def program(text: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_stopped_cleanly_before_its_first_import_is_done(command, tmp_path):
-    for first in ("omegaconf", "argparse", "dataclasses"):
+    for first in ("hydra", "omegaconf", "argparse", "dataclasses"):
         text = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
         (tmp_path / f"{first}.py").write_text(text)
     got = python("-S", str(ROOT / command), path=tmp_path)

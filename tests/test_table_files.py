@@ -19,6 +19,7 @@ from ltr.data import table_sources as sources
 from ltr.data.lists import Lists
 from ltr.data.table_files import TableFiles
 from ltr.errors import ConfigError
+from ltr.experiment import warm_start
 from ltr.experiment.prepare_data import prepared
 from ltr.experiment.warm_start import with_its_categories
 
@@ -245,7 +246,9 @@ def test_prepare_data_counts_tables(tmp_path: Path) -> None:
     assert "train" in report.table
 
 
-def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(tmp_path: Path) -> None:
+def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pa.parquet.write_table(table(), tmp_path / "a.parquet")
     knobs: dict[str, Any] = {"path": "a.parquet"}
     first = files(tmp_path, **knobs)
@@ -253,6 +256,11 @@ def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(tmp_pa
     assert first.split("test").digest == fewer.split("test").digest  # such runs can be compared
     assert first.split("test").digest != files(tmp_path, **knobs, seed=1).split("test").digest
 
-    begun = with_its_categories(first, SimpleNamespace(columns=fewer.columns))
-    assert begun.split("train").columns == fewer.columns != first.columns
-    assert with_its_categories(first, SimpleNamespace(columns=None)) is first
+    cfg: Any = SimpleNamespace(init_from="a run", resume=None, trust=[])
+    for columns in (fewer.columns, None):
+        scorer = SimpleNamespace(columns=columns)
+        monkeypatch.setattr(warm_start, "load_model", lambda *_, scorer=scorer, **__: scorer)
+        begun = with_its_categories(cfg, first, tmp_path)
+        assert begun.split("train").columns == (columns or first.columns)
+    assert begun is first
+    assert fewer.columns != first.columns
