@@ -194,7 +194,7 @@ def reporting(*arguments: str) -> tuple[Search, optuna.Study, Report]:
 def report_all(report: Report, search: Search, repeat: int, values: list[float]) -> None:
     report.begin(search.config, str(search.repeats[repeat]))
     for epoch, value in enumerate(values):
-        report(epoch, {f"vali_{search.metric}": value})
+        report.epoch({"epoch": epoch, f"vali_{search.metric}": value})
 
 
 def test_each_of_several_trainings_has_its_epochs_before_the_trial_is_pruned(

@@ -86,15 +86,15 @@ def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) 
 
 def stopped_at_epoch_2(small: list[str]) -> None:
     """As if the user stopped the search there."""
-    original = Report.__call__
+    original = Report.epoch
 
-    def stop(self: Report, epoch: int, metrics: Any) -> None:
-        original(self, epoch, metrics)
-        if epoch == 2:
+    def stop(self: Report, row: Any) -> None:
+        original(self, row)
+        if row["epoch"] == 2:
             raise Interrupted(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Report, "__call__", stop)
+        patch.setattr(Report, "epoch", stop)
         with pytest.raises(Interrupted):
             searched(*small, "trials=1")
 
@@ -160,14 +160,14 @@ import os, signal
 from ltr.search.study import Report
 from ltr.__main__ import main
 
-original = Report.__call__
+original = Report.epoch
 
-def kill(self, epoch, metrics):
-    original(self, epoch, metrics)
-    if epoch == 3 and self._trial.number == 1:
+def kill(self, row):
+    original(self, row)
+    if row["epoch"] == 3 and self._trial.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Report.__call__ = kill
+Report.epoch = kill
 main("search")
 """
 
@@ -334,17 +334,17 @@ def test_a_process_that_was_taken_for_dead_lets_go(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search, study = begun([*small, "trials=1"])
-    report, epochs = Report.__call__, []
+    report, rows = Report.epoch, []
 
-    def slow(self: Report, epoch: int, metrics: Any) -> None:
-        epochs.append(epoch)
-        if len(epochs) == 2:  # another process meanwhile
+    def slow(self: Report, row: Any) -> None:
+        rows.append(row)
+        if len(rows) == 2:  # another process meanwhile
             kill_all(search)
             retry_dead(open_study(search))
             assert states(study) == ["FAIL", "WAITING"]
-        report(self, epoch, metrics)
+        report(self, row)
 
-    monkeypatch.setattr(Report, "__call__", slow)
+    monkeypatch.setattr(Report, "epoch", slow)
     work(search, study, nothing)
     (done,) = finished(study)
     assert (done.number, first_number(done), list(done.intermediate_values)) == (1, 0, [1])

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ltr.errors import ConfigError
 from ltr.knobs import positive_int
 from ltr.models.encoder import Encoder
 from ltr.models.layers import (
@@ -63,21 +62,13 @@ class DASALC(nn.Module):
     ) -> None:
         super().__init__()
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
-        if not sizes:
-            raise ConfigError("hidden_sizes=[] leaves no layer: name a size")
         size, rate = sizes[-1], dropout_rate("dropout", dropout)
-        if size % positive_int("heads", heads):
-            raise ConfigError(
-                f"heads={heads} does not divide the hidden size {size}: "
-                "change heads or the last of hidden_sizes"
-            )
         widths = zip([positive_int("width", width), *sizes], sizes, strict=False)
         self.layers = nn.ModuleList(DenseBlock(*both, activation, rate) for both in widths)
         self.entry = nn.Linear(width, size)
         self.encoder = Encoder(
-            size, blocks=positive_int("blocks", blocks), heads=heads,
-            feed_forward=positive_int("feed_forward", feed_forward), dropout=rate,
-        )  # fmt: skip
+            size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=rate
+        )
         self.cross = nn.Linear(size, size)
         self.head = ScoringHead(size, output_activation)
         self.bytes_needed = self.encoder.bytes_needed

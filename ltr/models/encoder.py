@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ltr.errors import ConfigError
 from ltr.kernels.attention import attend_packed
-from ltr.models.layers import Dropout, Packing
+from ltr.knobs import positive_int
+from ltr.models.layers import Dropout, Packing, dropout_rate
 
 
 def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> Tensor:
@@ -69,12 +71,19 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of blocks with a final layer norm."""
+    """A stack of blocks with a final layer norm; ``ConfigError``: a setting is out of range."""
 
     def __init__(
-        self, size: int, *, blocks: int, heads: int, feed_forward: int, dropout: float
+        self, size: int, *, blocks: int, heads: int, feed_forward: int, dropout: float | int
     ) -> None:
         super().__init__()
+        positive_int("blocks", blocks), positive_int("feed_forward", feed_forward)
+        dropout = dropout_rate("dropout", dropout)
+        if size % positive_int("heads", heads):
+            raise ConfigError(
+                f"heads={heads} does not divide the hidden size {size}: change heads or the last "
+                "of the sizes before the blocks"
+            )
         self.blocks = nn.ModuleList(
             EncoderBlock(size, heads, feed_forward, dropout) for _ in range(blocks)
         )

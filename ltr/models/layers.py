@@ -59,10 +59,12 @@ def is_exporting() -> bool:
     return bool(known and known())
 
 
-def sizes_tuple(setting: str, sizes: Iterable[int]) -> tuple[int, ...]:
-    """The layer sizes as a tuple of integers >= 1, else ``ConfigError``."""
+def sizes_tuple(setting: str, sizes: Iterable[int], *, least: int = 1) -> tuple[int, ...]:
+    """``least`` or more layer sizes as a tuple of integers >= 1, else ``ConfigError``."""
     if isinstance(sizes, int | str):
         raise ConfigError(f"{setting}={sizes} is not a list: write '{setting}=[{sizes}]'")
+    if len(sizes := list(sizes)) < least:
+        raise ConfigError(f"{setting}=[] leaves no layer: name a size, or use model=linear")
     return tuple(positive_int(f"{setting}[{i}]", size) for i, size in enumerate(sizes))
 
 

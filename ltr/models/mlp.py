@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import nn
 
-from ltr.errors import ConfigError
 from ltr.knobs import positive_int
 from ltr.models.layers import (
     Packing,
@@ -52,8 +51,6 @@ class MLP(nn.Module):
         super().__init__()
         numbers = number_embedding(positive_int("width", width), embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
-        if not sizes:
-            raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
         self.layers = dense_layers(
             numbers.outputs, sizes, activation=activation,
             dropout=dropout_rate("dropout", dropout), input_norm=input_norm,

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr.errors import ConfigError
 from ltr.knobs import positive_int
 from ltr.models.layers import (
     Dropout,
@@ -61,8 +60,6 @@ class TabM(nn.Module):
         super().__init__()
         numbers = number_embedding(positive_int("width", width), embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
-        if not sizes:
-            raise ConfigError("hidden_sizes=[] leaves no layer: name a size, or use model=linear")
         self.members = positive_int("members", members)
         rate = dropout_rate("dropout", dropout)
         entry = Scaling(members, numbers.outputs)

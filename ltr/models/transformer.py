@@ -119,23 +119,16 @@ class ContextAwareTransformer(nn.Module):
     ) -> None:
         super().__init__()
         numbers = number_embedding(positive_int("width", width), embedding)
-        sizes = sizes_tuple("fc_sizes", fc_sizes)
+        sizes = sizes_tuple("fc_sizes", fc_sizes, least=0)
         size = (numbers.outputs, *sizes)[-1]
-        if size % positive_int("heads", heads):
-            raise ConfigError(
-                f"heads={heads} does not divide the hidden size {size}: "
-                "change heads or the last of fc_sizes"
-            )
         self.layers = dense_layers(
             numbers.outputs, sizes, activation=fc_activation,
             dropout=dropout_rate("fc_dropout", fc_dropout), input_norm=input_norm,
         )  # fmt: skip
         self.position = position_encoding(position, size, max_rank)
         self.encoder = Encoder(
-            size, blocks=positive_int("blocks", blocks), heads=heads,
-            feed_forward=positive_int("feed_forward", feed_forward),
-            dropout=dropout_rate("dropout", dropout),
-        )  # fmt: skip
+            size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=dropout
+        )
         self.head = ScoringHead(size, output_activation)
         self.bytes_needed = self.encoder.bytes_needed
         xavier_uniform(self)

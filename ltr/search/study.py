@@ -43,7 +43,7 @@ from ltr.scorers.parts import Experiment
 from ltr.search.definition import Search
 from ltr.search.space import Choice, as_text
 from ltr.training.checkpoint import load_checkpoint
-from ltr.training.hooks import OnEpoch
+from ltr.training.hooks import Hook
 
 SPLITS_READ = ("train", "vali")  # a search never opens test
 GRACE_SECONDS = 120  # a process that does not beat for so long is dead
@@ -291,24 +291,24 @@ def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None
 
 def _do_trial(search: Search, study: optuna.Study, turn: FileLock) -> int:
     """Train the next trial of ``study`` and tell its value; release ``turn`` once it is ours."""
-    taken: list[int] = []
+    numbers: list[int] = []  # of the trial that this process has
     try:
-        objective = partial(_objective, search, study, turn, taken)
+        objective = partial(_objective, search, study, turn, numbers)
         study.optimize(objective, n_trials=1, catch=(_Failed,))
     except (_Lost, UpdateFinishedTrialError):
         pass  # it is queued again, and goes on from the checkpoint; or it was told already
     except BaseException:
         with suppress(Exception):  # such as a full disk: it is taken for dead later
-            requeue(study, *taken)
+            requeue(study, *numbers)
         raise
-    return taken[0]
+    return numbers[0]
 
 
 def _objective(
-    search: Search, study: optuna.Study, turn: FileLock, taken: list[int], trial: optuna.Trial
+    search: Search, study: optuna.Study, turn: FileLock, numbers: list[int], trial: optuna.Trial
 ) -> float:
     """The value of ``trial``, its mean over the repeats."""
-    taken.append(trial.number)
+    numbers.append(trial.number)
     study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
     trial.set_user_attr(_STARTED, trial.number)  # one that is retried inherits another number
     # The draws depend on the seed and the number of the trial, so that a search that is continued,
@@ -379,15 +379,15 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
             place.mkdir(parents=True, exist_ok=True)
             atomic_write(place / "code.txt", code)
         report.begin(own, str(repeat))
-        crossfit = fit(own, experiment, lists, place, choices, [OnEpoch(report)]).monitor.crossfit
+        crossfit = fit(own, experiment, lists, place, choices, [report]).monitor.crossfit
         by_crossfit = search.select_value == "crossfit" and crossfit is not None
         worth.append(crossfit.value if crossfit and by_crossfit else report.values[-1])
     trial.set_user_attr("best_epoch", report.mean)
     return sum(worth) / len(worth)
 
 
-class Report:
-    """Called after every epoch: tells Optuna the value so far, and ends trials not worth more.
+class Report(Hook):
+    """Tells Optuna the value so far after every epoch, and ends trials not worth more.
 
     With several folds or seeds the value so far is a mean in which those to come count 0: with a
     metric that is never below 0, it grows from one to the next, as the pruner expects. Where trials
@@ -408,12 +408,13 @@ class Report:
         self._config, self._place = config, place
         self.values.append(-math.inf)
 
-    def __call__(self, epoch: int, metrics: Mapping[str, float]) -> None:
+    def epoch(self, row: Mapping[str, float]) -> None:
         """Take in a row of the history; raise ``TrialPruned`` where the pruner stops this trial."""
         config, trial, epochs = self._config, self._trial, int(self._config.epochs)
+        epoch = int(row["epoch"])
         if epoch == 0 < epochs:
             return  # as for the trainer, the untrained model does not count
-        value = metrics[f"vali_{config.select_on}"]
+        value = row[f"vali_{config.select_on}"]
         self.values[-1] = max(value, self.values[-1]) if config.select == "best" else value
         end = epoch == epochs
         if epoch % max(1, epochs // _REPORTS) and not end:
