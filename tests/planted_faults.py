@@ -90,7 +90,7 @@ FAULTS = {
     ),
     "k ignored": Fault(
         neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", neural_ndcg_loss,
-        {"ltr.losses.neuralndcg.neural_dcg": lambda *x, k, **y: neural_dcg(*x, k=None, **y),
+        {"ltr.losses.neuralndcg.neural_dcg": lambda s, y, m, k, *x: neural_dcg(s, y, m, None, *x),
          "ltr.losses.neuralndcg.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
     ),
     "ideal not cut": Fault(

@@ -1,4 +1,4 @@
-"""Every loss of ``configs/loss/`` learns on synthetic lists, beyond what chance can reach."""
+"""Losses of each kind learn on synthetic lists, beyond what chance can reach."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 import torch
 from conftest import compose
 
-from ltr.checks.list_losses import loss_names
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.experiment.run import run
@@ -51,7 +50,10 @@ def by_chance(cache: Path) -> tuple[float, float]:
     return float(np.mean(found)), float(np.std(found, ddof=1))
 
 
-@pytest.mark.parametrize("loss", loss_names())
+KINDS = ("neuralndcg", "lambdarank", "listmle", "rmse", "plrank", "sodeep", "distil", "mix")
+
+
+@pytest.mark.parametrize("loss", KINDS)
 def test_it_beats_the_untrained_model_and_chance(loss, cache, by_chance, tmp_path) -> None:
     mean, deviation = by_chance
     learns_from = []

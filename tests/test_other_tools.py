@@ -1,6 +1,6 @@
 """The named conventions against the tools themselves, run here; skipped where one is not installed.
 
-scikit-learn and the LETOR script's figures are in test_metric_family.py and test_scores_file.py.
+scikit-learn and the LETOR script's figures are in test_metrics.py and test_scores_file.py.
 """
 
 from typing import Any

@@ -1,20 +1,29 @@
-"""Soft permutations against their formulas, the paper's table, and their limits."""
+"""Soft permutations: the paper's table, limits, scaling, and what is drawn."""
 
+import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
+from ragged import ragged
 from torch import Tensor
 
-from ltr.errors import ConfigError
 from ltr.metrics.ordering import order_by_score
-from ltr.relaxations import neural_sort, sinkhorn
-from ltr.relaxations.neuralsort import sum_of_distances
+from ltr.relaxations import (
+    neural_sort,
+    ot_sort,
+    rank_distribution,
+    sinkhorn,
+    soft_sort,
+    stochastic_neural_sort,
+)
+from ltr.relaxations.noise import uniform_noise
 
 NAN = math.nan
 
 
-def ragged(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def five_lists(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     """Scores and mask of lists of 7, 4, 1, 0 and 3 items, padded on every side and between."""
     scores = torch.randn(5, 7, dtype=dtype, generator=torch.Generator().manual_seed(0))
     mask = torch.tensor(
@@ -41,20 +50,6 @@ def place(blocks: list[Tensor], mask: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-def plain_neural_sort(scores: Tensor, mask: Tensor, temperature: float) -> Tensor:
-    """Equation 3, list by list and row by row."""
-    blocks = []
-    for listed, real in zip(scores, mask, strict=True):
-        s = listed[real]
-        n = len(s)
-        distances = (s[:, None] - s[None, :]).abs().sum(1)
-        rows = [
-            (((n + 1 - 2 * i) * s - distances) / temperature).softmax(0) for i in range(1, n + 1)
-        ]
-        blocks.append(torch.stack(rows) if rows else s.new_zeros(0, 0))
-    return place(blocks, mask)
-
-
 def plain_sinkhorn(matrix: Tensor, mask: Tensor, max_iter: int, tol: float, first: str) -> Tensor:
     """Divide by column and row sums, list by list, until the paper's stopping rule holds."""
     blocks = []
@@ -69,32 +64,9 @@ def plain_sinkhorn(matrix: Tensor, mask: Tensor, max_iter: int, tol: float, firs
     return place(blocks, mask)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 1.0, 10.0])
-def test_neural_sort_is_equation_3(temperature: float) -> None:
-    scores, mask = ragged()
-    scores.requires_grad_()
-    weights = torch.rand(5, 7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found = neural_sort(scores, mask, temperature=temperature)
-    expected = plain_neural_sort(scores, mask, temperature)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
-    (gradient,) = torch.autograd.grad((found * weights).sum(), scores)
-    (plain,) = torch.autograd.grad((expected * weights).sum(), scores)
-    torch.testing.assert_close(gradient, plain, atol=1e-12 / temperature, rtol=1e-9)
-
-
-def test_neural_sort_outside_of_the_lists() -> None:
-    scores, mask = ragged()
-    found = neural_sort(scores, mask)
-    sizes = mask.sum(-1)
-    real_ranks = torch.arange(1, 8) <= sizes[:, None]
-    assert (found.masked_select(~mask[:, None, :]) == 0).all()
-    assert (found.masked_select(~real_ranks[:, :, None]) == 0).all()
-    torch.testing.assert_close(found.sum(-1), real_ranks.double())
-
-
 @pytest.mark.parametrize("junk", [NAN, math.inf, -math.inf, 1e30])
 def test_padding_is_never_read(junk: float) -> None:
-    scores, mask = ragged()
+    scores, mask = five_lists()
     poisoned = scores.masked_fill(~mask, junk).requires_grad_()
     soft = neural_sort(poisoned, mask)
     assert torch.equal(soft, neural_sort(scores, mask))
@@ -130,17 +102,6 @@ def test_table_1_of_the_paper(temperature: float) -> None:
         assert abs(value - float(printed)) <= 0.5 * 10.0 ** -(decimals or 4) * 1.001
 
 
-def test_neural_sort_at_low_temperature_is_the_permutation() -> None:
-    scores, mask = ragged()
-    order = order_by_score(scores, mask)
-    expected = torch.nn.functional.one_hot(order, 7).double() * (
-        torch.arange(1, 8) <= mask.sum(-1, keepdim=True)
-    ).unsqueeze(-1)
-    soft = neural_sort(scores, mask, temperature=1e-4)
-    torch.testing.assert_close(soft, expected, atol=1e-12, rtol=0)
-    torch.testing.assert_close(sinkhorn(soft, mask), expected, atol=1e-12, rtol=0)
-
-
 def test_equal_scores_share_ranks() -> None:
     scores = torch.tensor([[0.3, 0.7, 0.3, 0.3, 0.1]])
     soft = neural_sort(scores, torch.ones(1, 5, dtype=torch.bool), temperature=1e-6)
@@ -155,24 +116,12 @@ def test_a_shift_of_the_scores_changes_nothing() -> None:
     torch.testing.assert_close(neural_sort(scores, mask), expected, atol=1e-6, rtol=0)
 
 
-def test_sum_of_distances_has_the_gradient_of_the_plain_sum() -> None:
-    scores = torch.tensor([[0.3, 0.7, 0.3, -2.0, 0.7, 5.0]], dtype=torch.float64).requires_grad_()
-    mask = torch.ones(1, 6, dtype=torch.bool)
-    weights = torch.arange(1.0, 7, dtype=torch.float64)
-    plain = (scores[0, :, None] - scores[0, None, :]).abs().sum(1)
-    found = sum_of_distances(scores, mask)[0]
-    torch.testing.assert_close(found, plain)
-    (gradient,) = torch.autograd.grad(found @ weights, scores)
-    (expected,) = torch.autograd.grad(plain @ weights, scores)
-    torch.testing.assert_close(gradient, expected)
-
-
 @pytest.mark.parametrize("first", ["columns", "rows"])
 @pytest.mark.parametrize(
     ("max_iter", "tol"), [(1, 1e-6), (3, 1e-6), (30, 1e-6), (500, 1e-12), (30, 0.05)]
 )
 def test_sinkhorn_is_repeated_division(max_iter: int, tol: float, first: str) -> None:
-    scores, mask = ragged()
+    scores, mask = five_lists()
     soft = neural_sort(scores, mask, temperature=0.3).requires_grad_()
     weights = torch.rand(5, 7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     found = sinkhorn(soft, mask, max_iter=max_iter, tol=tol, first=first)
@@ -183,32 +132,8 @@ def test_sinkhorn_is_repeated_division(max_iter: int, tol: float, first: str) ->
     torch.testing.assert_close(gradient, plain, atol=1e-12, rtol=1e-10)
 
 
-def test_sinkhorn_of_any_positive_matrix() -> None:
-    matrix = (
-        torch.rand(4, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 7
-    )
-    mask = torch.ones(4, 9, dtype=torch.bool)
-    scaled = sinkhorn(matrix, mask, max_iter=200, tol=1e-12)
-    torch.testing.assert_close(scaled.sum(-1), torch.ones(4, 9, dtype=torch.float64))
-    torch.testing.assert_close(scaled.sum(-2), torch.ones(4, 9, dtype=torch.float64))
-    transposed = sinkhorn(matrix.mT, mask, max_iter=3)
-    assert torch.equal(transposed.mT, sinkhorn(matrix, mask, max_iter=3, first="rows"))
-
-
-def test_sinkhorn_agrees_with_finite_differences() -> None:
-    matrix = (
-        torch.rand(2, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
-    )
-    mask = torch.tensor([[True, True, True], [True, False, True]])
-    for first in ("columns", "rows"):
-        assert torch.autograd.gradcheck(
-            lambda m, first=first: sinkhorn(m, mask, max_iter=4, tol=0.0, first=first),
-            matrix.requires_grad_(),
-        )
-
-
 def test_a_list_stops_by_itself() -> None:
-    scores, mask = ragged()
+    scores, mask = five_lists()
     soft = neural_sort(scores, mask, temperature=0.3)
     together = sinkhorn(soft, mask, tol=0.01)
     for i in range(len(soft)):
@@ -234,31 +159,9 @@ def test_a_column_that_underflowed_stays_finite(dtype: torch.dtype, first: str) 
             assert (scaled[:, :, 1] == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("temperature", [1e-8, 1e-3, 1.0])
-def test_near_ties_at_low_temperature_stay_finite(dtype: torch.dtype, temperature: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    scores = (torch.randn(8, 60, generator=generator) * 1e-3).tanh().to(dtype).requires_grad_()
-    mask = torch.rand(8, 60, generator=generator) < 0.7
-    scaled = sinkhorn(neural_sort(scores, mask, temperature=temperature), mask)
-    (gradient,) = torch.autograd.grad((scaled * torch.arange(60)).sum(), scores)
-    assert scaled.isfinite().all()
-    assert gradient.isfinite().all()
-
-
-def test_dtype() -> None:
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    for given, expected in (
-        (torch.float64, torch.float64),
-        (torch.float32, torch.float32),
-        (torch.bfloat16, torch.float32),
-    ):
-        assert neural_sort(torch.tensor([[0.5, 1.0]], dtype=given), mask).dtype == expected
-
-
 def test_autocast_does_not_reach_the_sums() -> None:
-    soft = neural_sort(*ragged(torch.float32)).requires_grad_()
-    mask = ragged()[1]
+    soft = neural_sort(*five_lists(torch.float32)).requires_grad_()
+    mask = five_lists()[1]
     weights = torch.arange(7.0)
     (expected,) = torch.autograd.grad((sinkhorn(soft, mask) * weights).sum(), soft)
     with torch.autocast("cpu", torch.bfloat16):
@@ -266,15 +169,62 @@ def test_autocast_does_not_reach_the_sums() -> None:
     assert torch.equal(found, expected)
 
 
-def test_bad_knobs_end_with_the_remedy() -> None:
-    scores, mask = torch.tensor([[1.0]]), torch.tensor([[True]])
-    for temperature in (0.0, -1.0, NAN, math.inf):
-        with pytest.raises(ConfigError, match=r"^temperature=.* write a finite number above 0$"):
-            neural_sort(scores, mask, temperature=temperature)
-    for max_iter, tol in ((0, 1e-6), (30, -1.0), (30, NAN)):
-        with pytest.raises(ConfigError, match=r"^(max_iter=0|tol=.*) is out of range: write an? "):
-            sinkhorn(scores[None], mask, max_iter=max_iter, tol=tol)
-    with pytest.raises(
-        ConfigError, match=r"^first=both is not known: choose one of columns, rows$"
-    ):
-        sinkhorn(scores[None], mask, first="both")
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def mean_of_draws(scores: Tensor, mask: Tensor, temperature: float) -> Tensor:
+    return stochastic_neural_sort(
+        scores, mask, temperature=temperature, beta=1e-6, n_samples=2, generator=seeded()
+    ).mean(0)
+
+
+SORTS = {
+    "neuralsort": lambda scores, mask: neural_sort(scores, mask, temperature=1e-4),
+    "softsort": lambda scores, mask: soft_sort(scores, mask, temperature=1e-4),
+    "ot": lambda scores, mask: ot_sort(scores, mask, temperature=1e-5),
+    "rank_binomial": lambda scores, mask: rank_distribution(scores, mask, sigma=1e-4),
+    "stochastic": partial(mean_of_draws, temperature=1e-4),
+}
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> None:
+    scores, _, mask = ragged()
+    mask = torch.cat([mask, torch.zeros(1, 8, dtype=torch.bool)])
+    scores = torch.cat([scores, scores[:1]]).masked_fill(~mask, math.nan)
+    real_ranks = torch.arange(1, 9) <= mask.sum(-1, keepdim=True)
+    order = order_by_score(scores.masked_fill(~mask, 0), mask)
+    expected = torch.nn.functional.one_hot(order, 8).double() * real_ranks.unsqueeze(-1)
+    found = SORTS[sort](scores, mask)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+    assert (found[~(real_ranks.unsqueeze(-1) & mask.unsqueeze(-2))] == 0).all()
+
+
+def test_stochastic_neural_sort_draws_from_the_plackett_luce_model() -> None:
+    scores = torch.tensor([[-2.0, -1.0, 1.0]], dtype=torch.float64)
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    n = 4000
+    soft = stochastic_neural_sort(
+        scores, mask, temperature=1e-6, n_samples=n, beta=1.0, generator=seeded()
+    )
+    positive = [1.0, 2.0, 4.0]
+    orders = soft[:, 0].argmax(-1).tolist()
+    for order in itertools.permutations(range(3)):
+        p = positive[order[0]] / 7 * positive[order[1]] / (7 - positive[order[0]])
+        found = orders.count(list(order)) / n
+        assert found == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / n))
+
+
+def test_noise_is_drawn_for_items_and_by_the_generator_alone() -> None:
+    _, _, mask = ragged()
+    like = torch.zeros((), dtype=torch.float64)
+    before = torch.get_rng_state()
+    noise = uniform_noise(mask, 3, like, seeded())
+    assert torch.equal(torch.get_rng_state(), before)
+    padded = torch.nn.functional.pad(mask, (2, 3))
+    assert torch.equal(uniform_noise(padded, 3, like, seeded())[..., 2:-3], noise)
+    assert (noise[:, ~mask] == 0).all()
+    assert len(noise[:, mask].unique()) == noise[:, mask].numel()
+    torch.manual_seed(0)
+    assert torch.equal(uniform_noise(mask, 3, like), noise)

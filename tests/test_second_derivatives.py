@@ -106,8 +106,8 @@ def test_attention_refuses_a_second_derivative() -> None:
 
 
 def test_the_operator_refuses_a_second_derivative() -> None:
-    knobs = {"k": None, "temperature": 1.0, "transposed": False, "max_iter": 30, "tol": 1e-6}
+    knobs = None, 1.0, False, 30, 1e-6
     scores, labels, mask = ragged()
-    found = neural_dcg_operator(scores.requires_grad_(), labels, mask, **knobs)
+    found = neural_dcg_operator(scores.requires_grad_(), labels, mask, *knobs)
     with pytest.raises(NotImplementedError, match=r"no second derivative.*torch\.compile"):
         torch.autograd.grad(found.sum(), scores, create_graph=True)

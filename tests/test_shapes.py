@@ -91,10 +91,6 @@ def scalar(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return (scores - labels).masked_fill(~mask, 0).square().mean()
 
 
-def of_one(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    return scalar(scores, labels, mask)[None]
-
-
 def of_items(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     return (scores - labels).masked_fill(~mask, 0).square()
 
@@ -103,12 +99,10 @@ def number(scores: Tensor, labels: Tensor, mask: Tensor) -> float:
     return scalar(scores, labels, mask).item()
 
 
-OWN = [(scalar, "[]"), (of_one, "[1]"), (of_items, r"[3, \d+]"), (number, "float")]
-own = pytest.mark.parametrize(("loss", "came"), OWN, ids=[loss.__name__ for loss, _ in OWN])
-
-
-@own
 @pytest.mark.parametrize("sliced", [False, True], ids=["one process", "slices"])
+@pytest.mark.parametrize(
+    ("loss", "came"), [(scalar, "[]"), (of_items, r"[3, \d+]"), (number, "float")]
+)
 def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) -> None:
     data, model = tensors(make_lists([4, 2, 5])), MLP(5, hidden_sizes=[3])
     settings = make_settings(compose())
@@ -119,20 +113,13 @@ def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) ->
     before = [p.clone() for p in model.parameters()]
     in_one_line(lambda: stepper(batch), f"the loss returned .*{came}.*one value per list.*[3]")
     assert all(map(torch.equal, before, model.parameters()))
-
-
-@own
-def test_so_it_is_as_the_objective_of_trees(loss, came) -> None:
-    objective = LossObjective(loss, tensors(make_lists([4, 2, 5])))
+    objective = LossObjective(loss, data)
     in_one_line(lambda: objective(np.zeros(11)), f"the loss returned .*{came}.*one value per list")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["scalar", "of_one", "of_items", "number"])
-def test_and_before_data_are_read(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configs = tmp_path / "configs"
+def test_and_before_data_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, configs = "scalar", tmp_path / "configs"
     (configs / "loss").mkdir(parents=True)
     (configs / "loss" / "own.yaml").write_text(f"_target_: {__name__}.{name}\n_partial_: true\n")
     monkeypatch.chdir(tmp_path)
@@ -164,7 +151,7 @@ def test_a_model_of_ones_own_returns_one_score_for_each_item(returned, came) -> 
 
 
 def test_a_metric_of_ones_own_that_returns_no_tensor_is_refused() -> None:
-    for function in (of_one, scalar, number, lambda *given: of_items(*given).sum(-1).numpy()):
+    for function in (scalar, number, lambda *given: of_items(*given).sum(-1).numpy()):
         metric = ltr.metrics.Metric("mine", own=function)
         lists = SCORES.repeat(3, 1), LABELS.repeat(3, 1), MASK.repeat(3, 1)
         in_one_line(lambda metric=metric, lists=lists: metric(*lists), "mine returned .*[3]")

@@ -17,7 +17,9 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ltr.analysis.style import BLUE, ORANGE, style
-from ltr.relaxations import rank_distribution, sampled_rank_distribution, sinkhorn
+from ltr.metrics.ordering import rank_of_item
+from ltr.relaxations import rank_distribution, sinkhorn
+from ltr.relaxations.noise import uniform_noise
 
 MEANS = [2.25, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0]  # of the scores; the slides print none
 SIGMA, SAMPLES, SEED = 0.5, 200_000, 0  # standard deviation of every score; draws of the exact one
@@ -32,11 +34,14 @@ def distributions(scores: Tensor, *, sigma: float, n_samples: int, seed: int) ->
     mask = torch.ones_like(scores, dtype=torch.bool)
     soft = rank_distribution(scores, mask, sigma=sigma)
     copies = math.gcd(n_samples, 1000)  # the same list many times in a batch: fewer, larger steps
-    sampled = sampled_rank_distribution(
-        scores.expand(copies, -1), mask.expand(copies, -1), sigma=sigma,
-        n_samples=n_samples // copies, generator=torch.Generator().manual_seed(seed),
-    )  # fmt: skip
-    return {"exact": sampled.mean(0), "rank_binomial": soft[0], "scaled": sinkhorn(soft, mask)[0]}
+    same, everything = scores.expand(copies, -1), mask.expand(copies, -1)
+    generator, counts = torch.Generator().manual_seed(seed), torch.zeros_like(soft[0])
+    for _ in range(n_samples // copies):
+        noise = torch.special.ndtri(uniform_noise(everything, 1, same, generator)[0])
+        ranks = rank_of_item(same + sigma * noise, everything)
+        counts += torch.nn.functional.one_hot(ranks - 1, len(soft[0])).sum(0).mT
+    exact = counts / n_samples
+    return {"exact": exact, "rank_binomial": soft[0], "scaled": sinkhorn(soft, mask)[0]}
 
 
 def main() -> None:

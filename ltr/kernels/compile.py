@@ -8,12 +8,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
-
-Vector = NDArray[np.float64]
-Rows = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Places = NDArray[np.uint64]
 
 # Sums may be taken in any order, which lets the compiler vectorise them; NaN and infinity keep
 # their meaning. A check for 0 at every division would keep it from that too.
@@ -56,7 +50,7 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 @part
-def exp(x: float) -> float:
+def exp(x):
     """e to the ``x``, for x from -708 to 700, to 13 digits: 2^n times a polynomial.
 
     The C library's is exact to the last digit, but no compiler vectorises a call of it.
@@ -79,7 +73,7 @@ def exp(x: float) -> float:
 
 
 @part
-def log1p(x: float) -> float:
+def log1p(x):
     """log(1 + x) for x from 0 to 1, to 15 digits of the value however small x is.
 
     2 artanh(t) at t = x / (2 + x), at most 1/3, by its series.

@@ -151,17 +151,16 @@ class _Vector(torch.autograd.Function):
         return torch.from_numpy(ctx.run(scores, grad)).to(scores.dtype), None
 
 
-def rank_op(
-    kernel: str, scores: Scores, mask: Mask, temperature: float, costs: NDArray[np.int64]
-) -> Scores:
-    """The soft ranks that ``kernel`` of ``ltr.kernels.ranks`` writes; 1 on padding."""
+def rank_op(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Scores:
+    """The soft ranks of ``ltr.kernels.ranks.soft_rank_lists``; 1 on padding."""
+    costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
 
     def run(scores: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
-        backward = weights is not None
-        found = np.zeros(scores.shape) if backward else np.ones(scores.shape)
-        given = as_array(scores), as_array(mask), float(temperature), found
-        rest = (as_array(weights) if weights is not None else found), found, backward
-        over_lists(lambda lists: _kernel(kernel)(lists, *given, *rest), costs)
+        found = np.ones(scores.shape) if weights is None else np.zeros(scores.shape)
+        given = as_array(scores), as_array(mask), float(temperature), laplace
+        rest = found if weights is None else as_array(weights), weights is not None, found
+        kernel = _kernel("ranks:soft_rank_lists")
+        over_lists(lambda lists: kernel(lists, *given, *rest), costs)
         return found
 
     return vector_op(scores, run)

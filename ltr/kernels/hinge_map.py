@@ -2,19 +2,11 @@
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, kernel
+from ltr.kernels.compile import kernel
 
 
 @kernel
-def hinge_map_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    relevant: Flags,
-    wanted: bool,
-    value: Vector,
-    slope: Vector,
-) -> None:
+def hinge_map_lists(lists, scores, mask, relevant, wanted, value, slope):
     """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
 
     In descending order of score, for each item j that is not relevant: the largest sum over i >= p

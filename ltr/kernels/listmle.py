@@ -2,22 +2,13 @@
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, part
+from ltr.kernels.compile import exp, kernel, part
 
 _FAR = 600.0  # scores further apart than this would underflow in a sum of exponentials
 
 
 @kernel
-def listmle_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    order: Rows,
-    of_rank: Vector,
-    wanted: bool,
-    value: Vector,
-    slope: Vector,
-) -> None:
+def listmle_lists(lists, scores, mask, order, of_rank, wanted, value, slope):
     """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
 
     Sum over ranks r of w_r (log(sum over q >= r of exp(s_q)) - s_r).
@@ -41,7 +32,7 @@ def listmle_lists(
 
 
 @part
-def _near(s: Vector, w: Vector, high: float) -> tuple[float, Vector]:
+def _near(s, w, high):
     n = len(s)
     powers, left = np.empty(n), np.empty(n)
     for r in range(n):
@@ -59,21 +50,23 @@ def _near(s: Vector, w: Vector, high: float) -> tuple[float, Vector]:
 
 
 @part
-def _far(s: Vector, w: Vector) -> tuple[float, Vector]:
+def _far(s, w):
     """The same, every exponential less the largest one left, so that no digits are lost."""
     n = len(s)
-    top, left, high, total, value = np.empty(n), np.empty(n), s[n - 1], 0.0, 0.0
+    top, left, high, total = np.empty(n), np.empty(n), s[n - 1], 0.0
+    logs, gaps = 0.0, 0.0  # apart, as sums may be taken in any order
     for r in range(n - 1, -1, -1):
         if s[r] > high:
             total *= np.exp(high - s[r])
             high = s[r]
         total += np.exp(s[r] - high)
         top[r], left[r] = high, total
-        value += w[r] * (np.log(total) + (high - s[r]))
+        logs += w[r] * np.log(total)
+        gaps += w[r] * (high - s[r])
     slope, total = np.empty(n), 0.0
     for r in range(n):
         if r > 0:
             total *= np.exp(top[r] - top[r - 1])
         total += w[r] / left[r]
         slope[r] = np.exp(s[r] - top[r]) * total - w[r]
-    return value, slope
+    return logs + gaps, slope

@@ -38,23 +38,10 @@ _LOOP = "neuralndcg:neural_ndcg_lists"
 
 
 def neural_dcg(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    *,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-    kept: int = KEPT,
+    scores: Scores, labels: Labels, mask: Mask, *knobs: Any, kept: int = KEPT
 ) -> PerList:
-    """Sum over ranks r <= k of (S g)_r d(r), S = sinkhorn(neural_sort(s)), ``[batch]``, on the CPU.
-
-    A thread keeps at most ``kept`` numbers of the matrix.
-    """
-    knobs = (k, temperature, transposed, max_iter, tol, kept)
-    return value_op(_LOOP, scores, *_given(scores, labels, mask, *knobs))
+    """Sum over ranks r <= k of (S g)_r d(r) on the CPU; a thread keeps ``kept`` entries of P."""
+    return value_op(_LOOP, scores, *_given(scores, labels, mask, *knobs, kept))
 
 
 def _given(
@@ -141,8 +128,7 @@ def right_on(device: torch.device) -> bool:
     labels = torch.randint(0, 5, (64, 240), generator=generator).float().to(device)
     mask = (torch.arange(240) < torch.randint(0, 241, (64, 1), generator=generator)).to(device)
     scores = start.to(device).masked_fill(~mask, 0).requires_grad_()
-    knobs: dict[str, Any] = {"temperature": 1.0, "transposed": False, "max_iter": 30, "tol": 1e-6}
-    values = neural_dcg_on_gpu(scores, labels, mask, k=None, **knobs)
+    values = neural_dcg_on_gpu(scores, labels, mask, None, 1.0, False, 30, 1e-6)
     soft = sinkhorn(neural_sort(scores, mask), mask)
     expected = ((soft * gains(labels, mask)[:, None]).sum(-1) * discounts(240, scores)).sum(-1)
     slopes, plain = (torch.autograd.grad(x.sum(), scores)[0] for x in (values, expected))
@@ -216,10 +202,10 @@ def value_and_slope_on_gpu(
     return value, slope / temperature
 
 
-def neural_dcg_on_gpu(scores: Scores, labels: Labels, mask: Mask, **knobs: Any) -> PerList:
+def neural_dcg_on_gpu(scores: Scores, labels: Labels, mask: Mask, *knobs: Any) -> PerList:
     """``neural_dcg`` on a GPU, of at most ``LONGEST`` places."""
     scores = promoted(scores)
-    return slope_op(scores, lambda _: value_and_slope_on_gpu(scores, labels, mask, **knobs))
+    return slope_op(scores, lambda _: value_and_slope_on_gpu(scores, labels, mask, *knobs))
 
 
 @torch.library.custom_op("ltr::neural_dcg", mutates_args=(), device_types="cpu")
@@ -263,17 +249,6 @@ def _product(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
 _operator.register_autograd(_product, setup_context=_keep_slope)
 
 
-def neural_dcg_operator(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    *,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-) -> PerList:
+def neural_dcg_operator(scores: Scores, labels: Labels, mask: Mask, *knobs: Any) -> PerList:
     """``neural_dcg`` as one node of a traced graph, which torch.compile keeps whole."""
-    knobs = k, temperature, transposed, max_iter, tol
     return _operator(promoted(scores), labels, mask, *knobs)[0]

@@ -1,7 +1,14 @@
 """NeuralNDCG of one list after the other: value and slopes, without an n x n matrix of gradients.
 
-The soft permutation is S = diag(u) P diag(v), the sorted gains are h = S g, and the value f = sum
-over r of d_r h_r.
+NeuralSort's matrix is P[r, j] = softmax over j of w_r x_j - a_j, w_r = n + 1 - 2r, a_j = sum over i
+of |x_i - x_j|. The soft permutation is S = diag(u) P diag(v), the sorted gains are h = S g, and the
+value f = sum over r of d_r h_r.
+
+Items stand in descending order of score, which makes P a band: with e_m = x_m - x_(m+1) >= 0 the
+logit of item j > r at rank r is that of item r less the sum over m from r to j - 1 of
+(2 (m - r) + 1) e_m, and likewise above. So each row falls off on both sides of the diagonal, and
+the borders beyond which it underflows only move down. Four rows share their borders, which saves
+two thirds of the loads and stores; the rows that fill up the last four are 0.
 
 Every step of the scaling and of its gradient is a product of P with vectors. The gradient of P is
 a sum of outer products X Y^T, of which only three vectors are needed for the slopes of x and a:
@@ -9,38 +16,40 @@ a sum of outer products X Y^T, of which only three vectors are needed for the sl
 pass over the rows, ``_backward_sweep``, adds one iteration's share to all of them.
 """
 
-import numpy as np
+from typing import NamedTuple
 
-from ltr.kernels.compile import Flags, Places, Rows, Vector, kernel, part
-from ltr.kernels.neuralsort_band import (
-    add,
-    add_slope_of_spread,
-    borders,
-    dots,
-    fill,
-    rows_at,
-    spread,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from ltr.kernels.compile import exp, kernel, part
+
+
+class Band(NamedTuple):
+    """P, four rows at a time.
+
+    Attributes:
+        x, a: of the logits, ``[item]``.
+        low: the first item of each four rows that does not underflow. Places are unsigned: Numba
+            then skips the test for indices that count from the end.
+        start: the place of each four rows in ``entries``, and the end.
+        norm: what each row is multiplied by.
+        entries: all of them if ``whole``, else those of the four rows at hand.
+    """
+
+    x: NDArray[np.float64]
+    a: NDArray[np.float64]
+    low: NDArray[np.uint64]
+    start: NDArray[np.uint64]
+    norm: NDArray[np.float64]
+    entries: NDArray[np.float64]
+    whole: bool | np.bool_
 
 
 @kernel
 def neural_ndcg_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    gain: Vector,
-    discount: Vector,
-    ranked: Vector,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-    tiny: float,
-    kept: int,
-    wanted: bool,
-    value: Vector,
-    slope: Vector,
-) -> None:
+    lists, scores, mask, gain, discount, ranked, temperature, transposed, max_iter, tol, tiny,
+    kept, wanted, value, slope,
+):  # fmt: skip
     """Write ``ranked``, h, ``value``, f, and ``slope``; the package describes the other arguments.
 
     Args:
@@ -63,45 +72,32 @@ def neural_ndcg_lists(
         items = items[order]
         x = (given[order] - given.mean()) / temperature
         a = np.empty_like(x)
-        spread(x, a)
+        _spread(x, a)
         slope_x, slope_a = np.zeros_like(x), np.zeros_like(x)
         value[i] = _sorted_list(
             x, a, gain[i][items], discount[i], transposed, max_iter, tol, tiny, kept, wanted,
             ranked[i], slope_x, slope_a,
         )  # fmt: skip
-        add_slope_of_spread(x, slope_a, slope_x)
+        _add_slope_of_spread(x, slope_a, slope_x)
         for j in range(len(items)):
             slope[i, items[j]] = slope_x[j] / temperature
 
 
 @part
 def _sorted_list(
-    x: Vector,
-    a: Vector,
-    gain: Vector,
-    discount: Vector,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-    tiny: float,
-    kept: int,
-    wanted: bool,
-    ranked: Vector,
-    slope_x: Vector,
-    slope_a: Vector,
-) -> float:
+    x, a, gain, discount, transposed, max_iter, tol, tiny, kept, wanted, ranked, slope_x, slope_a,
+):  # fmt: skip
     """f, and its slopes by x and a; h in ``ranked``."""
     n = len(x)
     floor = np.sqrt(tiny)
-    low, start = borders(x, a, np.log(tiny))
-    entries = np.int64(start[len(low)])
-    whole = entries <= kept
+    low, start = _borders(x, a, np.log(tiny))
+    count = np.int64(start[len(low)])
+    whole = count <= kept
     groups = len(low)
     padded = 4 * groups
-    band = np.empty(entries if whole else 4 * n)  # P, or the four rows at hand
-    norm = np.ones(padded)
+    band = Band(x, a, low, start, np.ones(padded), np.empty(count if whole else 4 * n), whole)
     column, weighted = np.zeros(n), np.zeros(n)
-    fill(x, a, low, start, norm, band, whole, column, weighted)
+    _fill(band, column, weighted)
 
     # The first row of u and of v is where they start; new says which entries a step has set.
     most = max_iter + 1
@@ -112,9 +108,8 @@ def _sorted_list(
     for i in range(1, most):
         if transposed:
             u_off = _forward_sweep(
-                x, a, low, start, norm, band, whole, v[i - 1], u[i - 1], u[i], new_u[i], floor,
-                column, weighted,
-            )  # fmt: skip
+                band, v[i - 1], u[i - 1], u[i], new_u[i], floor, column, weighted
+            )
             if i > 1 and u_off < tol:
                 last = i - 1
                 break
@@ -131,10 +126,7 @@ def _sorted_list(
             v[i, j] = 1 / column[j] if new_v[i, j] else v[i - 1, j]
             of_u[i, j] = weighted[j]
         if not transposed:
-            _forward_sweep(
-                x, a, low, start, norm, band, whole, v[i], u[i - 1], u[i], new_u[i], floor,
-                column, weighted,
-            )  # fmt: skip
+            _forward_sweep(band, v[i], u[i - 1], u[i], new_u[i], floor, column, weighted)
 
     # f, and its slopes by the last u and v
     slope_u, mean = np.zeros(padded), np.zeros(padded)
@@ -143,8 +135,8 @@ def _sorted_list(
     gained = v[last] * gain
     value = 0.0
     for g in range(groups):
-        at = rows_at(g, x, a, low, start, norm, band, whole)
-        dots(g, band, at, gained, low, start, sums)
+        at = _rows_at(g, band)
+        _dots(g, band, at, gained, sums)
         for r in range(4 * g, min(4 * g + 4, n)):
             ranked[r] = u[last, r] * sums[r]
             slope_u[r] = discount[r] * sums[r]
@@ -152,7 +144,7 @@ def _sorted_list(
             mean[r] = factors[r] * sums[r]
             value += mean[r]
         if wanted:
-            add(g, band, at, factors, column, weighted, low, start)
+            _add(g, band, at, factors, column, weighted)
     if not wanted:
         return value
     slope_v = gain * column
@@ -166,10 +158,7 @@ def _sorted_list(
                     j, slope_sums, slope_v, v[i, j], new_v[i, j], of_u[i, j], of_item,
                     of_item_weighted,
                 )  # fmt: skip
-        _backward_sweep(
-            x, a, low, start, norm, band, whole, slope_sums, slope_u, u[i], new_u[i], mean,
-            column, weighted,
-        )  # fmt: skip
+        _backward_sweep(band, slope_sums, slope_u, u[i], new_u[i], mean, column, weighted)
         before = v[i - 1] if transposed else v[i]
         for j in range(n):
             slope_v[j] += column[j]
@@ -183,12 +172,12 @@ def _sorted_list(
 
     column[:], weighted[:] = 0, 0
     for g in range(groups):
-        at = rows_at(g, x, a, low, start, norm, band, whole)
+        at = _rows_at(g, band)
         if not transposed:
-            dots(g, band, at, slope_sums, low, start, sums)
+            _dots(g, band, at, slope_sums, sums)
             for r in range(4 * g, 4 * g + 4):
                 mean[r] += sums[r]
-        add(g, band, at, mean, column, weighted, low, start)
+        _add(g, band, at, mean, column, weighted)
     for j in range(n):
         slope_x[j] = of_item_weighted[j] - weighted[j]
         slope_a[j] = column[j] - of_item[j]
@@ -196,22 +185,7 @@ def _sorted_list(
 
 
 @part
-def _forward_sweep(
-    x: Vector,
-    a: Vector,
-    low: Places,
-    start: Places,
-    norm: Vector,
-    band: Vector,
-    whole: bool,
-    v: Vector,
-    u: Vector,
-    next_u: Vector,
-    new: Flags,
-    floor: float,
-    column: Vector,
-    weighted: Vector,
-) -> float:
+def _forward_sweep(band, v, u, next_u, new, floor, column, weighted):
     """Row sums with ``v``, from them ``next_u``, and with that the column sums.
 
     Returns:
@@ -221,41 +195,26 @@ def _forward_sweep(
     column[:], weighted[:] = 0, 0
     sums = np.empty(len(u))
     largest = 0.0
-    for g in range(len(low)):
-        at = rows_at(g, x, a, low, start, norm, band, whole)
-        dots(g, band, at, v, low, start, sums)
+    for g in range(len(band.low)):
+        at = _rows_at(g, band)
+        _dots(g, band, at, v, sums)
         for r in range(4 * g, min(4 * g + 4, n)):
             off = abs(u[r] * sums[r] - 1)
             largest = max(largest, off) if off == off else np.inf
             new[r] = sums[r] > floor
             next_u[r] = 1 / sums[r] if new[r] else u[r]
-        add(g, band, at, next_u, column, weighted, low, start)
+        _add(g, band, at, next_u, column, weighted)
     return largest
 
 
 @part
-def _backward_sweep(
-    x: Vector,
-    a: Vector,
-    low: Places,
-    start: Places,
-    norm: Vector,
-    band: Vector,
-    whole: bool,
-    slope_sums: Vector,
-    slope_u: Vector,
-    u: Vector,
-    new: Flags,
-    mean: Vector,
-    column: Vector,
-    weighted: Vector,
-) -> None:
+def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
     """From the slope of the column sums after ``u`` to the slope of the row sums before ``u``."""
     column[:], weighted[:] = 0, 0
     sums, factors = np.empty(len(u)), np.zeros(len(u))
-    for g in range(len(low)):
-        at = rows_at(g, x, a, low, start, norm, band, whole)
-        dots(g, band, at, slope_sums, low, start, sums)
+    for g in range(len(band.low)):
+        at = _rows_at(g, band)
+        _dots(g, band, at, slope_sums, sums)
         for r in range(4 * g, 4 * g + 4):
             mean[r] += u[r] * sums[r]
             slope_u[r] += sums[r]
@@ -263,20 +222,11 @@ def _backward_sweep(
                 factors[r] = -slope_u[r] * u[r] * u[r]
                 slope_u[r] = 0
                 mean[r] += factors[r] / u[r]
-        add(g, band, at, factors, column, weighted, low, start)
+        _add(g, band, at, factors, column, weighted)
 
 
 @part
-def _through_column(
-    j: int,
-    slope_sums: Vector,
-    slope_v: Vector,
-    v: float,
-    new: bool,
-    of_u: float,
-    of_item: Vector,
-    of_item_weighted: Vector,
-) -> None:
+def _through_column(j, slope_sums, slope_v, v, new, of_u, of_item, of_item_weighted):
     """From the slope of v_j to the slope of its column sum."""
     slope_sums[j] = 0
     if new:
@@ -284,3 +234,143 @@ def _through_column(
         slope_v[j] = 0
         of_item[j] += slope_sums[j] / v
         of_item_weighted[j] += slope_sums[j] * of_u
+
+
+@part
+def _borders(x, a, cut):
+    """``low`` and ``start`` of the band whose entries are above exp(``cut``) of the diagonal."""
+    n = len(x)
+    groups = (n + 3) // 4
+    low, start = np.zeros(groups, np.uint64), np.zeros(groups + 1, np.uint64)
+    first, end, total, highest = 0, 0, 0, 0
+    for r in range(n):
+        w = n - 1 - 2 * r
+        top = w * x[r] - a[r]
+        while first < r and not w * x[first] - a[first] - top > cut:
+            first += 1
+        end = max(end, r + 1)
+        while end < n and w * x[end] - a[end] - top > cut:
+            end += 1
+        if r % 4 == 0:
+            low[r // 4] = highest = first
+        if r % 4 == 3 or r == n - 1:
+            total += 4 * (end - highest)
+            start[r // 4 + 1] = total
+    return low, start
+
+
+@part
+def _fill(band, column, weighted):
+    """Norms of the rows; the band, if it is kept; column sums, plain and weighted by w."""
+    p, norm = band.entries, band.norm
+    ones = np.ones(len(norm))
+    for g in range(len(band.low)):
+        at = band.start[g] if band.whole else np.uint64(0)
+        count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
+        _softmax_rows(g, band, at, count)
+        for q in range(4):
+            row, total = at + np.uint64(q) * count, 0.0
+            for k in range(count):
+                total += p[row + k]
+            if total != 0:
+                norm[4 * g + q] = 1 / total
+            for k in range(count):
+                p[row + k] *= norm[4 * g + q]
+        _add(g, band, at, ones, column, weighted)
+
+
+@part
+def _softmax_rows(g, band, at, count):
+    """Write the entries that do not underflow of the rows from 4 ``g`` on."""
+    x, a, first, p = band.x, band.a, band.low[g], band.entries
+    n = len(x)
+    for q in range(4):
+        r = 4 * g + q
+        row = at + np.uint64(q) * count
+        if r >= n:
+            for k in range(count):
+                p[row + k] = 0
+            continue
+        w = n - 1 - 2 * r
+        top = w * x[r] - a[r]
+        for k in range(count):
+            # beyond the range of ``exp`` at the border of another row, or through rounding or NaN
+            logit = w * x[first + k] - a[first + k] - top
+            p[row + k] = band.norm[r] * exp(max(logit, -708.0))
+
+
+@part
+def _rows_at(g, band):
+    """The place of the rows from 4 ``g`` on; recomputed if only four are kept."""
+    if band.whole:
+        return band.start[g]
+    count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
+    _softmax_rows(g, band, np.uint64(0), count)
+    return np.uint64(0)
+
+
+@part
+def _dots(g, band, at, weights, sums):
+    """Products of four rows with ``weights``."""
+    p, first = band.entries, band.low[g]
+    count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
+    one = at + count
+    two = one + count
+    three = two + count
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    for k in range(count):
+        w = weights[first + k]
+        s0 += p[at + k] * w
+        s1 += p[one + k] * w
+        s2 += p[two + k] * w
+        s3 += p[three + k] * w
+    sums[4 * g], sums[4 * g + 1], sums[4 * g + 2], sums[4 * g + 3] = s0, s1, s2, s3
+
+
+@part
+def _add(g, band, at, factors, to, weighted):
+    """Add four rows times their factors, plain and weighted by w."""
+    p, first = band.entries, band.low[g]
+    count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
+    one = at + count
+    two = one + count
+    three = two + count
+    f0, f1, f2, f3 = factors[4 * g], factors[4 * g + 1], factors[4 * g + 2], factors[4 * g + 3]
+    w = len(to) - 1 - 8 * g
+    w0, w1, w2, w3 = f0 * w, f1 * (w - 2), f2 * (w - 4), f3 * (w - 6)
+    for k in range(count):
+        p0, p1, p2, p3 = p[at + k], p[one + k], p[two + k], p[three + k]
+        to[first + k] += f0 * p0 + f1 * p1 + f2 * p2 + f3 * p3
+        weighted[first + k] += w0 * p0 + w1 * p1 + w2 * p2 + w3 * p3
+
+
+@part
+def _spread(x, a):
+    """a_j = sum over i of |x_i - x_j|, by runs of equal scores, which get equal sums."""
+    n, total, above = len(x), x.sum(), 0.0
+    first = 0
+    while first < n:
+        end = first + 1
+        run = x[first]
+        while end < n and x[end] == x[first]:
+            run += x[end]
+            end += 1
+        a[first:end] = x[first] * (n - end - first) - (total - above - run) + above
+        above += run
+        first = end
+
+
+@part
+def _add_slope_of_spread(x, slope_a, slope_x):
+    n, total, above = len(x), slope_a.sum(), 0.0
+    first = 0
+    while first < n:
+        end = first + 1
+        run = slope_a[first]
+        while end < n and x[end] == x[first]:
+            run += slope_a[end]
+            end += 1
+        for j in range(first, end):
+            slope_x[j] += slope_a[j] * (n - end - first) + (total - above - run) - above
+        above += run
+        first = end

@@ -5,23 +5,23 @@ import triton.language as tl
 
 
 @triton.jit
-def _earlier(a, b):  # type: ignore[no-untyped-def]
+def _earlier(a, b):
     return tl.minimum(a, b)
 
 
 @triton.jit
-def _later(a, b):  # type: ignore[no-untyped-def]
+def _later(a, b):
     return tl.maximum(a, b)
 
 
 @triton.jit
-def _numbers(first, ROWS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+def _numbers(first, ROWS: tl.constexpr, LANES: tl.constexpr):
     """The numbers of the rows from ``first`` on, ``[ROWS, LANES]``: each lane keeps its own."""
     return first + tl.arange(0, ROWS)[:, None] + 0 * tl.arange(0, LANES)[None, :]
 
 
 @triton.jit
-def _entries(x, x_rest, a, a_rest, top_ptr, most, r, n):  # type: ignore[no-untyped-def]
+def _entries(x, x_rest, a, a_rest, top_ptr, most, r, n):
     """2 to the logits of rows ``r`` less that of the diagonal, ``[CHUNKS, ROWS, LANES]``."""
     w = (n - 1 - 2 * r).to(x.dtype)[None, :, :]
     top = tl.load(top_ptr + r * most, mask=r < n, other=-float("inf"))
@@ -32,17 +32,17 @@ def _entries(x, x_rest, a, a_rest, top_ptr, most, r, n):  # type: ignore[no-unty
 
 
 @triton.jit
-def _row_sums(entries):  # type: ignore[no-untyped-def]
+def _row_sums(entries):
     return tl.sum(tl.sum(entries, 0), 1)[:, None]
 
 
 @triton.jit
-def _keep(ptr, values, rows, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+def _keep(ptr, values, rows, LANES: tl.constexpr):
     tl.store(ptr, values, mask=rows & (tl.arange(0, LANES)[None, :] == 0))
 
 
 @triton.jit(do_not_specialize=["size", "max_iter"])
-def neural_ndcg_list(  # type: ignore[no-untyped-def]
+def neural_ndcg_list(
     scores_ptr, order_ptr, gain_ptr, discount_ptr, sizes_ptr, value_ptr, slope_ptr, work_ptr,
     size, max_iter, tol, FLOOR: tl.constexpr, FAR: tl.constexpr, TRANSPOSED: tl.constexpr,
     CHUNKS: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, SLOPE_ROWS: tl.constexpr,

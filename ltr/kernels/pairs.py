@@ -6,7 +6,7 @@ all items from the next grade on, so that no other pair is visited. Everything i
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, log1p, part
+from ltr.kernels.compile import exp, kernel, log1p, part
 
 LOGISTIC, HINGE, SQUARED_HINGE, EXPONENTIAL = range(4)
 ALL, ANY, BOTH = range(3)
@@ -14,26 +14,9 @@ ALL, ANY, BOTH = range(3)
 
 @kernel
 def pair_lists(
-    lists: Rows,
-    scores: Vector,
-    labels: Vector,
-    mask: Flags,
-    own: Vector,
-    gain: Vector,
-    discount: Vector,
-    ranks: Rows,
-    top: Flags,
-    steps: Vector,
-    factors: tuple[float, float, float],
-    counted: int,
-    ordered: bool,
-    cost: int,
-    sigma: float,
-    linear_from: float,
-    wanted: bool,
-    value: Vector,
-    slope: Vector,
-) -> None:
+    lists, scores, labels, mask, own, gain, discount, ranks, top, steps, factors, counted, ordered,
+    cost, sigma, linear_from, wanted, value, slope,
+):  # fmt: skip
     """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
 
     value = sum over y_i > y_j of w_ij cost(sigma (s_i - s_j)), with w_ij = own_i + |g_i - g_j|
@@ -62,7 +45,7 @@ def pair_lists(
 
 
 @part
-def _next_grade(y: Vector) -> Rows:
+def _next_grade(y):
     """For each item of descending labels the first with a lower one."""
     n = len(y)
     lower = np.full(n, n)
@@ -73,24 +56,9 @@ def _next_grade(y: Vector) -> Rows:
 
 @part
 def _one_list(
-    s: Vector,
-    lower: Rows,
-    own: Vector,
-    gain: Vector,
-    discount: Vector,
-    ranks: Rows,
-    top: Flags,
-    steps: Vector,
-    factors: tuple[float, float, float],
-    counted: int,
-    ordered: bool,
-    cost: int,
-    sigma: float,
-    linear_from: float,
-    wanted: bool,
-    items: Rows,
-    slope: Vector,
-) -> float:
+    s, lower, own, gain, discount, ranks, top, steps, factors, counted, ordered, cost, sigma,
+    linear_from, wanted, items, slope,
+):  # fmt: skip
     n = len(s)
     weights, pushes, slopes = np.empty(n), np.empty(n), np.zeros(n)
     value = 0.0
@@ -127,18 +95,7 @@ def _one_list(
 
 
 @part
-def _weigh(
-    w: Vector,
-    own: float,
-    gain: float,
-    discount: float,
-    rank: int,
-    gains: Vector,
-    discounts: Vector,
-    ranks: Rows,
-    steps: Vector,
-    factors: tuple[float, float, float],
-) -> None:
+def _weigh(w, own, gain, discount, rank, gains, discounts, ranks, steps, factors):
     constant, of_discount, of_step = factors
     if constant == 0 and of_discount == 0 and of_step == 0:
         w[:] = own
@@ -154,7 +111,7 @@ def _weigh(
 
 
 @part
-def _logistic(w: Vector, s: float, others: Vector, sigma: float, push: Vector) -> float:
+def _logistic(w, s, others, sigma, push):
     """Sum of w log(1 + exp(-z)), z = sigma (s - others); ``push`` is its slope by s - others."""
     value = 0.0
     for j in range(len(w)):
@@ -169,7 +126,7 @@ def _logistic(w: Vector, s: float, others: Vector, sigma: float, push: Vector) -
 
 
 @part
-def _hinge(w: Vector, s: float, others: Vector, squared: bool, push: Vector) -> float:
+def _hinge(w, s, others, squared, push):
     """Sum of w max(0, 1 - (s - others)), or of its square, and the slope."""
     value = 0.0
     for j in range(len(w)):
@@ -182,7 +139,7 @@ def _hinge(w: Vector, s: float, others: Vector, squared: bool, push: Vector) -> 
 
 
 @part
-def _exponential(w: Vector, s: float, others: Vector, linear_from: float, push: Vector) -> float:
+def _exponential(w, s, others, linear_from, push):
     """Sum of w exp(others - s), beyond ``linear_from`` of its tangent, and the slope."""
     value = 0.0
     for j in range(len(w)):

@@ -4,46 +4,41 @@ import math
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, part
+from ltr.kernels.compile import exp, kernel, part
 
 
 @kernel
-def approx_rank_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    temperature: float,
-    ranks: Vector,
-    weights: Vector,
-    slope: Vector,
-    backward: bool,
-) -> None:
-    """Write ``ranks`` of ``lists``; backward, the slopes of the sum of weights times ranks.
+def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward, found):
+    """Write the ranks of ``lists``; backward, the slopes of the sum of weights times ranks.
 
-    rank_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature).
+    rank_j = 1 + sum over i != j of F((s_i - s_j) / temperature), F the sigmoid or, with
+    ``laplace``, the distribution function of the Laplace distribution. With the latter the rank, in
+    descending order of score, is the place of j, minus half of the sum of exp(-|s_i - s_j| /
+    temperature) over the items in front, plus half of that over the items behind. Either sum
+    follows from that of the neighbour, so that a list costs one sort.
 
     Args:
         temperature: > 0.
-        ranks: ``[batch, list]``, written at real items unless ``backward``.
         weights: ``[batch, list]``, read if ``backward``.
-        backward: write ``slope`` instead of ``ranks``.
+        found: ``[batch, list]``, written at real items.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
-        s = scores[b][items] / temperature
+        if laplace:
+            items = items[np.argsort(-scores[b][items], kind="mergesort")]
+        s = scores[b][items]
         if backward:
-            found = _slopes(s, weights[b][items]) / temperature
-            for i in range(len(items)):
-                slope[b, items[i]] = found[i]
+            w = weights[b][items]
+            one = _laplace_slopes(s, w, temperature) if laplace else _slopes(s, w, temperature)
         else:
-            found = _ranks(s)
-            for i in range(len(items)):
-                ranks[b, items[i]] = found[i]
+            one = _laplace_ranks(s, temperature) if laplace else _ranks(s, temperature)
+        for i in range(len(items)):
+            found[b, items[i]] = one[i]
 
 
 @part
-def _ranks(s: Vector) -> Vector:
-    n = len(s)
+def _ranks(s, temperature):
+    s, n = s / temperature, len(s)
     ranks = np.ones(n)
     for i in range(n):
         others, behind = s[i + 1 :], ranks[i + 1 :]
@@ -59,8 +54,8 @@ def _ranks(s: Vector) -> Vector:
 
 
 @part
-def _slopes(s: Vector, weights: Vector) -> Vector:
-    n = len(s)
+def _slopes(s, weights, temperature):
+    s, n = s / temperature, len(s)
     slopes = np.zeros(n)
     for i in range(n):
         others, behind, theirs = s[i + 1 :], slopes[i + 1 :], weights[i + 1 :]
@@ -71,50 +66,17 @@ def _slopes(s: Vector, weights: Vector) -> Vector:
             total += steep
             behind[j] -= steep
         slopes[i] += total
-    return slopes
-
-
-@kernel
-def laplace_rank_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    temperature: float,
-    ranks: Vector,
-    weights: Vector,
-    slope: Vector,
-    backward: bool,
-) -> None:
-    """Write ``ranks`` of ``lists``; backward, the slopes of the sum of weights times ranks.
-
-    rank_i = 1 + sum over j != i of Phi((s_j - s_i) / temperature), Phi the distribution function of
-    the Laplace distribution. In descending order of score it is the place of i, minus half of the
-    sum of exp(-|s_i - s_j| / temperature) over the items in front, plus half of that over the items
-    behind. Either sum follows from that of the neighbour, so that a list costs one sort.
-    """
-    for b in lists:
-        items = np.nonzero(mask[b])[0]
-        items = items[np.argsort(-scores[b][items], kind="mergesort")]
-        s = scores[b][items]
-        if backward:
-            w = weights[b][items]
-            found = _laplace_slopes(s, w, temperature)
-            for i in range(len(items)):
-                slope[b, items[i]] = found[i]
-        else:
-            found = _laplace_ranks(s, temperature)
-            for i in range(len(items)):
-                ranks[b, items[i]] = found[i]
+    return slopes / temperature
 
 
 @part
-def _near(front: float, behind: float, temperature: float) -> float:
+def _near(front, behind, temperature):
     """exp(-gap / temperature) of two neighbours, from 0 to 1."""
     return exp(max((behind - front) / temperature, -708.0))  # NaN stays NaN
 
 
 @part
-def _laplace_ranks(s: Vector, temperature: float) -> Vector:
+def _laplace_ranks(s, temperature):
     n = len(s)
     ranks = np.empty(n)
     total = 0.0
@@ -130,7 +92,7 @@ def _laplace_ranks(s: Vector, temperature: float) -> Vector:
 
 
 @part
-def _laplace_slopes(s: Vector, weights: Vector, temperature: float) -> Vector:
+def _laplace_slopes(s, weights, temperature):
     """For each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T, T the temperature."""
     n = len(s)
     slopes = np.zeros(n)
@@ -150,18 +112,7 @@ def _laplace_slopes(s: Vector, weights: Vector, temperature: float) -> Vector:
 
 
 @kernel
-def expected_dcg_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    gain: Vector,
-    discount: Vector,
-    sigma: float,
-    k: int,
-    wanted: bool,
-    value: Vector,
-    slope: Vector,
-) -> None:
+def expected_dcg_lists(lists, scores, mask, gain, discount, sigma, k, wanted, value, slope):
     """Write ``value`` and ``slope`` of ``lists``; the package describes the other arguments.
 
     value = sum over items j of g_j sum over ranks r of d_r p_j(r). The distributions after 0, 1,
@@ -193,7 +144,7 @@ def expected_dcg_lists(
 
 
 @part
-def _expected(s: Vector, j: int, found: Vector, costs: Vector) -> float:
+def _expected(s, j, found, costs):
     """Expected discount of item j; fills ``found`` with its ranks' chances after each contest."""
     n, width = len(s), len(costs) - 1
     found[0, :] = 0
@@ -219,9 +170,7 @@ def _expected(s: Vector, j: int, found: Vector, costs: Vector) -> float:
 
 
 @part
-def _add_slopes(
-    s: Vector, j: int, gain: float, found: Vector, costs: Vector, slopes: Vector
-) -> None:
+def _add_slopes(s, j, gain, found, costs, slopes):
     """Add the slopes of ``gain`` times the expected discount by s; ``costs`` is used up."""
     n, width = len(s), len(costs) - 1
     contests = n - 1

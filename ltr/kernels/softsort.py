@@ -9,23 +9,13 @@ is its slope: where f has the slope X Y^T by K, x_i gets the sum over j of sign(
 
 import numpy as np
 
-from ltr.kernels.compile import Flags, Rows, Vector, exp, kernel, part
+from ltr.kernels.compile import exp, kernel, part
 
 
 @kernel
 def softsort_ndcg_lists(
-    lists: Rows,
-    scores: Vector,
-    mask: Flags,
-    gain: Vector,
-    discount: Vector,
-    temperature: float,
-    max_iter: int,
-    tol: float,
-    wanted: bool,
-    value: Vector,
-    slope: Vector,
-) -> None:
+    lists, scores, mask, gain, discount, temperature, max_iter, tol, wanted, value, slope,
+):  # fmt: skip
     """Write ``value`` and ``slope`` of ``lists``: sum over r, j of d_r S[r, j] g_j.
 
     Args:
@@ -48,15 +38,7 @@ def softsort_ndcg_lists(
 
 
 @part
-def _sorted_list(
-    x: Vector,
-    gain: Vector,
-    discount: Vector,
-    max_iter: int,
-    tol: float,
-    wanted: bool,
-    slope: Vector,
-) -> float:
+def _sorted_list(x, gain, discount, max_iter, tol, wanted, slope):
     """The value, and its slopes by x."""
     n = len(x)
     near = np.zeros(n)  # K of an item and the one in front
@@ -107,7 +89,7 @@ def _sorted_list(
 
 
 @part
-def _times(near: Vector, z: Vector, product: Vector) -> None:
+def _times(near, z, product):
     """Write K z."""
     n = len(z)
     total = 0.0
@@ -121,7 +103,7 @@ def _times(near: Vector, z: Vector, product: Vector) -> None:
 
 
 @part
-def _add_slope(near: Vector, left: Vector, right: Vector, slope: Vector) -> None:
+def _add_slope(near, left, right, slope):
     """Add the slopes by x of the sum over r, j of left_r K[r, j] right_j."""
     n = len(near)
     of_left, of_right, equal_left, equal_right = 0.0, 0.0, 0.0, 0.0

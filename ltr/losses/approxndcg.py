@@ -1,6 +1,8 @@
 """ApproxNDCG: NDCG with each rank counted by sigmoids."""
 
-from ltr.kernels.dispatch import list_sizes, rank_op, with_kernel
+from functools import partial
+
+from ltr.kernels.dispatch import rank_op, with_kernel
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
 from ltr.losses.soft_permutation import negative_ndcg
@@ -46,12 +48,7 @@ def approx_ndcg_loss(
     return negative_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
 
 
-def _by_loops(scores: Scores, mask: Mask, temperature: float) -> Scores:
-    loop = "ranks:approx_rank_lists"
-    return rank_op(loop, scores, mask, temperature, list_sizes(mask) ** 2)
-
-
-@with_kernel(_by_loops)
+@with_kernel(partial(rank_op, laplace=False))
 def _approximate_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """r of each item, ``[batch, list]``; not defined on padding."""
     above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from ltr.knobs import check_choice
+from ltr.metrics.ordering import order_by_score
 from ltr.metrics.per_list import check_lists, check_values
-from ltr.typing import Labels, Mask, PerList, PerListMask, Scores
+from ltr.typing import Labels, Mask, PerList, PerListMask, Ranks, Scores
 
 
 def without_padding(
@@ -19,6 +20,21 @@ def without_padding(
     check_lists(scores, labels, mask, called=called)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     return scores.to(dtype).masked_fill(~mask, 0), labels.detach().to(dtype).masked_fill(~mask, 0)
+
+
+def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:
+    """The index of the item at each rank, ``[batch, rank]``; padding comes last.
+
+    In descending order of label, items with equal labels in that of score, equal ones of these as
+    they are given.
+
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1.0, 0.0, 1.0]])
+    >>> ideal_order(scores, labels, torch.tensor([[True, True, True]]))
+    tensor([[2, 0, 1]])
+    """
+    order = order_by_score(scores.detach(), mask)
+    keys = labels.masked_fill(~mask, -torch.inf).gather(-1, order)
+    return order.gather(-1, keys.argsort(dim=-1, descending=True, stable=True))
 
 
 def mean_over_batch(

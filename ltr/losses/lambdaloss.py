@@ -62,11 +62,11 @@ def lambda_loss(
     gain, ranks = normalised_gains(labels, mask, k=k), rank_of_item(scores, mask)
     of_rank = discounts(mask.shape[-1] + 1, scores)
     discount, steps = of_rank[ranks - 1], of_rank[:-1] - of_rank[1:]
-    weight = {
-        "ndcg1": PairWeight(own=gain * discount),
-        "ndcg2": PairWeight(None, gain, None, ranks, steps, (0.0, 0.0, 1.0)),
-        "ndcg2++": PairWeight(None, gain, discount, ranks, steps, (0.0, 1.0, float(mu))),
-    }[variant]
+    if variant == "ndcg1":
+        weight = PairWeight(own=gain * discount)
+    else:
+        factors = (0.0, float(variant == "ndcg2++"), float(mu) if variant == "ndcg2++" else 1.0)
+        weight = PairWeight(None, gain, discount, ranks, steps, factors)
     ordered = variant != "ndcg1"
     return sum_over_pairs(
         scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs, ordered=ordered

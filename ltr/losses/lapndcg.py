@@ -1,10 +1,12 @@
 """LapNDCG: NDCG with each rank counted by a Laplace kernel, in the time of one sort."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.kernels.dispatch import list_sizes, rank_op, with_kernel
+from ltr.kernels.dispatch import rank_op, with_kernel
 from ltr.knobs import check_positive
 from ltr.losses.approxndcg import negative_ndcg_at
 from ltr.losses.batch import without_padding
@@ -27,14 +29,10 @@ def lap_ndcg_loss(
     soft rank r_j = 1 + sum over i != j of Phi((s_i - s_j) / temperature), where Phi(x) is 1/2 e^x
     up to 0 and 1 - 1/2 e^-x from there on: the distribution function of the Laplace distribution.
     Such a sum is the Lap-Sum of Struski et al. (2025, "LapSum - One Method to Differentiate Them
-    All: Ranking, Sorting and Top-k Selection"), who rank, sort and select by it; they train
-    classifiers with it. NDCG of these ranks is built here as ``approx_ndcg_loss`` is, t(r) its
-    truncation. It goes to the exact NDCG@k as the temperature goes to 0. A list without a relevant
-    item gives 0 without gradient.
-
-    A list of n items takes n log n time, for one sort, and memory in proportion to n: along the
-    order the sums of exp(-|s_i - s_j| / temperature) follow from those of the neighbour, times a
-    number from 0 to 1, so that no exponential overflows.
+    All: Ranking, Sorting and Top-k Selection"), who train classifiers by it. NDCG of these ranks is
+    built here as ``approx_ndcg_loss`` is, t(r) its truncation. It goes to the exact NDCG@k as the
+    temperature goes to 0. A list without a relevant item gives 0 without gradient. A list of n
+    items takes n log n time, for one sort, and memory in proportion to n.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.
@@ -55,11 +53,7 @@ def lap_ndcg_loss(
     return negative_ndcg_at(ranks, labels, mask, k=k, cut_slope=cut_slope)
 
 
-def _by_one_sort(scores: Scores, mask: Mask, temperature: float) -> Scores:
-    return rank_op("ranks:laplace_rank_lists", scores, mask, temperature, list_sizes(mask) * 64)
-
-
-@with_kernel(_by_one_sort)
+@with_kernel(partial(rank_op, laplace=True))
 def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
     """r of each item, ``[batch, list]``; not defined on padding."""
     order = order_by_score(scores.detach(), mask)

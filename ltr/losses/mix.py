@@ -59,19 +59,20 @@ def mix_loss(
         if name not in known:
             raise ConfigError(f"{name}: no such part of a mix; there are {', '.join(known)}")
     for name, own in knobs.items():
-        _check_knobs(name, own, parts)
+        settable = [knob for knob in _knobs_of(name) if knob not in OF_RUN]
+        if name not in parts:
+            raise ConfigError(f"knobs.{name}: {name} is no part of this mix; set parts.{name} too")
+        if wrong := [knob for knob in own if knob not in settable]:
+            there = ", ".join(settable) or "none"
+            raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")
+    for name, weight in parts.items():
+        if not (is_number(weight) and weight >= 0):
+            raise ConfigError(f"parts.{name}={weight} is no weight: write a finite number >= 0")
+    shared = {"levels": levels, "teacher": teacher, "generator": generator}
     total = None
-    for name in sorted(parts):
-        if not (is_number(parts[name]) and parts[name] >= 0):
-            raise ConfigError(
-                f"parts.{name}={parts[name]} is no weight: write a finite number >= 0"
-            )
-        if parts[name] == 0:
-            continue
-        shared = {"levels": levels, "teacher": teacher, "generator": generator}
+    for name in sorted(name for name, weight in parts.items() if weight):
         given = {knob: value for knob, value in shared.items() if knob in _knobs_of(name)}
-        given |= knobs.get(name, {})
-        values = parts[name] * known[name](scores, labels, mask, **given)
+        values = parts[name] * known[name](scores, labels, mask, **{**given, **knobs.get(name, {})})
         total = values if total is None else total + values
     if total is None:
         raise ConfigError("no part of the mix has a weight: set loss.parts.NAME=1")
@@ -105,13 +106,3 @@ def reads_teacher(loss: Loss | None) -> bool:
 @functools.cache
 def _knobs_of(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(losses_by_name()[name]).parameters)[3:]
-
-
-def _check_knobs(name: str, own: Mapping[str, Any], parts: Mapping[str, float | int]) -> None:
-    """Raise ``ConfigError`` unless ``name`` is a part, of whatever weight, that takes ``own``."""
-    if name not in parts:
-        raise ConfigError(f"knobs.{name}: {name} is no part of this mix; set parts.{name} too")
-    settable = [knob for knob in _knobs_of(name) if knob not in OF_RUN]
-    if wrong := [knob for knob in own if knob not in settable]:
-        there = ", ".join(settable) or "none"
-        raise ConfigError(f"knobs.{name}.{wrong[0]}: {name} has no such knob; it has {there}")

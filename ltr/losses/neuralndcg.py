@@ -34,12 +34,9 @@ def neural_ndcg_loss(
     the temperature goes to 0. A list without a relevant item gives 0 without gradient, where the
     metric counts 1 by default; the paper does not say what it trains on there.
 
-    On the CPU a list of n items takes at most n^2 time; a thread keeps the band of the matrix that
-    is not 0, up to 2^22 entries (32 MiB), and computes a larger one again in every pass, in memory
-    in proportion to n. On an NVIDIA GPU one Triton kernel, which keeps no matrix, takes lists of up
-    to 2,048 places, once it has been seen to agree with the plain path; few lists of more than 900
-    places take the plain path, which fills the GPU. Elsewhere the plain path forms ``[batch, list,
-    list]``. The scaling couples all ranks, so that a cutoff saves no time.
+    On the CPU a list of n items takes at most n^2 time and at most 32 MiB for each thread. On an
+    NVIDIA GPU a Triton kernel, which keeps no matrix, takes lists of up to 2,048 places, but for
+    few long ones. Elsewhere the plain path forms ``[batch, list, list]``.
 
     Args:
         scores: ``[batch, list]``. Items with equal scores share their ranks, so an output that
@@ -69,9 +66,6 @@ def neural_ndcg_loss(
     labels, masks = labels.repeat(copies, 1), mask.repeat(copies, 1)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    found = neural_dcg(
-        scores, labels, masks,
-        k=k, temperature=temperature, transposed=transposed, max_iter=max_iter, tol=tol,
-    )  # fmt: skip
+    found = neural_dcg(scores, labels, masks, k, temperature, transposed, max_iter, tol)
     values = negative_ndcg(found, labels, masks, k=k)
     return values.unflatten(0, (copies, len(mask))).mean(0)

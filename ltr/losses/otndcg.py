@@ -41,8 +41,6 @@ def ot_ndcg_loss(
     scores, labels = without_padding(scores, labels, mask)
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
-    found = neural_dcg(
-        places(scores, mask), labels, mask,
-        k=k, temperature=temperature, transposed=False, max_iter=max_iter, tol=tol,
-    )  # fmt: skip
+    ordered = places(scores, mask)
+    found = neural_dcg(ordered, labels, mask, k, temperature, False, max_iter, tol)
     return negative_ndcg(found, labels, mask, k=k)

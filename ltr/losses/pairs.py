@@ -72,24 +72,17 @@ def sum_over_pairs(
 
 
 def _by_loops(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    weight: PairWeight,
-    top: Mask,
-    counted: str,
-    ordered: bool,
-    cost: str,
-    sigma: float,
+    scores: Scores, labels: Labels, mask: Mask, weight: PairWeight, top: Mask, *knobs: Any
 ) -> PerList:
+    counted, ordered, cost, sigma = knobs
     nothing = torch.zeros((), dtype=torch.float64).expand(mask.shape)
     items = [nothing if x is None else x for x in (weight.own, weight.gain, weight.discount)]
     ranks = mask.long() if weight.ranks is None else weight.ranks
     steps = nothing.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
     arrays = [labels, mask, *items, ranks, top, steps]
     numbers = COUNTED.index(counted), ordered, COSTS.index(cost), sigma, LINEAR_FROM
-    knobs = [weight.factors, *numbers]
-    return value_op("pairs:pair_lists", scores, arrays, knobs, list_sizes(mask) ** 2)
+    sizes = list_sizes(mask)
+    return value_op("pairs:pair_lists", scores, arrays, [weight.factors, *numbers], sizes**2)
 
 
 @with_kernel(_by_loops)

@@ -37,12 +37,9 @@ def plrank_loss(
         sum over r > r_j of the rewards + exp(m_j) sum over r <= min(r_j, k) of (g_j d(r) - R_r)/Z_r
 
     where r_j is the rank of j, R_r the rewards from rank r on and Z_r the sum of exp(m) over the
-    items left at rank r. Sums are kept in logarithms, in float64. The paper draws as many rankings
-    as fit and knows no temperature, which goes to the exact NDCG@k as it goes to 0. A list without
-    a relevant item gives 0 without gradient.
-
-    A list of n items takes ``n_samples`` (n + k log k) time, one partial sort for each ranking, and
-    memory of some times ``n_samples`` n numbers.
+    items left at rank r. Sums are kept in logarithms, in float64. The paper knows no temperature;
+    the value goes to the exact NDCG@k as it goes to 0. A list without a relevant item gives 0
+    without gradient. A list takes ``n_samples`` (n + k log k) time and ``n_samples`` n numbers.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from ltr.knobs import check_choice
-from ltr.losses.batch import without_padding
-from ltr.losses.ideal import ideal_order
+from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.ordering import at_items, real_ranks, running_sums
 from ltr.relaxations.second_derivatives import once
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -25,10 +24,9 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
       squared distance to the right orders, whose gradient it has; it is 0 for all right orders and
       for scores that are all equal.
 
-    The paper ranks one set of patients once per epoch, by whether they died; here each list is
-    ranked by itself and at every step, so that targets are never older than the scores; their scale
-    is a choice made here. Only the order of the labels matters. An empty list is drawn apart by
-    ``ranks``, in the order that it has, and gives 0 with ``isotonic``.
+    The paper ranks one set of patients once per epoch; here each list is ranked by itself and at
+    every step, and the scale of the targets is a choice. Only the order of the labels matters. An
+    empty list is drawn apart by ``ranks``, in the order that it has, and gives 0 with ``isotonic``.
 
     Args:
         targets: ``"ranks"`` (the paper's) or ``"isotonic"``.

@@ -20,11 +20,10 @@ def sodeep_loss(
 
     Minus sum over items j of g_j t(r_j) / log2(1 + r_j) / maxDCG@k, g = 2^y - 1, with the ranks r =
     learned_ranks(s) and the truncation t(r) = sigmoid(cut_slope (k + 1/2 - r)), 1 without k, of
-    ``approx_ndcg_loss`` (Engilberge et al., 2019, section 3, who put the ranks of their sorter into
-    Spearman's correlation, mean average precision and the ranks of retrieved pairs; NDCG here, as
-    labels are graded). It does not go to the exact NDCG: the sorter is as good as it was taught. A
-    list without a relevant item gives 0 without gradient. Scores are standardised list by list, so
-    that neither their unit nor their shift matters.
+    ``approx_ndcg_loss`` (Engilberge et al., 2019, section 3, of other metrics; NDCG here, as labels
+    are graded). It does not go to the exact NDCG: the sorter is as good as it was taught. A list
+    without a relevant item gives 0 without gradient. Neither the unit of the scores nor a shift of
+    them matters.
 
     Args:
         k: cutoff rank >= 1, None for the whole list.

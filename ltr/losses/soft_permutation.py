@@ -42,7 +42,6 @@ def neural_dcg(
     scores: Scores,
     labels: Labels,
     mask: Mask,
-    *,
     k: int | None,
     temperature: float,
     transposed: bool,

@@ -31,8 +31,7 @@ def soft_ndcg_loss(
     NDCG@k as sigma goes to 0. A list without a relevant item gives 0 without gradient.
 
     On the CPU, without ``normalise``, a list of n items of which m are relevant takes time
-    n m min(n, k) and memory of n min(n, k) numbers for each thread; else n^3 time and the matrices
-    of ``rank_distribution``.
+    n m min(n, k) and memory of n min(n, k) numbers for each thread; else n^3 time.
 
     Args:
         sigma: > 0, standard deviation of every score, in units of the scores.
@@ -65,7 +64,6 @@ def soft_ndcg_loss(
 def _by_loops(
     scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
 ) -> PerList:
-    """One item's distribution at a time: n^2 min(n, k) time, memory of one n x min(n, k) matrix."""
     sizes, k = list_sizes(mask), k or mask.shape[-1]
     costs = sizes**2 * np.minimum(sizes, k)
     loop = "ranks:expected_dcg_lists"

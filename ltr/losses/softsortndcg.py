@@ -1,5 +1,7 @@
 """SoftSort-NDCG: NDCG with SoftSort in the place of sorting."""
 
+from typing import Any
+
 from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
@@ -48,16 +50,9 @@ def softsort_ndcg_loss(
 
 
 def _by_running_sums(
-    scores: Scores,
-    labels: Labels,
-    mask: Mask,
-    k: int | None,
-    temperature: float,
-    max_iter: int,
-    tol: float,
+    scores: Scores, labels: Labels, mask: Mask, k: int | None, *knobs: Any
 ) -> PerList:
     arrays = [mask, gains(labels, mask), discounts(mask.shape[-1], scores, k=k)]
-    knobs = [temperature, max_iter, tol]
     loop = "softsort:softsort_ndcg_lists"
     return value_op(loop, scores, arrays, knobs, list_sizes(mask) * 400)
 

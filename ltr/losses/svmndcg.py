@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.losses.batch import without_padding
-from ltr.losses.ideal import ideal_order
+from ltr.losses.batch import ideal_order, without_padding
 from ltr.metrics.cumulative_gain import dcg, discounts, gains
 from ltr.metrics.ordering import at_items, ranks_like
 from ltr.typing import Labels, Mask, PerList, Ranks, Scores
@@ -21,10 +20,9 @@ def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None =
     pi*. This is the structured hinge of Le and Smola (2007) and Chapelle et al. (2007): Delta and F
     are sums over items of what the item's rank gives, so that the worst ranking is a linear
     assignment of items to ranks, solved exactly; a is a choice of theirs, here divided by its sum.
-    Chakrabarti et al. (2008) compare relevant with other items instead, for two grades. All of
-    them train linear models by cutting planes; here any model follows a subgradient of the same
-    objective, of which the trainer's ``l2`` is the other part. A list without a relevant item gives
-    0 without gradient.
+    All of them train linear models by cutting planes; here any model follows a subgradient of the
+    same objective, of which the trainer's ``l2`` is the other part. A list without a relevant item
+    gives 0 without gradient.
 
     The assignment is found on the CPU, in up to n^3 time and the memory of an n x n matrix (k times
     at most k items of each grade, with k); a GPU waits for it.

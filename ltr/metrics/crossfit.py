@@ -26,11 +26,10 @@ class Crossfit:
 
 @dataclass(frozen=True)
 class Halves:
-    """Random halves of the lists that count.
+    """Random halves of the lists that count; of an odd number the second has one more.
 
     Attributes:
-        first, second: ``[splits, lists of a half]``, which lists; of an odd number the second half
-            has one more.
+        first, second: ``[splits, lists of a half]``, which lists.
     """
 
     first: NDArray[np.intp]
@@ -38,10 +37,7 @@ class Halves:
 
     @classmethod
     def of(cls, counted: NDArray[np.bool_]) -> "Halves":
-        """Halves of the lists where ``counted``, ``[lists]``; the same at every call.
-
-        Two runs on the same lists are split alike, so that their crossfit values can be compared.
-        """
+        """Halves of the lists where ``counted``, ``[lists]``; runs on the same lists share them."""
         lists = np.flatnonzero(counted)
         draws = np.random.default_rng(0)
         orders = np.array([draws.permutation(lists) for _ in range(HALVINGS)])
@@ -62,19 +58,14 @@ def crossfit_of_halves(means: Array) -> Crossfit | None:
 
         e_A = argmax_e m_A(e),  e_B = argmax_e m_B(e),  value = (m_B(e_A) + m_A(e_B)) / 2
 
-    and the mean of that over the splits. The lists of B are as new to the choice of e_A as those
-    of test, so the value estimates without bias what an epoch that is chosen on n/2 lists is worth
-    on new lists. The epoch that a run keeps is chosen on all n and is a little better than that:
-    for it the value is, if anything, too low. What else was decided on all of vali (``patience``,
-    the settings) is not undone.
+    and the mean of that over the splits: without bias what an epoch that is chosen on n/2 lists is
+    worth on new lists, so for one chosen on all n, if anything, too low. What else was decided on
+    all of vali (``patience``, the settings) is not undone.
 
     The standard error is that of a mean over n lists: where the halves are independent, the two
     terms of a split have a difference of variance 4 s^2 / n, so that a quarter of its square,
     averaged over the splits, estimates s^2 / n. It is the noise of these lists, not of another
     training, and two runs on the same lists share most of it.
-
-    The halves are the same in every epoch, so that their 2 x 20 means, 320 bytes an epoch, are
-    all that a run keeps of the values of its lists: the result is the same to the last bit.
 
     Args:
         means: ``[epochs, splits, 2]``, of ``Halves.means``.

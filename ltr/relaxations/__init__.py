@@ -10,14 +10,13 @@ soft ranks, ``[batch, list]``.
 from ltr.relaxations.learned_sorter import learned_ranks
 from ltr.relaxations.neuralsort import neural_sort, soft_sort, stochastic_neural_sort
 from ltr.relaxations.optimal_transport import ot_sort, sinkhorn
-from ltr.relaxations.rank_binomial import rank_distribution, sampled_rank_distribution
+from ltr.relaxations.rank_binomial import rank_distribution
 
 __all__ = [
     "learned_ranks",
     "neural_sort",
     "ot_sort",
     "rank_distribution",
-    "sampled_rank_distribution",
     "sinkhorn",
     "soft_sort",
     "stochastic_neural_sort",

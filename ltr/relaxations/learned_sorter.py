@@ -15,7 +15,6 @@ from ltr.typing import Mask, Scores
 
 HIDDEN = 32
 SHIPPED = Path(__file__).with_name("sorter.json")
-LARGEST = 1 << 20  # bytes of a file of weights
 
 
 class Sorter(nn.Module):
@@ -58,10 +57,9 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     """The soft rank of each item by a network that was taught to sort, ``[batch, list]``.
 
     r_j = 1 + (n - 1) u_j, u_j the share of the other items above j by ``Sorter``, so that ranks lie
-    between 1 and n, the highest score first; 1 on padding. Scores are standardised list by list, as
-    those that the network was taught on: neither their unit nor their shift matters, but for
-    standard deviations below about 1e-3, which are not magnified. Items with equal scores share
-    ranks. Differentiable in the scores alone: the network learns nothing more.
+    between 1 and n, the highest score first; 1 on padding. Scores are ``standardised`` as those
+    that the network was taught on. Items with equal scores share ranks. Differentiable in the
+    scores alone: the network learns nothing more.
 
     Args:
         sorter: a file of ``python -m ltr.relaxations.teach_sorter``; None: the package's.
@@ -88,40 +86,26 @@ def kept_sorter(path: Path) -> Sorter:
         ConfigError: as ``learned_ranks``.
     """
     try:
-        state = path.stat()
-    except OSError as error:
-        raise _wrong(path, str(error.strerror)) from error
-    if not path.is_file():  # a device has no end
-        raise _wrong(path, "it is no file")
-    if state.st_size > LARGEST:
-        raise _wrong(path, f"{state.st_size:,} bytes, {LARGEST:,} are the most")
-    return _read(path, state.st_mtime_ns)
+        return _read(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        why = " ".join(str(error).split())[:80]
+        raise ConfigError(
+            f"sorter={path} cannot be read ({why}): make it by python -m "
+            f"ltr.relaxations.teach_sorter {path}, or write sorter=null"
+        ) from error
 
 
 @functools.cache
 def _read(path: Path, changed: int) -> Sorter:
+    if not path.is_file():  # a device has no end
+        raise ValueError("it is no file")
     with torch.device("meta"):  # drawn weights would change what is drawn next
         sorter = Sorter()
-    try:
-        weights = json.loads(path.read_text())["weights"]
-        state = {
-            name: torch.tensor(values, dtype=torch.float32) for name, values in weights.items()
-        }
-        sorter.load_state_dict(state, assign=True)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise _wrong(path, "it does not hold the weights of this network") from error
-    if not all(weight.isfinite().all() for weight in state.values()):
-        raise _wrong(path, "a weight is not finite")
+    weights = json.loads(path.read_text())["weights"]
+    sorter.load_state_dict({name: torch.tensor(x) for name, x in weights.items()}, assign=True)
     return sorter.requires_grad_(False)
 
 
 @functools.cache
 def _cast(sorter: Sorter, dtype: torch.dtype, device: torch.device) -> Sorter:
     return copy.deepcopy(sorter).to(device=device, dtype=dtype)
-
-
-def _wrong(path: Path, why: str) -> ConfigError:
-    return ConfigError(
-        f"sorter={path} cannot be read ({why}): make it by python -m ltr.relaxations.teach_sorter "
-        f"{path}, or write sorter=null"
-    )

@@ -101,10 +101,9 @@ def stochastic_neural_sort(
 
     The matrices ``[sample, batch, rank, item]`` are relaxed draws from the Plackett-Luce model,
     which draws an item of positive score p_j next with a probability in proportion to p_j (to its
-    power 1 / beta in general; Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). The
-    papers assume positive scores; here p_j = 1 + s_j - min over the list's items of s_i, where the
-    1 keeps the logarithm's slope at most 1. The papers scale log p with beta too; here beta scales
-    the noise alone, and without noise this is NeuralSort of log p.
+    power 1 / beta in general; Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). Here p_j
+    = 1 + s_j - min over the list's items of s_i, and beta scales the noise alone, in the papers log
+    p too.
 
     Args:
         temperature: > 0, in units of log scores.
@@ -113,10 +112,8 @@ def stochastic_neural_sort(
         generator: draws the noise, see ``uniform_noise``.
 
     >>> scores, mask = torch.tensor([[1.0, 5.0, 9.0]]), torch.tensor([[True, True, False]])
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> soft = stochastic_neural_sort(
-    ...     scores, mask, temperature=1e-3, n_samples=4000, generator=generator
-    ... )
+    >>> given = {"n_samples": 4000, "generator": torch.Generator().manual_seed(0)}
+    >>> soft = stochastic_neural_sort(scores, mask, temperature=1e-3, **given)
     >>> round(soft[:, 0, 0, 1].mean().item(), 1)  # the second first: in 5 / (5 + 1) of the draws
     0.8
     """

@@ -27,8 +27,7 @@ def sinkhorn(
     formed once, at the end.
 
     A row or column whose sum has underflowed (below the square root of the dtype's smallest normal
-    number, 1e-19 in float32) keeps its factor, so that 0/0 never arises. With ``neural_sort`` that
-    takes a temperature beyond the precision of the scores.
+    number, 1e-19 in float32) keeps its factor, so that 0/0 never arises.
 
     Args:
         matrix: ``[batch, rank, item]``, non-negative, float32 or float64.
@@ -165,10 +164,8 @@ def ot_sort(
     sigmoid((s - mean) / deviation), so that neither their unit nor their shift matters. As the
     temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
 
-    The solution is exp(2 a_r x_j / temperature) with rows and columns scaled. The scaling starts at
-    NeuralSort of x at (n - 1) temperature: that kernel, its columns scaled by the dual solution of
-    the transport without entropy, so that it does not underflow. Only the squashing and the unit of
-    the temperature differ from NeuralSort with Sinkhorn scaling.
+    The solution is exp(2 a_r x_j / temperature) with rows and columns scaled: that is NeuralSort of
+    x at (n - 1) temperature, which does not underflow, with Sinkhorn scaling.
 
     Args:
         scores: ``[batch, list]``. A standard deviation below about 1e-3 is not magnified to 1, so
@@ -186,17 +183,8 @@ def ot_sort(
 
 def places(scores: Scores, mask: Mask) -> Scores:
     """The scores of which ``ot_sort`` takes NeuralSort: squashed, over n - 1, ``[batch, list]``."""
-    squashed = squash(promoted(scores), mask)
+    squashed = standardised(promoted(scores), mask).sigmoid()
     return squashed / (mask.sum(-1, keepdim=True) - 1).clamp(min=1)
-
-
-def squash(scores: Scores, mask: Mask) -> Scores:
-    """sigmoid((s - mean) / sqrt(variance + 1e-6)) over the items of each list, ``[batch, list]``.
-
-    >>> squash(torch.tensor([[-5.0, 5.0]]), torch.tensor([[True, True]]))  # of -1 and 1
-    tensor([[0.2689, 0.7311]])
-    """
-    return standardised(scores, mask).sigmoid()
 
 
 def standardised(scores: Scores, mask: Mask) -> Scores:

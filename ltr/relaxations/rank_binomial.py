@@ -1,4 +1,4 @@
-"""SoftRank's rank distribution: the Rank-Binomial recursion, and the exact one by sampling."""
+"""SoftRank's rank distribution by the Rank-Binomial recursion."""
 
 import math
 
@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ltr.knobs import check_positive, positive_int
-from ltr.metrics.ordering import rank_of_item
+from ltr.knobs import check_positive
 from ltr.metrics.per_list import promoted
-from ltr.relaxations.noise import uniform_noise
 from ltr.typing import Mask, Matrix, Scores
 
 
@@ -58,33 +56,3 @@ def _add_contests(found: Tensor, beats: Tensor) -> Tensor:
         shifted = torch.nn.functional.pad(found, (1, 0))[..., :-1]
         found = shifted * pi + found * (1 - pi)
     return found
-
-
-def sampled_rank_distribution(
-    scores: Scores,
-    mask: Mask,
-    *,
-    sigma: float = 1.0,
-    n_samples: int = 1000,
-    generator: torch.Generator | None = None,
-) -> Matrix:
-    """The exact distribution behind ``rank_distribution``, by sampling; no gradient.
-
-    Counts of the ranks in ``n_samples`` >= 1 draws, over their number (the SoftNDCG review, 2.1):
-    the result, ``[batch, rank, item]``, is doubly stochastic and goes to the exact distribution.
-    ``generator`` draws, see ``uniform_noise``.
-
-    >>> scores, mask = torch.zeros(1, 3), torch.tensor([[True, True, True]])
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> sampled_rank_distribution(scores, mask, generator=generator)[0, :, 0]  # each 1 / 3
-    tensor([0.3390, 0.3340, 0.3270])
-    """
-    check_positive("sigma", sigma)
-    positive_int("n_samples", n_samples)
-    scores = promoted(scores.detach())
-    counts = scores.new_zeros((*scores.shape, scores.shape[-1]))  # [batch, item, rank]
-    for _ in range(n_samples):
-        noise = torch.special.ndtri(uniform_noise(mask, 1, scores, generator)[0])
-        ranks = rank_of_item((scores + sigma * noise).masked_fill(~mask, 0), mask)
-        counts.scatter_add_(-1, (ranks - 1).unsqueeze(-1), torch.ones_like(counts[..., :1]))
-    return (counts / n_samples).masked_fill(~mask.unsqueeze(-1), 0).mT
