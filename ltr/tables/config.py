@@ -24,8 +24,7 @@ class Workers:
     """How many jobs run at a time, with how many threads, and what a job is told of it."""
 
     count: int
-    threads: int
-    on_gpu: bool
+    threads: int | None  # of the CPU; None: as PyTorch chooses
     extra: tuple[str, ...]
 
 
@@ -90,10 +89,9 @@ class TableConfig:
         count = self.workers or (len(gpus) or 1 if on_gpu else cores)
         if count > 1 or self.launcher:
             offer(gpus)
-        threads = max(1, cores // count)
-        given = {override.partition("=")[0] for override in self.overrides}
-        told = not ("threads" in given or self.launcher or on_gpu)
-        return Workers(count, threads, on_gpu, (f"threads={threads}",) * told)
+        threads = None if on_gpu else max(1, cores // count)
+        told = threads and config.threads is None and not self.launcher
+        return Workers(count, threads, (f"threads={threads}",) if told else ())
 
 
 def _text(value: object) -> str:

@@ -1,6 +1,5 @@
 """The runs of a table: planned, and finished as sweeps."""
 
-import hashlib
 import os
 import re
 import shlex
@@ -32,12 +31,8 @@ from ltr.scorers.parts import make_dataset
 from ltr.tables.spec import Table
 
 _POLL_SECONDS = 0.5
-# What each choice of model needs.
-_LIBRARIES = {
-    "lightgbm": "lightgbm",
-    "stumps": "lightgbm",
-    "xgboost": "xgboost",
-    "catboost": "catboost",
+_LIBRARIES = {model: model for model in ("lightgbm", "xgboost", "catboost")} | {
+    "stumps": "lightgbm"
 }
 
 
@@ -62,7 +57,9 @@ class Run:
     seed: int  # of the training
     overrides: tuple[str, ...]  # its command line for train.py
     config: DictConfig  # the composed config
-    known: str  # its identity, by which a finished run is found again whatever its folder
+    # its identity, by which a finished run is found again whatever its folder; that of no run
+    # while its teacher is not trained
+    known: str
     folder: Path  # of the run; rows that compute the same share it
     members: tuple["Run", ...] = ()  # of an ensemble
     weights: str | tuple[float, ...] = "equal"  # of its members
@@ -114,7 +111,7 @@ def plan(
 ) -> list[Run]:
     """The runs of ``table``: the trainings row by row, then the ensembles.
 
-    What waits has its identity only when it is planned again after what it waits for.
+    Who learns from a run has its identity only when it is planned again after that run.
 
     Args:
         table: its rows and folds.
@@ -151,7 +148,7 @@ def plan(
                     )
                 try:
                     waits = teacher is not None and not teacher.done
-                    known = _waiting(config) if waits else identity(config)
+                    known = f"waits for {label} {fold} {seed}" if waits else identity(config)
                     train = partial(make_dataset(config.dataset).split, "train")
                     config = with_levels(config, train)
                 except DataError:
@@ -178,14 +175,6 @@ def plan(
             run = Run(label, fold, group[0], (), config, known, folder, members, weights)
             planned.append(run)
     return planned
-
-
-def _waiting(config: DictConfig) -> str:
-    """What stands for the identity of a run whose teacher is not trained; that of no run."""
-    whole = config.copy()
-    whole.teacher = None
-    named = f"{identity_without_data(whole)} {config.teacher}"
-    return hashlib.sha256(named.encode()).hexdigest()
 
 
 def folder_name(label: str, config: DictConfig, known: str) -> str:

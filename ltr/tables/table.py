@@ -98,7 +98,7 @@ def make_table(order: TableConfig) -> bool:
         if trained := [run for run in ready if not run.members]:
             launcher = order.launcher or local_launcher(min(workers.count, len(trained)))
             failures |= execute(trained, folder / "jobs.yaml", launcher, workers.extra)
-        threads = runs[0].config.threads or (None if workers.on_gpu else workers.threads)
+        threads = runs[0].config.threads or workers.threads
         failures |= make_ensembles([run for run in ready if run.members], threads)
         if any(run.teacher for run in todo):  # who learns from a run has an identity after it
             runs = planned()
