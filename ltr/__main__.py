@@ -14,7 +14,7 @@ COMMANDS = {
     "evaluate": (
         "ltr.inference.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
     ),
-    "predict": ("ltr.inference.predict:predict_kept", "scores and ranks of a model for new lists"),
+    "predict": ("ltr.inference.predict:predict_file", "scores and ranks of a model for new lists"),
     "export": (
         "ltr.inference.export.command:export_kept", "a model for ONNX Runtime or a search engine"
     ),

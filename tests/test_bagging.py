@@ -7,7 +7,7 @@ import pytest
 from conftest import compose, make_lists
 
 from ltr.errors import ConfigError
-from ltr.experiment.list_steps import drawn
+from ltr.experiment.list_steps import draw_lists
 from ltr.experiment.run import run
 from ltr.scorers.parts import check_bagging
 from ltr.training.checkpoint import load_checkpoint
@@ -28,11 +28,11 @@ def test_lists_are_taken_whole_and_again_where_they_were_drawn_again() -> None:
 
 
 def test_a_bag_is_of_its_seed_and_its_kind() -> None:
-    bags = [drawn(1000, "bootstrap", seed) for seed in range(5)]
+    bags = [draw_lists(1000, "bootstrap", seed) for seed in range(5)]
     unique = [len({*bag.tolist()}) / 1000 for bag in bags]
     assert all(abs(part - (1 - np.exp(-1))) < 0.05 for part in unique)
     assert len({tuple(bag) for bag in bags}) == 5
-    assert len(drawn(1, 0.1, 1)) == 1
+    assert len(draw_lists(1, 0.1, 1)) == 1
 
 
 @pytest.mark.parametrize("wrong", [True, 0, 1, 1.5, "boot", [0.5]])
@@ -60,7 +60,7 @@ def test_a_run_trains_on_its_bag_and_is_still_of_the_whole_data(
         run(compose(*own, "epochs=1", "model=linear", f"bagging={bagging}"), folder, {})
         if bagging == "null":
             every = seen["train"].qids.tolist()
-    assert seen["train"].qids.tolist() == [every[i] for i in drawn(24, 0.5, 1)]
+    assert seen["train"].qids.tolist() == [every[i] for i in draw_lists(24, 0.5, 1)]
     assert len(seen["vali"]) == 8
     data, transforms = (
         [load_checkpoint(folder / "last.pt")[key] for folder in folders]

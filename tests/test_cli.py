@@ -17,8 +17,8 @@ from test_trainer import assert_same_run
 
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.inference.evaluate import evaluate_kept
-from ltr.inference.predict import predict_kept
+from ltr.inference.evaluate import evaluate_model
+from ltr.inference.predict import predict_file
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_predict_can_regroup_and_keeps_the_order_of_the_file(tiny, tmp_path, let
     scores = {}
     for source, regroup in ((together, False), (mixed, True)):
         args = [f"checkpoint={out}", f"input={source}", f"output={source}.csv"]
-        predict_kept(compose(*args, f"regroup={regroup}", config="predict"))
+        predict_file(compose(*args, f"regroup={regroup}", config="predict"))
         scores[source] = pd.read_csv(f"{source}.csv")
     a, b = scores[together].iloc[order], scores[mixed]
     assert b.row.tolist() == list(range(1, len(text) + 1))
@@ -162,7 +162,7 @@ def test_predict_can_regroup_and_keeps_the_order_of_the_file(tiny, tmp_path, let
     np.testing.assert_allclose(b.score, a.score, rtol=1e-5)
     assert b["rank"].tolist() == a["rank"].tolist()
     with pytest.raises(DataError, match=r"comes back, .*\(or set regroup=true\)"):
-        predict_kept(compose(*args, "regroup=false", config="predict"))
+        predict_file(compose(*args, "regroup=false", config="predict"))
 
 
 def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:
@@ -237,16 +237,16 @@ def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_fol
     only.mkdir()
     only.joinpath("test.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:1\n")  # two of five columns
     args = [f"checkpoint={out}", "dataset=letor", "dataset.folder=only", "threads=1", tiny[3]]
-    table = evaluate_kept(compose(*args, "metrics=ndcg@1", config="evaluate"))
+    table = evaluate_model(compose(*args, "metrics=ndcg@1", config="evaluate"))
     assert "on letor, 1 lists" in table
     assert "ndcg@1" in table
     file = only / "test.txt"
     of_file = [args[0], "threads=1", f"data={file}"]
-    same = evaluate_kept(compose(*of_file, "metrics=ndcg@1", config="evaluate"))
+    same = evaluate_model(compose(*of_file, "metrics=ndcg@1", config="evaluate"))
     assert f"on {file}, 1 lists" in same
     assert same.splitlines()[-3].split()[1:] == table.splitlines()[-3].split()[1:]
     with pytest.raises(DataError, match=r"none\.txt"):
-        evaluate_kept(compose(*of_file[:2], "data=none.txt", config="evaluate"))
+        evaluate_model(compose(*of_file[:2], "data=none.txt", config="evaluate"))
     for given, message in (
         ([*of_file, "split=train"], "leave split out"),
         ([*of_file, "dataset=letor"], "not both"),
@@ -255,7 +255,7 @@ def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_fol
         ([*of_file[:2], "regroup=true"], "dataset.regroup=true"),
     ):
         with pytest.raises(ConfigError, match=message):
-            evaluate_kept(compose(*given, config="evaluate"))
+            evaluate_model(compose(*given, config="evaluate"))
     for wrong, message in (
         ("metrics=[]", "metrics=.* asks for nothing"),
         ("device=gpu", "device=gpu: choose one of auto, cpu, cuda"),
@@ -265,4 +265,4 @@ def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_fol
         ("split=dev", "split=dev: choose one of train, vali, test"),
     ):
         with pytest.raises(ConfigError, match=message):
-            evaluate_kept(compose(*args, wrong, config="evaluate"))
+            evaluate_model(compose(*args, wrong, config="evaluate"))

@@ -10,7 +10,7 @@ from ltr.console.configs import CONFIGS
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.run import run
-from ltr.inference.evaluate import chosen_conventions, evaluate_kept
+from ltr.inference.evaluate import chosen_conventions, evaluate_model
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_convention
 
@@ -72,7 +72,7 @@ def test_a_run_stores_its_convention_and_others_can_be_asked_for(
     got = run(cfg, tmp_path, {})
     assert '"short": "zero"' in (tmp_path / "results.json").read_text()
     same = compose(f"checkpoint={tmp_path}", config="evaluate")
-    text = evaluate_kept(same)
+    text = evaluate_model(same)
     assert f"{got['test_mean_ndcg']:.4f}" in text
     assert text.endswith(Convention(0, discount="letor", short="zero", levels=3).describe())
 
@@ -81,7 +81,7 @@ def test_a_run_stores_its_convention_and_others_can_be_asked_for(
         f"output={tmp_path / 'queries.csv'}",
         config="evaluate",
     )
-    table, described = evaluate_kept(both).split("\n\n")[1:]
+    table, described = evaluate_model(both).split("\n\n")[1:]
     assert table.split()[:3] == ["metric", "letor4", "paper"]
     assert table.split()[-2] == f"{got['test_ndcg@5']:.4f}"
     assert described.splitlines()[1] == f"paper: {Convention(levels=3).describe()}"

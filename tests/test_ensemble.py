@@ -19,7 +19,7 @@ from ltr.experiment.ensemble import check_alike, ensemble_of_runs
 from ltr.experiment.identity import ensemble_identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
 from ltr.ranker import Ranker
 from ltr.scorers.ensemble import Ensemble, Member, standardised
@@ -198,7 +198,7 @@ def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path
 
     for folder in members:
         shutil.rmtree(folder)
-    table = evaluate_kept(compose(f"checkpoint={nested.folder}", *cache, config="evaluate"))
+    table = evaluate_model(compose(f"checkpoint={nested.folder}", *cache, config="evaluate"))
     assert f"{nested.results['test']['ndcg@5']:.4f}" in table
     ranker = Ranker.load(ensemble.folder)
     lists = make_lists(lengths.tolist())

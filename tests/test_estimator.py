@@ -27,7 +27,7 @@ from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
 from ltr.ranker_model import overrides_of_ranker
 from ltr.ranker_rows import read_queries
@@ -369,7 +369,7 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
     assert again.history_["vali_ndcg@5"].tolist() == ranker.history_["vali_ndcg@5"].tolist()
     own = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
     asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
-    said = evaluate_kept(typed("evaluate", [*asked, "split=test"]))
+    said = evaluate_model(typed("evaluate", [*asked, "split=test"]))
     assert f"{ranker.score(X, y, qid):.4f}" in said
     said = compare(typed("compare", [f"{tmp_path}/kept{i}" for i in (1, 2)]))
     assert re.search("seeds +1 2", said)

@@ -185,17 +185,17 @@ def test_noise_off_the_cpu_is_given_to_the_items_in_order(monkeypatch: pytest.Mo
     _, _, mask = random_lists(0, torch.float32)
     like = torch.zeros(())
 
-    def drawn(mask: Tensor) -> Tensor:
+    def draw_lists(mask: Tensor) -> Tensor:
         return uniform_noise(mask, 2, like, torch.Generator().manual_seed(0))
 
-    counted = drawn(mask)
+    counted = draw_lists(mask)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    places = drawn(mask)
+    places = draw_lists(mask)
     assert (places[:, ~mask] == 0).all()
     assert torch.equal(places[0], counted[0])  # the same stream
     assert len(places[:, mask].unique()) > 0.999 * places[:, mask].numel()
     moved = mask.flip(-1)
-    assert torch.equal(drawn(moved)[:, moved], places[:, mask])
+    assert torch.equal(draw_lists(moved)[:, moved], places[:, mask])
 
 
 COMPILED = """

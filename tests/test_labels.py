@@ -16,7 +16,7 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.labels import check_metrics, resolve_labels
 from ltr.experiment.run import run
-from ltr.inference.evaluate import evaluate_kept, evaluate_scores
+from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.losses import bce_loss, neural_err_loss
 from ltr.metrics import Convention, err, mrr, parse_metric
 
@@ -67,7 +67,7 @@ def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
     assert identity(again) == identity(cfg)
 
     def evaluated(*more: str) -> str:
-        return evaluate_kept(compose(f"checkpoint={out}", *more, config="evaluate"))
+        return evaluate_model(compose(f"checkpoint={out}", *more, config="evaluate"))
 
     assert "11 grades" in evaluated()
     folder(tmp_path / "other", test=[[0, 11]])

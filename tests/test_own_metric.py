@@ -20,7 +20,7 @@ from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
-from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.evaluate import evaluate_model
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.parts import named_metrics
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
@@ -53,7 +53,7 @@ def folder(my_metrics: Path, tiny: list[str], tmp_path: Path) -> Path:
 
 
 def evaluated(folder: Path, *overrides: str) -> str:
-    return evaluate_kept(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
+    return evaluate_model(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_scores
-from ltr.inference.predict import doubts, predict_kept, ranking
+from ltr.inference.predict import doubts, predict_file, ranking
 from ltr.models import Linear
 from ltr.scorers.inputs import Input, read_file, read_input, read_table
 from ltr.scorers.scorer import Scorer
@@ -101,7 +101,7 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
     def predicted(name: str, *more: str) -> Path:
         path = tmp_path / name
         args = [f"checkpoint={out}", f"input={source}", f"output={path}", "regroup=true", *more]
-        predict_kept(compose(*args, config="predict"))
+        predict_file(compose(*args, config="predict"))
         return path
 
     plain = pd.read_csv(predicted("a.csv"))

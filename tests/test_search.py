@@ -161,13 +161,13 @@ def test_the_first_trial_is_the_config_even_outside_the_space(
 
 
 def test_the_same_seed_draws_the_same_and_another_does_not(small: list[str]) -> None:
-    def drawn(*more: str) -> tuple[str, ...]:
+    def draw_lists(*more: str) -> tuple[str, ...]:
         search = search_of([*small, *more])
         study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=search.sampler_seed))
         suggest(search, trial := study.ask())
         return overrides_of(search, trial)
 
-    assert drawn() == drawn() != drawn("sampler_seed=1")
+    assert draw_lists() == draw_lists() != draw_lists("sampler_seed=1")
 
 
 @pytest.mark.slow

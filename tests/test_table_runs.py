@@ -17,8 +17,8 @@ from folders import refused
 from ltr.data.letor import read_letor
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run import run
-from ltr.inference.evaluate import evaluate_kept
-from ltr.inference.predict import predict_kept
+from ltr.inference.evaluate import evaluate_model
+from ltr.inference.predict import predict_file
 
 SPLITS = ("train", "vali", "test")
 ROLES = ["dataset=table", "dataset.query=q", "dataset.label=y", "dataset.id=[sku]"]
@@ -57,7 +57,7 @@ def trained(folder: Path, *overrides: str) -> dict[str, float]:
 def predicted(checkpoint: Path, source: Path, name: str, *more: str) -> pd.DataFrame:
     path = checkpoint.parent / name
     args = [f"checkpoint={checkpoint}", f"input={source}", f"output={path}", *more]
-    predict_kept(compose(*args, config="predict"))
+    predict_file(compose(*args, config="predict"))
     return pd.read_parquet(path) if name.endswith("parquet") else pd.read_csv(path)
 
 
@@ -70,8 +70,8 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
     assert trained(tmp_path / "a", *tables, *places) == trained(tmp_path / "b", *own)
 
     here = (*tables[4:6],)
-    ours = evaluate_kept(compose(f"checkpoint={tmp_path}/a", here[1], config="evaluate"))
-    other = evaluate_kept(
+    ours = evaluate_model(compose(f"checkpoint={tmp_path}/a", here[1], config="evaluate"))
+    other = evaluate_model(
         compose(
             f"checkpoint={tmp_path}/a", *ROLES, *here, "dataset.split.test=test.feather",
             config="evaluate",

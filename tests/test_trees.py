@@ -28,9 +28,9 @@ from ltr.data.batches import ItemTensors
 from ltr.errors import CheckpointError, ConfigError, TrainingError
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.evaluate import evaluate_model
 from ltr.inference.explain.importances import importances
-from ltr.inference.predict import predict_kept
+from ltr.inference.predict import predict_file
 from ltr.metrics import Convention, parse_metric
 from ltr.models.rounds import LightGBM, LossObjective
 from ltr.models.rounds.trees import BoostedTrees
@@ -63,12 +63,12 @@ def test_it_learns_and_is_applied_like_any_model(model, data, tmp_path, letor_fo
     assert list(out.glob("events.out.tfevents.*"))
     assert not Path("catboost_info").exists()
 
-    table = evaluate_kept(compose(f"checkpoint={out}", config="evaluate"))
+    table = evaluate_model(compose(f"checkpoint={out}", config="evaluate"))
     assert f"{results['test']['ndcg@5']:.4f}" in table
     assert f"{results['test']['map']:.4f}" in table
     scored = tmp_path / "scores.csv"
     source = letor_folder / "mine" / "test.txt"
-    predict_kept(
+    predict_file(
         compose(f"checkpoint={out}", f"input={source}", f"output={scored}", config="predict")
     )
     kept = pd.read_csv(out / "scores.csv").score.to_numpy(np.float32)

@@ -22,7 +22,7 @@ from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.sweep import without_places
-from ltr.inference.evaluate import evaluate_kept
+from ltr.inference.evaluate import evaluate_model
 from ltr.scorers.parts import PARTS
 from ltr.scorers.scorer import load_model
 from ltr.scorers.trust import TARGETS, trusted
@@ -64,7 +64,7 @@ def change(folder: Path, **config: Any) -> None:
 
 
 def evaluated(folder: Path, *overrides: str) -> str:
-    return evaluate_kept(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
+    return evaluate_model(compose(f"checkpoint={folder}", *overrides, config="evaluate"))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
     if cfg.teacher is not None:
         train = with_teacher_scores(cfg, train, device)
     if cfg.bagging is not None:
-        which = drawn(len(train), cfg.bagging, cfg.seed)
+        which = draw_lists(len(train), cfg.bagging, cfg.seed)
         counts = len(which), len({*which.tolist()}), len(train)
         text = "bagging=%s: %s lists drawn, %s of the %s of train"
         log.info(text, cfg.bagging, *map("{:,}".format, counts))
@@ -46,14 +46,14 @@ def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
     return train
 
 
-def drawn(count: int, bagging: float | str, seed: int) -> Ints:
+def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
     """Which of ``count`` lists are in the bag of ``seed``, ascending.
 
     ``bootstrap`` draws ``count`` lists with replacement (Breiman, 1996, "Bagging predictors"), so
     that a list may come several times; a fraction draws so many without replacement, at least one.
 
-    >>> len(drawn(10, 0.7, 1)), len({*drawn(10, 0.7, 1).tolist()}), len(drawn(6, "bootstrap", 1))
-    (7, 7, 6)
+    >>> len({*draw_lists(10, 0.7, 1).tolist()}), len(draw_lists(6, "bootstrap", 1))
+    (7, 6)
     """
     rng = np.random.default_rng([seed, *b"bagging"])
     if isinstance(bagging, str):

@@ -30,10 +30,10 @@ DEFAULT_METRICS = (
 
 def evaluate(cfg: DictConfig) -> str:
     """The metrics of the kept model or the scores that ``cfg`` names."""
-    return evaluate_kept(cfg) if cfg.scores is None else evaluate_scores(cfg)
+    return evaluate_model(cfg) if cfg.scores is None else evaluate_scores(cfg)
 
 
-def evaluate_kept(cfg: DictConfig) -> str:
+def evaluate_model(cfg: DictConfig) -> str:
     """Evaluate the model ``cfg.checkpoint``; return its table and conventions.
 
     The lists are those of the LETOR file ``cfg.data``, or ``cfg.split`` of the data set

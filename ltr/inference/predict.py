@@ -25,7 +25,7 @@ OUTPUTS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 ORDERS = ("input", "ranked")
 
 
-def predict_kept(cfg: DictConfig) -> str:
+def predict_file(cfg: DictConfig) -> str:
     """Score every row of ``cfg.input`` with the model ``cfg.checkpoint`` and write ``cfg.output``.
 
     The output has a row for every row of the input: ``qid``, the ids (``id``, or the columns of a
