@@ -1,18 +1,19 @@
 """Put the rows of any source together as ``Lists``, in memory or in the file of a cache entry."""
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists, Texts
 from ltr.errors import DataError
 
+MOST_FEATURES = 1_000_000  # the arrays are dense
 LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest
 
 
@@ -103,28 +104,26 @@ class _Queries:
         self._runs: list[tuple[Ints, Ints]] = []  # lists and rows of neighbouring rows of a query
         self._last = -1  # the list of the last row
         self._first: list[str] = []  # where each list begins, if its rows must be together
-        self._weights = np.empty(0)  # of each list, with room for more; NaN: not known yet
+        self._weights: dict[int, float] = {}  # by list
 
     def add(self, block: Block) -> None:
-        known = len(self.lists)
-        for place, qid in enumerate(block.queries):
-            if len(qid) > LONGEST_QID:
-                row = int(np.flatnonzero(block.places == place)[0])
-                raise DataError(
-                    f"{block.at(row)}: a query id of {len(qid):,} characters; expected at most "
-                    f"{LONGEST_QID:,}"
-                )
+        if long := [place for place, qid in enumerate(block.queries) if len(qid) > LONGEST_QID]:
+            row = int(np.flatnonzero(block.places == long[0])[0])
+            raise DataError(
+                f"{block.at(row)}: a query id of {len(block.queries[long[0]]):,} characters; "
+                f"expected at most {LONGEST_QID:,}"
+            )
         numbers = [self.lists.setdefault(qid, len(self.lists)) for qid in block.queries]
         lists = np.array(numbers, np.int64)[block.places]
         starts = np.flatnonzero(np.diff(lists, prepend=-1))
         if self._apart:
-            self._check_together(block, lists, starts, known)
+            self._check_together(block, lists, starts)
         self._runs.append((lists[starts], np.diff(starts, append=len(lists))))
         self._last = int(lists[-1])
         if block.weights is not None:
             self._weigh(block, lists, block.weights)
 
-    def _check_together(self, block: Block, lists: Ints, starts: Ints, known: int) -> None:
+    def _check_together(self, block: Block, lists: Ints, starts: Ints) -> None:
         """Refuse a query that comes back."""
         for row, one in zip(starts.tolist(), lists[starts].tolist(), strict=True):
             if one == len(self._first):
@@ -137,26 +136,22 @@ class _Queries:
                 )
 
     def _weigh(self, block: Block, lists: Ints, values: Doubles | Floats) -> None:
-        if len(self.lists) > len(self._weights):
-            room = np.full(2 * len(self.lists), np.nan)
-            room[: len(self._weights)] = self._weights
-            self._weights = room
-        fresh, first = np.unique(lists, return_index=True)
-        unknown = np.isnan(self._weights[fresh])
-        self._weights[fresh[unknown]] = values[first[unknown]]
-        if len(other := np.flatnonzero(self._weights[lists] != values)):
+        each, first, places = np.unique(lists, return_index=True, return_inverse=True)
+        pairs = zip(each.tolist(), values[first].tolist(), strict=True)
+        known = np.array([self._weights.setdefault(one, weight) for one, weight in pairs])[places]
+        if len(other := np.flatnonzero(known != values)):
             row = int(other[0])
             raise DataError(
                 f"{block.at(row)}: weight {values[row]:g}, but query "
-                f"{list(self.lists)[lists[row]]!r} had {self._weights[lists[row]]:g}; give one "
-                "weight to all rows of a query"
+                f"{list(self.lists)[lists[row]]!r} had {known[row]:g}; give one weight to all rows "
+                "of a query"
             )
 
     @property
     def weights(self) -> Floats | None:
         """``[lists]``; None where no weight was taken."""
-        known = self._weights[: len(self.lists)]
-        return known.astype(np.float32) if len(known) else None
+        weights = [self._weights[one] for one in range(len(self._weights))]
+        return np.array(weights, np.float32) if weights else None
 
     def result(self) -> tuple[Ints, Ints | None]:
         """Offsets, and the order of the rows that puts each list together; None: as they are."""
@@ -193,7 +188,7 @@ class Assembler:
         """
         if features.ndim != 2 or labels.shape != (len(features),):
             raise ValueError(f"features {features.shape} do not go with labels {labels.shape}")
-        if self._width is not None and features.shape[1] > self._width:
+        if features.shape[1] > (self._width or MOST_FEATURES):
             raise ValueError(f"a block of width {features.shape[1]}, expected {self._width}")
         if self._file is None:
             self._blocks.append(np.asarray(features, np.float32))
@@ -206,13 +201,12 @@ class Assembler:
         self._missing += missing
 
     def finish(
-        self, offsets: Ints, qids: Texts, *, digest: str = "", order: Ints | None = None,
-        rows: Ints | None = None, columns: Columns | None = None, weights: Floats | None = None,
-    ) -> Lists:  # fmt: skip
+        self, offsets: Ints, qids: Texts, *, order: Ints | None = None, **others: Any
+    ) -> Lists:
         """The ``Lists`` of all rows.
 
         Args:
-            offsets, qids, digest, rows, columns, weights: as in ``Lists``.
+            offsets, qids, others: as in ``Lists``.
             order: ``[rows]``, which appended row stands at each place; None: as appended.
 
         Raises:
@@ -224,12 +218,10 @@ class Assembler:
             raise ValueError(f"offsets do not cut {len(labels)} rows into lists of at least one")
         if len(qids) != len(offsets) - 1:
             raise ValueError(f"{len(qids)} qids for {len(offsets) - 1} lists")
-        width = max((shape[1] for shape in self._shapes), default=0)
-        features = self._placed(len(labels), width if self._width is None else self._width, order)
-        return Lists(
-            features, labels if order is None else labels[order], offsets, qids, digest=digest,
-            missing=self._missing, columns=columns, weights=weights, rows=rows,
-        )  # fmt: skip
+        width = self._width or max((shape[1] for shape in self._shapes), default=0)
+        features = self._placed(len(labels), width, order)
+        labels = labels if order is None else labels[order]
+        return Lists(features, labels, offsets, qids, missing=self._missing, **others)
 
     def _placed(self, rows: int, width: int, order: Ints | None) -> Floats:
         """``[rows, width]``, the rows in their order."""
@@ -237,9 +229,7 @@ class Assembler:
         if self._file is None or self._path is None:
             if plain and len(self._blocks) == 1:
                 return self._blocks[0]
-            features = np.zeros((rows, width), np.float32)
-            self._scatter(features, order)
-            return features
+            return self._scatter(np.zeros((rows, width), np.float32), order)
         if plain:
             self._file.seek(0)
             self._file.write(_header(rows, width))
@@ -253,36 +243,32 @@ class Assembler:
         with self._path.open("wb") as file:
             file.write(_header(rows, width))
             size = file.tell() + 4 * rows * width
-            _reserve(file.fileno(), size)  # a full disk ends here: through a map it is a crash
+            if hasattr(os, "posix_fallocate"):  # a full disk ends here: through a map it is a crash
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:  # on macOS
+                os.truncate(file.fileno(), size)
         self._file = appended.open("rb")
-        features = np.load(self._path, mmap_mode="r+")
-        self._scatter(features, order)
-        features.flush()
+        self._scatter(np.load(self._path, mmap_mode="r+"), order).flush()
         self._file.close()
         appended.unlink()
         return np.load(self._path, mmap_mode="r")
 
-    def _scatter(self, out: Floats, order: Ints | None) -> None:
-        """Write the blocks to their places in ``out``, which is 0."""
+    def _scatter(self, out: Any, order: Ints | None) -> Any:
+        """Write the blocks, each for the last time, to their places in ``out``, which is 0."""
         places = None if order is None else np.argsort(order, kind="stable")
-        begin = 0
-        for block in self._again():
-            end = begin + len(block)
-            rows = slice(begin, end) if places is None else places[begin:end]
-            out[rows, : block.shape[1]] = block
-            begin = end
-
-    def _again(self) -> Iterator[Floats]:
-        """The blocks, each for the last time."""
         if self._file is not None:
             self._file.seek(len(_header(0, 0)))
-            for rows, width in self._shapes:
-                block = np.fromfile(self._file, np.float32, rows * width)
-                yield block.reshape(rows, width)
-            return
+        begin = 0
         self._blocks.reverse()
-        while self._blocks:
-            yield self._blocks.pop()
+        for rows, width in self._shapes:
+            if self._file is None:
+                block = self._blocks.pop()
+            else:
+                block = np.fromfile(self._file, np.float32, rows * width).reshape(rows, width)
+            there = slice(begin, begin + rows)
+            out[there if places is None else places[there], :width] = block
+            begin += rows
+        return out
 
     def close(self) -> None:
         """Close the file, whatever state it is in."""
@@ -297,15 +283,3 @@ def _header(rows: int, width: int) -> bytes:
     fields = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (rows, width)}
     np.lib.format.write_array_header_1_0(buffer, fields)
     return buffer.getvalue()
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    """Give the file its size on the disk.
-
-    Raises:
-        OSError: there is no room.
-    """
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        os.posix_fallocate(descriptor, 0, size)
-    else:
-        os.truncate(descriptor, size)

@@ -4,7 +4,6 @@ An entry is a folder ``features.npy labels.npy offsets.npy qids.npy meta.json``.
 ``NAME.tmp`` beside its place and renamed when complete, by one process at a time (``NAME.lock``,
 which the system frees when a process is killed). So an entry is there whole or not at all.
 ``meta.json`` holds a hash of each array file, which is checked when a process first opens it.
-Other files of ``cache_dir`` are never touched.
 """
 
 import hashlib
@@ -12,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,11 +34,9 @@ log = logging.getLogger(__name__)
 
 Build = Callable[[Assembler], Lists]
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 META = "meta.json"
-_ARRAYS = ("features", "labels", "offsets", "qids")
-_OPTIONAL = ("weights", "rows")  # only where lists have them
-_FILES = {META, "features.appended", *(f"{name}.npy" for name in (*_ARRAYS, *_OPTIONAL))}
+_ARRAYS = ("features", "labels", "offsets", "qids", "weights", "rows")  # the last two may be None
 _NAME = re.compile(r"[A-Za-z0-9-]{0,48}-[0-9a-f]{16}")  # of an entry
 _checked: dict[Path, dict[str, int]] = {}  # the array files that this process has checked
 _SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file may change unseen
@@ -65,13 +63,20 @@ def cached_lists(
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     entry = Path(str(cache_dir)) / name  # a name such as 2024 is a number in YAML
-    lists = _open(entry, key, width)
-    if lists is None:
+    if (lists := _open(entry, key, width)) is not None:
+        return lists
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
         with _locked(entry):
             lists = _open(entry, key, width)  # another process may have built it meanwhile
             if lists is None:
                 _build(entry, key, build, width)
                 lists = _open(entry, key, width)
+    except OSError as error:
+        raise DataError(
+            f"cannot write the cache {cache_dir}: {error.strerror or error}; "
+            "free space there or set cache_dir=DIR elsewhere"
+        ) from error
     if lists is None:
         raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
     return lists
@@ -89,16 +94,11 @@ def _open(entry: Path, key: str, width: int | None) -> Lists | None:
         if (meta["version"], meta["key"]) != (FORMAT_VERSION, key):
             return None
         arrays = {name: _mapped(entry / f"{name}.npy", one) for name, one in meta["hash"].items()}
+        for name in ("offsets", "qids"):
+            arrays[name] = np.array(arrays[name])
+        columns = None if (state := meta["columns"]) is None else Columns.from_state(state)
         lists = Lists(
-            features=arrays["features"],
-            labels=arrays["labels"],
-            offsets=np.array(arrays["offsets"]),
-            qids=np.array(arrays["qids"]),
-            digest=str(meta["digest"]),
-            missing=int(meta["missing"]),
-            columns=None if (state := meta["columns"]) is None else Columns.from_state(state),
-            weights=arrays.get("weights"),
-            rows=arrays.get("rows"),
+            **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns
         )
     except Exception:  # over a damaged file NumPy and json raise many kinds
         return None
@@ -123,52 +123,48 @@ def _mapped(path: Path, expected: str) -> NDArray[Any]:
 
 
 def _hash(path: Path) -> str:
-    content = np.memmap(path, np.uint8, "r")
-    return xxhash.xxh3_128_hexdigest(content.data)
+    return xxhash.xxh3_128_hexdigest(np.memmap(path, np.uint8, "r").data)
 
 
 def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
     """Write the entry and move it into its place; its lock is held."""
     temporary = entry.with_name(f"{entry.name}.tmp")
-    with _writing(entry.parent):
-        for leftover in entry.parent.glob("*.tmp"):
-            if leftover != temporary and _NAME.fullmatch(leftover.stem) and _is_ours(leftover):
-                with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
-                    _remove(leftover)  # a Timeout, its writer lives, is an OSError too
-        _remove(temporary)  # its lock is held, so its writer is dead
-        temporary.mkdir()
+    for leftover in entry.parent.glob("*.tmp"):
+        if leftover != temporary and _NAME.fullmatch(leftover.stem):
+            with suppress(OSError), FileLock(leftover.with_suffix(".lock"), timeout=0):
+                shutil.rmtree(leftover)  # a Timeout, its writer lives, is an OSError too
+    if temporary.exists():
+        shutil.rmtree(temporary)  # its lock is held, so its writer is dead
+    temporary.mkdir()
     try:
-        with _writing(entry.parent):
-            with closing(Assembler(temporary / "features.npy", width)) as into:
-                _write(temporary, key, build(into))
-            sync_folder(temporary)
-            if entry.exists():
-                log.warning("the cache entry %s was damaged or outdated and is made again", entry)
-                _remove(entry)
-            temporary.rename(entry)
-            sync_folder(entry.parent)
+        with closing(Assembler(temporary / "features.npy", width)) as into:
+            _write(temporary, key, build(into))
+        sync_folder(temporary)
+        if entry.exists():
+            log.warning("the cache entry %s was damaged or outdated and is made again", entry)
+            shutil.rmtree(entry)
+        temporary.rename(entry)
+        sync_folder(entry.parent)
     except BaseException:
-        with suppress(OSError, DataError):
-            _remove(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
 def _write(folder: Path, key: str, lists: Lists) -> None:
     """Write all but the features, which are there, and the hashes of all."""
-    small: dict[str, Any] = {name: getattr(lists, name) for name in (*_ARRAYS[1:], *_OPTIONAL)}
-    for name, array in small.items():
-        if array is not None:
+    arrays = {name: array for name in _ARRAYS if (array := getattr(lists, name)) is not None}
+    for name, array in arrays.items():
+        if name != "features":
             buffer = BytesIO()
             np.save(buffer, array)
             _write_synced(folder / f"{name}.npy", buffer.getvalue())
-    there = [name for name in (*_ARRAYS, *_OPTIONAL) if getattr(lists, name) is not None]
     meta = {
         "version": FORMAT_VERSION,
         "key": key,
         "digest": lists.digest,
         "missing": lists.missing,
         "columns": None if lists.columns is None else lists.columns.state(),
-        "hash": {name: _hash(folder / f"{name}.npy") for name in there},
+        "hash": {name: _hash(folder / f"{name}.npy") for name in arrays},
     }
     _write_synced(folder / META, sealed(meta).encode())
 
@@ -180,72 +176,37 @@ def _write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder with files of an entry and nothing else."""
-    if folder.is_symlink() or not folder.is_dir():
-        return False
-    return all(path.name in _FILES and not path.is_dir() for path in folder.iterdir())
-
-
-def _remove(folder: Path) -> None:
-    """Remove the folder of an entry if it is there; refuse one that holds other files."""
-    if not os.path.lexists(folder):
-        return
-    if not _is_ours(folder):
-        raise DataError(
-            f"{folder} holds files that the cache did not write; move it or set cache_dir=DIR"
-        )
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-
-
 @contextmanager
 def _locked(entry: Path) -> Iterator[None]:
     """Hold the lock of an entry; wait for a process that has it."""
-    with _writing(entry.parent):
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(entry.with_name(f"{entry.name}.lock"))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            log.info("waiting for another run that is writing %s", entry)
-            lock.acquire()
+    lock = FileLock(entry.with_name(f"{entry.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("waiting for another run that is writing %s", entry)
+        lock.acquire()
     try:
         yield
     finally:
         lock.release()
 
 
-@contextmanager
-def _writing(cache_dir: Path) -> Iterator[None]:
-    """Turn a failed write into a ``DataError``."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"cannot write the cache {cache_dir}: {error.strerror or error}; "
-            "free space there or set cache_dir=DIR elsewhere"
-        ) from error
-
-
 def sealed(content: Mapping[str, Any]) -> str:
-    """``content`` as JSON, with a hash of itself for ``unsealed``."""
-    text = json.dumps(content, sort_keys=True)
-    return json.dumps({**content, "seal": xxhash.xxh3_128_hexdigest(text.encode())}, indent=1)
+    """``content`` as JSON, behind a line with its hash."""
+    text = json.dumps(content, sort_keys=True, indent=1)
+    return f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}"
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """The content of a sealed JSON text; white space does not count.
+    """The content of a sealed text.
 
     Raises:
         ValueError: the text is damaged, or was never sealed.
     """
-    content = json.loads(text)
-    seal = content.pop("seal", None) if isinstance(content, dict) else None
-    if seal != xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()):
+    seal, _, content = text.partition(b"\n")
+    if seal.decode() != xxhash.xxh3_128_hexdigest(content):
         raise ValueError("the seal is not that of the content")
-    return content
+    return json.loads(content)
 
 
 def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]) -> str:
@@ -266,7 +227,7 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
             before = _identity(file.fileno())
             with suppress(OSError, ValueError):
                 known = unsealed(note.read_bytes())
-                if {key: known.get(key) for key in before} == before:
+                if known["identity"] == before:
                     return str(known["digest"])
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             after = _identity(file.fileno())
@@ -276,7 +237,8 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     if _settled(before, now):
         with suppress(OSError, OutputError):  # a cache that cannot be written costs only time
             note.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(note, sealed({"path": str(path.resolve()), "digest": digest, **before}))
+            content = {"path": str(path.resolve()), "digest": digest, "identity": before}
+            atomic_write(note, sealed(content))
     return digest
 
 
@@ -298,7 +260,7 @@ def unreadable(path: Path, error: OSError) -> str:
 
 def _settled(identity: dict[str, int], now: int) -> bool:
     """Whether the file is so old that its times show every later change; ``now`` in ns."""
-    return max(identity["mtime_ns"], identity["ctime_ns"]) < now - _SETTLED_NS
+    return max(identity["st_mtime_ns"], identity["st_ctime_ns"]) < now - _SETTLED_NS
 
 
 def _identity(descriptor: int) -> dict[str, int]:
@@ -310,10 +272,5 @@ def _identity(descriptor: int) -> dict[str, int]:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
-    return {
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        "ctime_ns": status.st_ctime_ns,
-        "inode": status.st_ino,
-        "device": status.st_dev,
-    }
+    names = ("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
+    return {name: getattr(status, name) for name in names}

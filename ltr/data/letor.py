@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ltr.data.assemble import Block, assemble
+from ltr.data.assemble import MOST_FEATURES, Block, assemble
 from ltr.data.cache import unreadable
 from ltr.data.lists import Doubles, Flags, Floats, Lists
 from ltr.data.machine import processors
@@ -26,7 +26,6 @@ from ltr.errors import ConfigError, DataError
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
 _FREED_BYTES = 31 << 20  # a third faster than fresh, empty pages for each chunk
-MOST_FEATURES = 1_000_000  # the arrays are dense
 LARGEST_INDEX = 100_000  # where the width is not given: a larger index is a slip, not a feature
 LARGEST_GRADE = 2**24  # float32 has no whole number beyond that for certain
 

@@ -12,9 +12,9 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from ltr.data.assemble import Block, assemble
+from ltr.data.assemble import MOST_FEATURES, Block, assemble
 from ltr.data.cells import category_text, checked_weights, distinct, kind, numbers, query_texts
-from ltr.data.letor import MOST_FEATURES, Rules, to_float32
+from ltr.data.letor import Rules, to_float32
 from ltr.data.lists import Columns, Floats, Ints, Lists
 from ltr.data.roles import Roles, check_there
 from ltr.data.table_sources import Piece, Source
