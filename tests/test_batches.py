@@ -15,9 +15,9 @@ from ltr.data.batches import (
     ItemTensors,
     batches_by_length,
     steps_in_epoch,
+    subsample,
     train_batches,
 )
-from ltr.data.order import subsample
 from ltr.data.transforms import fit_transform, no_transform
 
 LENGTHS = [1, 9, 4, 30, 2, 17, 5]
@@ -156,7 +156,7 @@ def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(
     assert torch.equal(mapped.features, whole.features)
 
     def epoch(data: ItemTensors, ahead: int) -> list[Batch]:
-        monkeypatch.setattr("ltr.data.order._AHEAD", ahead)
+        monkeypatch.setattr("ltr.data.batches._AHEAD", ahead)
         knobs = {"batch_size": 4, "list_size": 20, "seed": 1, "epoch": 2, "fixed": fixed}
         return list(train_batches(data, **knobs, noise=0.1))
 
@@ -190,19 +190,19 @@ def test_the_next_epoch_is_drawn_before_it_is_asked_for(monkeypatch: pytest.Monk
     data = ItemTensors(lists, no_transform(lists))
     for number, start, seed in [(0, 0, 1), (1, 0, 1), (3, 1, 1), (2, 0, 1), (3, 0, 9), (3, 0, 1)]:
         for ahead in (512, 1):
-            monkeypatch.setattr("ltr.data.order._AHEAD", ahead)
+            monkeypatch.setattr("ltr.data.batches._AHEAD", ahead)
             wanted = expected[number][start:] if seed == 1 else new(number, start, seed)
             assert all(map(same, epoch(data, number, start, seed), wanted)), "what was kept fits"
 
-    monkeypatch.setattr("ltr.data.order._AHEAD", 512)
+    monkeypatch.setattr("ltr.data.batches._AHEAD", 512)
     epoch(data, 0)
-    assert data.drawing._kept is not None
-    data.drawing._kept[1]._next.result()
+    assert data.early is not None
+    data.early[1].future.result()
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ltr.data.order.subsample", broken)
+    monkeypatch.setattr("ltr.data.batches.subsample", broken)
     assert all(map(same, epoch(data, 1), expected[1])), "without another draw"
     with pytest.raises(ZeroDivisionError):
         epoch(data, 2)

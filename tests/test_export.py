@@ -22,8 +22,7 @@ import ltr.inference.export.command
 import ltr.inference.export.plugins
 import ltr.inference.export.solr
 from ltr.data.lists import Columns, Lists
-from ltr.data.quantiles import quantile_transform
-from ltr.data.transforms import FeatureTransform, fit_transform, no_transform
+from ltr.data.transforms import FeatureTransform, fit_transform, no_transform, quantile_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine

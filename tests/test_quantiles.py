@@ -9,7 +9,7 @@ from made_columns import mixed
 from sklearn.preprocessing import QuantileTransformer
 
 from ltr.data.lists import Lists
-from ltr.data.quantiles import quantile_transform
+from ltr.data.transforms import quantile_transform
 from ltr.errors import CheckpointError, ConfigError
 from ltr.training.checkpoint import fitting, transform_of
 

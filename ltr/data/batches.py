@@ -5,17 +5,19 @@ else has to move. Where that tensor would take a large part of the memory, a bat
 the lists' own features, which are mapped from disk, and transformed by itself: the same values.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ltr.data.lists import Ints, Lists
-from ltr.data.machine import available_memory
-from ltr.data.order import Chosen, Drawing, Shape
+from ltr.data import machine
+from ltr.data.lists import Flags, Ints, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
 
@@ -50,6 +52,7 @@ class Batch:
         return len(self.lists)
 
 
+_AHEAD = 512  # batches whose items are drawn at once: an epoch of millions of lists has many
 _SHARE = 0.5  # of the free memory, which the features of a set may take
 
 
@@ -68,6 +71,26 @@ class Slices:
     shards: int
     lists: Ints
     draw: tuple[int, int, int]
+
+
+Shape = tuple[int, int, bool]  # batch_size, list_size, fixed
+
+
+class Chosen(NamedTuple):
+    """The items of some lists; rows beyond the lists have none.
+
+    Attributes:
+        order: ``[lists]``, the numbers of the lists.
+        ranks: ``[rows, list_size]``, the places of the items in their list, from 0, ascending; any
+            number beyond ``lengths``. In half the bytes of int64 until they are on the device.
+        lengths: ``[rows]``, the number of items.
+        starts: ``[rows]``, the place in the data of the first item of the list.
+    """
+
+    order: Ints
+    ranks: NDArray[np.int32]
+    lengths: Ints
+    starts: Ints
 
 
 class ItemTensors:
@@ -108,7 +131,7 @@ class ItemTensors:
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.labels.device
         self._one = torch.ones(1, dtype=torch.long, device=device)  # makes int64 of int32
-        self.drawing = Drawing(self.offsets, self.relevant)
+        self.early: tuple[tuple[object, ...], _Early] | None = None  # the next epoch's items
 
     @property
     def features(self) -> Tensor:
@@ -126,7 +149,23 @@ class ItemTensors:
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
         parts = np.array(ranks), lengths, self.offsets[lists]
-        return self._gather(lists, *map(self.sent, parts))
+        return self.gather(lists, *map(self.sent, parts))
+
+    def drawn(self, shape: Shape, seed: int, epoch: int, start: int) -> Iterator[Chosen]:
+        """The items of an epoch from step ``start`` on; a thread draws the next ones meanwhile."""
+        left = len(self) - start * shape[0]
+        if left <= 0:
+            return
+        early, self.early = self.early, None
+        if early is not None and early[0] == (shape, seed, epoch, start):
+            values = early[1]
+        else:
+            values = _Early(_draws(self.offsets, self.relevant, shape, seed, epoch, start))
+        while left > 0:
+            some = values.next()
+            left -= len(some.order)
+            yield some
+        self.early = (shape, seed, epoch + 1, 0), values
 
     def with_noise(self, batch: Batch, noise: float, draw: tuple[int, ...]) -> Features:
         """The features of ``batch`` with normal noise, of its numbers alone; 0 where padded.
@@ -146,7 +185,10 @@ class ItemTensors:
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def _gather(self, lists: Ints, ranks: Tensor, lengths: Tensor, starts: Tensor) -> Batch:
+    def gather(
+        self, lists: Ints, ranks: Tensor, lengths: Tensor, starts: Tensor,
+        weights: Tensor | None = None,
+    ) -> Batch:  # fmt: skip
         """The batch of the items ``ranks`` (from 0) of lists that begin at ``starts``.
 
         All tensors are on the device, and no shape depends on their values.
@@ -163,6 +205,7 @@ class ItemTensors:
             ranks=ranks + self._one,
             rows=rows,
             lists=lists,
+            weights=weights,
             teacher=taught,
         )
 
@@ -179,7 +222,8 @@ class ItemTensors:
 def _free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return available_memory()[0]
+    free = machine.free_memory()
+    return 1 << 62 if free is None else free  # else NumPy raises where it does not fit
 
 
 def train_batches(
@@ -206,9 +250,8 @@ def train_batches(
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
-    shape = Shape(batch_size, list_size, fixed)
-    for step, first, ahead in _steps(data, shape, seed, epoch, start):
-        yield ahead.batch(slice(first, first + batch_size), noise, (seed, epoch, step))
+    for step, _, batch in _steps(data, (batch_size, list_size, fixed), seed, epoch, start):
+        yield batch(0, batch_size, noise, (seed, epoch, step))
 
 
 def train_slices(
@@ -230,51 +273,108 @@ def train_slices(
     with noise of its own (of ``seed``, ``epoch``, the step and its number). In the last batch of an
     epoch the last slices may have no list.
     """
-    mine, shape = tuple(mine), Shape(batch_size, list_size, fixed)
-    for step, first, ahead in _steps(data, shape, seed, epoch, start):
-        draw, parts = (seed, epoch, step), {}
-        for number in mine:
-            begin, end = (first + batch_size * n // shards for n in (number, number + 1))
-            there = begin < len(ahead.order)
-            rows = slice(begin, end)
-            parts[number] = ahead.batch(rows, noise, (*draw, number)) if there else None
-        yield Slices(parts, shards, ahead.order[first : first + batch_size], draw)
+    ends = {number: [batch_size * n // shards for n in (number, number + 1)] for number in mine}
+    for step, lists, batch in _steps(data, (batch_size, list_size, fixed), seed, epoch, start):
+        draw = (seed, epoch, step)
+        parts = {
+            number: batch(begin, end, noise, (*draw, number)) if begin < len(lists) else None
+            for number, (begin, end) in ends.items()
+        }
+        yield Slices(parts, shards, lists, draw)
 
 
 def _steps(
     data: ItemTensors, shape: Shape, seed: int, epoch: int, start: int
-) -> Iterator[tuple[int, int, "_Ahead"]]:
-    """The number of each step, the lists at hand with its own, and where its own begin."""
-    for chosen in data.drawing.epoch(shape, seed, epoch, start):
-        ahead = _Ahead(data, chosen, shape)
-        for begin in range(0, len(chosen.order), shape.batch_size):
-            yield start, begin, ahead
+) -> Iterator[tuple[int, Ints, Callable[..., Batch]]]:
+    """The number of each step, its lists, and what makes the batch of some of them (``_batch``)."""
+    for chosen in data.drawn(shape, seed, epoch, start):
+        sent = [data.sent(part) for part in chosen[1:]]
+        if data.weights is not None:
+            filled = np.zeros(len(chosen.lengths), np.float32)
+            filled[: len(chosen.order)] = data.weights[chosen.order]
+            sent.append(torch.from_numpy(filled).to(data.device))
+        for first in range(0, len(chosen.order), shape[0]):
+            lists = chosen.order[first : first + shape[0]]
+            yield start, lists, partial(_batch, data, chosen, sent, shape, first)
             start += 1
 
 
-class _Ahead:
-    """The items of some lists on the device of ``data``, for batch after batch."""
+def _batch(
+    data: ItemTensors, chosen: Chosen, sent: list[Tensor], shape: Shape, first: int,
+    begin: int, end: int, noise: float, draw: tuple[int, ...],
+) -> Batch:  # fmt: skip
+    """The lists from ``begin`` to ``end`` behind ``first``, with noise that ``draw`` seeds."""
+    rows = slice(first + begin, first + end)
+    width = shape[1] if shape[2] else int(chosen.lengths[rows].max())
+    ranks, *others = (part[rows] for part in sent)
+    batch = data.gather(chosen.order[rows], ranks[:, :width], *others)
+    return replace(batch, features=data.with_noise(batch, noise, draw)) if noise else batch
 
-    def __init__(self, data: ItemTensors, chosen: Chosen, shape: Shape) -> None:
-        self._data, self._lengths, self.order = data, chosen.lengths, chosen.order
-        self._width = shape.list_size if shape.fixed else None
-        self._sent = [data.sent(part) for part in chosen[1:]]
-        self._weights = None
-        if data.weights is not None:
-            filled = np.zeros(len(chosen.lengths), np.float32)
-            filled[: len(self.order)] = data.weights[self.order]
-            self._weights = torch.from_numpy(filled).to(data.device)
 
-    def batch(self, rows: slice, noise: float, draw: tuple[int, ...]) -> Batch:
-        """The batch of the lists ``rows`` of the order, with noise drawn by ``draw``."""
-        width = self._width or int(self._lengths[rows].max())
-        ranks, lengths, starts = self._sent
-        batch = self._data._gather(
-            self.order[rows], ranks[rows, :width], lengths[rows], starts[rows]
-        )
-        if noise:
-            batch = replace(batch, features=self._data.with_noise(batch, noise, draw))
-        return batch if self._weights is None else replace(batch, weights=self._weights[rows])
+def _draws(
+    offsets: Ints, relevant: Flags, shape: Shape, seed: int, epoch: int, start: int
+) -> Iterator[Chosen]:
+    """The items of ``_AHEAD`` batches at a time from step ``start`` of an epoch on, without an end.
+
+    Args:
+        offsets: ``[lists + 1]``, where the items of each list begin.
+        relevant: ``[items]``.
+        shape, seed, epoch, start: as for ``train_batches``.
+    """
+    batch_size, list_size, fixed = shape
+    span, lengths = _AHEAD * batch_size, np.diff(offsets)
+    while True:
+        order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
+        for first in range(start * batch_size, len(order), span):
+            some = order[first : first + span]
+            rows = len(some) + (-len(some) % batch_size if fixed else 0)
+            sizes, starts = np.zeros((2, rows), np.int64)
+            sizes[: len(some)] = np.minimum(lengths[some], list_size)
+            starts[: len(some)] = offsets[some]
+            ranks = np.empty((rows, list_size), np.int32)
+            ranks[:] = np.arange(list_size)
+            for row in np.flatnonzero(lengths[some] > list_size):
+                i = int(some[row])
+                rng = np.random.default_rng([seed, epoch, i])
+                ranks[row] = subsample(relevant[offsets[i] : offsets[i + 1]], list_size, rng)
+            yield Chosen(some, ranks, sizes, starts)
+        epoch, start = epoch + 1, 0
+
+
+class _Early:
+    """The next value of an iterator, which a thread computes while the last one is used."""
+
+    def __init__(self, values: Iterator[Chosen]) -> None:
+        self._values = values
+        self._begin()
+
+    def _begin(self) -> None:
+        pool = ThreadPoolExecutor(1)
+        self.future: Future[Chosen] = pool.submit(next, self._values)
+        pool.shutdown(wait=False)  # the thread ends with the call
+
+    def next(self) -> Chosen:
+        value = self.future.result()
+        self._begin()
+        return value
+
+
+def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
+    """Choose ``list_size`` of the items at random without replacement, ascending places.
+
+    Where an item is ``relevant`` (``[n]``), at least one relevant item is kept: the sample has the
+    distribution of drawing again until that holds, as published for Web30K. The number of relevant
+    items is drawn first (hypergeometric, 0 left out), then the items.
+    """
+    good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
+    if len(good) == 0:
+        return np.sort(rng.choice(len(relevant), list_size, replace=False))
+    kept = 0
+    while kept == 0:
+        kept = int(rng.hypergeometric(len(good), len(bad), list_size))
+    chosen = rng.choice(good, kept, replace=False)
+    others = rng.choice(bad, list_size - kept, replace=False)
+    return np.sort(np.concatenate([chosen, others]))
 
 
 def steps_in_epoch(lists: int, batch_size: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.errors import ConfigError
+from ltr.knobs import check_choice
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -169,13 +169,8 @@ SPLITS = ("train", "vali", "test")
 
 
 def check_split(split: str) -> str:
-    """``split``, one of the three.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
-    if split not in SPLITS:
-        raise ConfigError(f"split={split}: choose one of {', '.join(SPLITS)}")
+    """``split``, or ``ConfigError`` where it is none of the three."""
+    check_choice("split", split, SPLITS)
     return split
 
 

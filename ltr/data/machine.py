@@ -26,9 +26,3 @@ def free_memory() -> int | None:
     except (OSError, ValueError):
         pass
     return min(free, default=None)
-
-
-def available_memory() -> tuple[int, str]:
-    """Bytes that this machine can still give, and the word for it."""
-    free = free_memory()
-    return (1 << 62 if free is None else free), "memory"  # else NumPy raises where it does not fit

@@ -45,7 +45,7 @@ TARGETS: dict[str, set[str]] = {
     "transform": {
         "ltr.data.transforms.fit_transform",
         "ltr.data.transforms.no_transform",
-        "ltr.data.quantiles.quantile_transform",
+        "ltr.data.transforms.quantile_transform",
     },
     "dataset": {
         "ltr.data.files.LetorFiles",
