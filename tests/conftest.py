@@ -107,13 +107,18 @@ def write_letor(path: Path, lists: "Lists") -> None:
                 file.write(f"{label:g} qid:{qid} {values}\n")
 
 
-@pytest.fixture
-def letor_folder(tmp_path: Path) -> Path:
-    """A data folder with the lists ``mine/{train,vali,test}.txt``: 5 features, labels 0-2."""
+def letor_lists(folder: Path) -> Path:
+    """Write the lists ``mine/{train,vali,test}.txt`` into ``folder``: 5 features, labels 0-2."""
     for seed, (split, count) in enumerate({"train": 24, "vali": 8, "test": 8}.items()):
         lengths = np.random.default_rng(seed).integers(1, 12, count).tolist()
-        write_letor(tmp_path / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
-    return tmp_path
+        write_letor(folder / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
+    return folder
+
+
+@pytest.fixture
+def letor_folder(tmp_path: Path) -> Path:
+    """A data folder with the lists of ``letor_lists``."""
+    return letor_lists(tmp_path)
 
 
 def compose(*overrides: str, config: str = "train") -> "DictConfig":

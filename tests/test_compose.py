@@ -6,8 +6,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from ltr.console.compose import compose_by_hydra, composed, with_choices
-from ltr.errors import ConfigError
-from ltr.experiment.build import build
 
 
 @pytest.mark.parametrize(
@@ -44,11 +42,3 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch) -> None:
     own.unlink()
     with pytest.raises(Exception, match="mine"):
         composed("train", "schedule=mine")
-
-
-def test_a_key_that_is_not_there_is_refused() -> None:
-    composed("train")
-    with pytest.raises(Exception, match=r"model\.nothing"):
-        composed("train", "model.nothing=1")
-    with pytest.raises(ConfigError, match="dropout"):
-        build(composed("train", "model.dropout=2"))

@@ -6,12 +6,8 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
-from ltr.console.compose import typed
 from ltr.console.configs import CONFIGS
-from ltr.console.values import required
-from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.prepare_data import prepared
 from ltr.experiment.run import run
 from ltr.scorers.parts import make_dataset
 
@@ -107,11 +103,8 @@ def test_the_paper_s_settings_come_by_themselves() -> None:
     assert web30k.model.output_activation == "tanh"
     assert (web30k.model.blocks, web30k.model.heads, web30k.model.feed_forward) == (2, 1, 384)
     assert web30k.optimizer._target_ == "torch.optim.Adam"
-    assert (web30k.optimizer.lr, web30k.schedule.step_size, web30k.schedule.gamma) == (
-        1e-3,
-        50,
-        0.1,
-    )
+    steps = (web30k.optimizer.lr, web30k.schedule.step_size, web30k.schedule.gamma)
+    assert steps == (1e-3, 50, 0.1)
     istella = compose("dataset=istella", "loss=listnet")
     assert (istella.batch_size, istella.model.fc_sizes) == (110, [128])
     assert istella.model.output_activation is None
@@ -127,33 +120,3 @@ def test_no_config_changes_when_it_is_built(tiny) -> None:
     before = OmegaConf.to_yaml(cfg)
     build(cfg).model(5)
     assert OmegaConf.to_yaml(cfg) == before
-
-
-@pytest.mark.parametrize(
-    ("command", "wrong", "key"),
-    [
-        ("prepare_data", "datset=mq2008", "dataset"),
-        ("evaluate", "metric_as=paper", "metrics_as"),
-        ("train", "experimant=rmse_web30k", "experiment"),
-    ],
-)
-def test_a_misspelt_key_is_named_with_the_keys_there_are(command, wrong, key) -> None:
-    said = rf"no such key.* {key}, .*\(did you mean {key}\?\)"
-    with pytest.raises(ConfigError, match=said) as found:
-        typed(command, [wrong])
-    assert "suggested" not in str(found.value), "no key to set"
-
-
-@pytest.mark.parametrize(
-    ("command", "missing"),
-    [("table", "table"), ("importances", "run"), ("check_loss", "name")],
-)
-def test_what_must_be_given_is_named(command, missing) -> None:
-    for arguments in ([], [f"{missing}=null"]):
-        with pytest.raises(ConfigError, match=f"give {missing}=...; see --help"):
-            required(typed(command, arguments), missing)
-
-
-def test_a_group_that_must_be_given_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"give dataset=...; see --help"):
-        prepared(typed("prepare_data", []))

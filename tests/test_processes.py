@@ -4,11 +4,10 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import processes
 import pytest
 import torch
-from conftest import compose, make_lists, write_letor
+from conftest import compose, letor_lists, make_lists
 from test_trainer import assert_same_run, train
 from torch import Tensor
 from torch.distributed import TCPStore
@@ -79,9 +78,7 @@ def ended(started: list[processes.Process]) -> tuple[list[int], str, str]:
 def whole(tmp_path_factory) -> tuple[list[str], Path]:
     """The arguments of a run, and the folder of one process that has done it."""
     place = tmp_path_factory.mktemp("whole")
-    for seed, (split, count) in enumerate({"train": 24, "vali": 8, "test": 8}.items()):
-        lengths = np.random.default_rng(seed).integers(1, 12, count).tolist()
-        write_letor(place / "mine" / f"{split}.txt", make_lists(lengths, seed=seed))
+    letor_lists(place)
     arguments = [f"data_dir={place}", f"cache_dir={place}/cache", f"output_dir={place}", *HARD]
     done = processes.run("train.py", *arguments, f"hydra.run.dir={place}/run")
     assert done.returncode == 0, done.stderr

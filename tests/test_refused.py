@@ -1,0 +1,89 @@
+"""What a user mistypes is one line that names the key and ends with what to write instead."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from conftest import compose, letor_lists
+from folders import refused
+
+from ltr.__main__ import COMMANDS
+from ltr.console.compose import typed
+from ltr.errors import LTRError
+from ltr.experiment.build import build
+from ltr.experiment.run import run
+
+DATA = "data={folder}/mine/test.txt"
+LISTS = "dataset=letor dataset.folder=mine"
+RUN = "checkpoint={run}"
+# The command, what is typed, the key or value that the line names, its remedy.
+TABLE = [
+    ("train", "loss=neuralndgc", "loss=neuralndgc", "one of .*rmse.*did you mean neuralndcg"),
+    ("train", "epoch=3", "epoch", "the keys are .*batch_size, .*did you mean epochs"),
+    ("train", "experimant=rmse_web30k", "experimant", "did you mean experiment"),
+    ("train", "model.dropuot=0", "model.dropuot", "model has .*did you mean dropout"),
+    ("train", "model.hiden=8", "model.hiden", r"model has .*=\["),
+    ("train", "lr=0.1", "lr", "did you mean optimizer.lr"),
+    ("train", "optimizer=adamW", "adamW", r"one of adam, adamw, sgd \(did you mean adamw"),
+    ("train", "metrics=[ndgc@5]", "ndgc@5", "write <name> or <name>@<k>"),
+    ("train", "loss=listnet +loss.temprature=1", "loss.temprature", "no such parameter; it has"),
+    ("train", "seed=-1", "seed=-1", "give a whole number >= 0"),
+    ("train", "model.dropout=2", "dropout", "0"),
+    ("train", "dataset=letor dataset.folder=theirs", "theirs", "set dataset.folder"),
+    ("train", "--epochs 5", "--epochs 5", "write KEY=VALUE"),
+    ("train", "--epochs=5", "--epochs=5", "write epochs=5"),
+    ("train", "loss=listnet 5", "5", "write KEY=VALUE"),
+    ("prepare_data", "datset=mq2008", "datset", "did you mean dataset"),
+    ("prepare_data", "", "dataset=...", "see --help"),
+    ("evaluate", "metric_as=paper", "metric_as", "did you mean metrics_as"),
+    ("evaluate", f"{RUN} {LISTS} metrics=[]", "metrics", "asks for nothing"),
+    ("evaluate", f"{RUN} {LISTS} device=gpu", "device=gpu", "choose one of auto, cpu, cuda"),
+    ("evaluate", f"{RUN} {LISTS} threads=0", "threads=0", "give a whole number >= 1"),
+    ("evaluate", f"{RUN} {LISTS} output=none/q.csv", "none", "create it first"),
+    ("evaluate", f"{RUN} {LISTS} output=q.parquet", "q.parquet", "a name that ends in .csv"),
+    ("evaluate", f"{RUN} {LISTS} split=dev", "split=dev", "choose one of train, vali, test"),
+    ("evaluate", f"{RUN} {DATA} split=train", "split", "leave split out"),
+    ("evaluate", f"{RUN} {DATA} dataset=letor", "dataset", "leave one of them out|not both"),
+    ("evaluate", f"{RUN} {DATA} output={{folder}}/mine/test.txt", "output", "would be lost"),
+    ("evaluate", f"{RUN} data=test.parquet", "data=", "dataset=table dataset.split.test="),
+    ("evaluate", f"{RUN} regroup=true", "regroup", "dataset.regroup=true"),
+    ("evaluate", f"{RUN} data=none.txt", "none.txt", ""),
+    ("table", "table=null", "table=...", "see --help"),
+    ("importances", "", "run=...", "see --help"),
+    ("check_loss", "", "name=...", "see --help"),
+    ("runs", "{folder}/none", "none", "give a folder that holds runs"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lists, and the run folder ``run`` of a model that is not trained."""
+    folder = letor_lists(tmp_path_factory.mktemp("refused"))
+    (folder / "run").mkdir()
+    own = ("model=linear", "loss=listnet", "epochs=0", f"cache_dir={folder}/cache")
+    run(compose(*LISTS.split(), f"data_dir={folder}", *own), folder / "run", {})
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "given", "key", "remedy"), TABLE)
+def test_it_is_one_line(
+    command: str, given: str, key: str, remedy: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    words = given.format(folder=folder, run=folder / "run").split()
+    places = [f"data_dir={folder}", f"cache_dir={folder}/cache"]
+    words += places if command in ("train", "evaluate") else []
+
+    def ask() -> None:
+        config = typed(command, words)
+        if command == "train":
+            build(config).dataset.check()
+        else:
+            module, _, function = COMMANDS[command][0].partition(":")
+            getattr(import_module(module), function)(config)
+
+    line = refused(ask, LTRError)
+    assert key in line
+    assert re.search(remedy, line), line
