@@ -279,31 +279,23 @@ def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 def _pictures(found: Findings) -> list[Picture]:
     """The means of the systems and the differences of the pairs, with their intervals."""
-    from matplotlib.figure import Figure  # for plots only
+    from ltr.analysis.plots import interval_picture  # matplotlib, for plots only
+    from ltr.analysis.style import INK, verdict_colours
 
-    from ltr.analysis.plots import ROW, WIDTH, intervals
-    from ltr.analysis.style import INK, page_style, svg, verdict_colours
-
-    margin, colours = found.pairs[0].margin, verdict_colours()
-    means = {name: (of.mean, of.low, of.high) for name, of in found.systems.items()}
-    differences = {
-        f"{pair.first} minus {pair.second}": (pair.difference, *pair.interval)
-        for pair in found.pairs
-    }
-    words = dict(zip(differences, (colours[pair.word] for pair in found.pairs), strict=True))
+    columns, margin, colours = ["ours", "low", "high"], found.pairs[0].margin, verdict_colours()
+    names = [f"{pair.first} minus {pair.second}" for pair in found.pairs]
+    rows = [(of.mean, of.low, of.high) for of in found.systems.values()]
+    means = pd.DataFrame(rows, index=list(found.systems), columns=columns)
+    rows = [(pair.difference, *pair.interval) for pair in found.pairs]
+    differences = pd.DataFrame(rows, index=names, columns=columns)
+    look = {name: {"color": INK, "marker": "o"} for name in found.systems}
+    for name, pair in zip(names, found.pairs, strict=True):
+        look[name] = {"color": colours[pair.word], "marker": "o"}
     shade = f"The band is the margin, ±{margin:g}; the colour is that of the verdict."
-    drawn = list[Picture]()
-    with page_style():
-        for title, caption, values, band in (
-            ("Means", "The mean of each system and its interval.", means, None),
-            ("Differences of pairs", shade, differences, (-margin, margin)),
-        ):
-            lines = pd.DataFrame(values, index=["ours", "low", "high"]).T
-            look = {name: {"color": words.get(name, INK), "marker": "o"} for name in values}
-            figure = Figure(figsize=(WIDTH, 0.8 + ROW * len(values)), layout="constrained")
-            intervals(figure.subplots(), lines, look, band=band)
-            drawn.append(Picture(title, caption, svg(figure, f"p{len(drawn)}", title)))
-    return drawn
+    return [
+        interval_picture("Means", "Systems and their intervals.", {"": (means, None)}, look),
+        interval_picture("Differences", shade, {"": (differences, (-margin, margin))}, look),
+    ]
 
 
 def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:

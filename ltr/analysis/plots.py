@@ -9,15 +9,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ltr.analysis.style import BAND, INK, LINE, PAPER
+from ltr.analysis.report import Picture
+from ltr.analysis.style import BAND, INK, LINE, PAPER, page_style, svg
 
 WIDTH, ROW = 10.4, 0.24  # inches, of every drawing and of a line of text
 
 Looks = Mapping[str, Mapping[str, Any]]  # row -> colour and marker, the same in every plot
 
 
-def learning_curves(rows: Mapping[str, pd.DataFrame], look: Looks) -> Figure:
+def curve_picture(caption: str, rows: Mapping[str, pd.DataFrame], look: Looks) -> Picture:
     """A panel for each row: mean and standard deviation over the columns, by epoch."""
+    with page_style():
+        title = "Learning curves"
+        return Picture(title, caption, svg(_curves(rows, look), "curves", title))
+
+
+def _curves(rows: Mapping[str, pd.DataFrame], look: Looks) -> Figure:
     means = {label: curve.mean(axis=1) for label, curve in rows.items()}
     trained = pd.concat([mean[mean.index > 0] for mean in means.values()])
     low, high = trained.quantile(0.02), trained.max()
@@ -47,19 +54,28 @@ def learning_curves(rows: Mapping[str, pd.DataFrame], look: Looks) -> Figure:
     return figure
 
 
-def intervals(
-    axes: Axes, lines: pd.DataFrame, look: Looks, *, band: Sequence[float] | None = None
-) -> None:
-    """Mean, interval and published number of each of ``lines``, one below the other.
+Panel = tuple[pd.DataFrame, Sequence[float] | None]
 
-    Args:
-        axes: to draw on.
-        lines: indexed by name, with the columns ours, low, high and published.
-        look: colour and marker of each name.
-        band: from where to where the ground is shaded.
+
+def interval_picture(title: str, caption: str, panels: Mapping[str, Panel], look: Looks) -> Picture:
+    """Means, intervals and published numbers, a panel for each of ``panels``, by its title.
+
+    A panel has lines, indexed by name, with the columns ours, low, high and perhaps published, and
+    from where to where its ground is shaded. ``look`` is colour and marker of each name.
     """
-    if band is not None:
-        axes.axvspan(*band, color=BAND, linewidth=0, zorder=0)
+    with page_style():
+        rows = max(len(lines) for lines, _ in panels.values())
+        figure = Figure(figsize=(WIDTH, 0.8 + ROW * rows), layout="constrained")
+        every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (name, (lines, band)) in zip(every, panels.items(), strict=True):
+            _intervals(axes, lines.replace([-np.inf, np.inf], np.nan), look)
+            axes.set_title(name)
+            if band is not None:
+                axes.axvspan(*band, color=BAND, linewidth=0, zorder=0)
+        return Picture(title, caption, svg(figure, title.lower().replace(" ", "-"), title))
+
+
+def _intervals(axes: Axes, lines: pd.DataFrame, look: Looks) -> None:
     for y, (name, line) in enumerate(lines.iterrows()):
         own = look[str(name)]
         axes.plot([line["low"], line["high"]], [-y, -y], color=own["color"], linewidth=1.8)
@@ -77,3 +93,4 @@ def intervals(
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_yticks([-y for y in range(len(lines))], list(map(str, lines.index)))
+    axes.set_ylim(0.6 - len(lines), 0.6)

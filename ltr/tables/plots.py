@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import pandas as pd
-from matplotlib.figure import Figure
 
-from ltr.analysis.plots import ROW, WIDTH, Looks, intervals, learning_curves
+from ltr.analysis.plots import Looks, Panel, curve_picture, interval_picture
 from ltr.analysis.report import Picture
-from ltr.analysis.style import INK, looks, page_style, svg
+from ltr.analysis.style import INK, looks
 from ltr.tables.measure import Measured
 from ltr.tables.results import Results
 
@@ -28,33 +27,23 @@ def pictures(results: Results) -> list[Picture]:
     on = str(measured[0].run.config.select_on)
     over = "folds and seeds" if len({one.run.fold for one in measured}) > 1 else "seeds"
     drawn = []
-    with page_style():
-        if curves := _curves(measured, f"vali_{on}"):
-            caption = (
-                f"{on} of vali after each epoch, epoch 0 is the untrained model: the mean over "
-                f"{over}, and one standard deviation around it, over seeds where there are "
-                "several; as far as all runs of the row went. The other rows stand behind in grey."
-            )
-            drawn.append(
-                Picture(
-                    "Learning curves",
-                    caption,
-                    svg(learning_curves(curves, look), "p1", "Learning curves"),
-                )
-            )
-        figure = Figure(figsize=(WIDTH, 0.8 + ROW * len(first)), layout="constrained")
-        panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-        for axes, metric in zip(panels, metrics, strict=True):
-            of_metric = lines[lines["metric"] == metric].set_index("row")
-            base = of_metric[of_metric.index == baseline][["low", "high"]].dropna().to_numpy()
-            intervals(axes, of_metric, look, band=base[0] if len(base) else None)
-            axes.set_title(metric)
+    if curves := _curves(measured, f"vali_{on}"):
         caption = (
-            "The mean of ours and its interval; a diamond is the published number. The band is the "
-            f"interval of {baseline}. Rows far below are cut off at the left."
+            f"{on} of vali after each epoch, epoch 0 is the untrained model: the mean over {over}, "
+            "and one standard deviation around it, over seeds where there are several; as far as "
+            "all runs of the row went. The other rows stand behind in grey."
         )
-        drawn.append(Picture("Intervals", caption, svg(figure, "p2", "Intervals")))
-    return drawn
+        drawn.append(curve_picture(caption, curves, look))
+    panels: dict[str, Panel] = {}
+    for metric in metrics:
+        of_metric = lines[lines["metric"] == metric].set_index("row")
+        band = of_metric[of_metric.index == baseline][["low", "high"]].dropna().to_numpy()
+        panels[metric] = of_metric, band[0].tolist() if len(band) else None
+    caption = (
+        "The mean of ours and its interval; a diamond is the published number. The band is the "
+        f"interval of {baseline}. Rows far below are cut off at the left."
+    )
+    return [*drawn, interval_picture("Intervals", caption, panels, look)]
 
 
 def _curves(measured: Sequence[Measured], column: str) -> dict[str, pd.DataFrame]:
