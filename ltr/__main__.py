@@ -16,7 +16,7 @@ COMMANDS = {
     ),
     "predict": ("ltr.inference.predict:predict_file", "scores and ranks of a model for new lists"),
     "export": (
-        "ltr.inference.export.command:export_kept", "a model for ONNX Runtime or a search engine"
+        "ltr.inference.export.command:export_model", "a model for ONNX Runtime or a search engine"
     ),
     "ensemble": (
         "ltr.experiment.ensemble:ensemble_of_runs", "one ranker of several runs, networks and trees"

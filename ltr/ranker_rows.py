@@ -150,15 +150,18 @@ def _encoded(
     return np.concatenate([block.features for block in blocks]), known
 
 
-def _column(values: Any, name: str) -> NDArray[Any]:
-    """``values``, a series or an array, as ``[rows]``; ``name`` is their argument."""
+def _array(values: Any) -> Any:
+    """A series of any library as an array; anything else as it is."""
     known = nw.from_native(values, series_only=True, pass_through=True)
+    return known.to_numpy() if isinstance(known, nw.Series) else known
+
+
+def _column(values: Any, name: str) -> NDArray[Any]:
+    """``values`` as ``[rows]``; ``name`` is their argument."""
     try:
-        return column_or_1d(known.to_numpy() if isinstance(known, nw.Series) else known)
+        return column_or_1d(_array(values))
     except ValueError:
-        raise DataError(
-            f"{name} has shape {np.shape(values)}: give one value for each row"
-        ) from None
+        raise DataError(f"{name} has shape {np.shape(values)}: give one for each row") from None
 
 
 def read_queries(qid: Any) -> tuple[Texts, Ints]:
@@ -194,9 +197,8 @@ def read_labels(y: Any, rows: int) -> Floats:
     """
     if y is None:
         raise DataError("Ranker requires y to be passed, but the target y is None: give the labels")
-    known = nw.from_native(y, series_only=True, pass_through=True)
-    y = column_or_1d(known.to_numpy() if isinstance(known, nw.Series) else known, warn=True)
-    return Rules(labels="real").checked(_numbers(y, "y", rows), lambda row: f"y[{row}]")
+    y = _numbers(column_or_1d(_array(y), warn=True), "y", rows)
+    return Rules(labels="real").checked(y, lambda row: f"y[{row}]")
 
 
 def lists_of_rows(

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ltr.console.compose import typed
 from ltr.errors import LTRError
 from ltr.experiment.engines import ENGINES, LUCENE
-from ltr.inference.export.command import export_kept
+from ltr.inference.export.command import export_model
 
 from export_engines import parity_in_engine  # isort: skip
 
@@ -69,7 +69,7 @@ def compared(
         output = Path(folder) / "exported"
         given = {"checkpoint": run, "to": engine, "output": str(output)} | more
         cfg = typed("export", [f"{key}={value}" for key, value in given.items()])
-        export_kept(cfg)
+        export_model(cfg)
         if engine in TEXTS:
             return parity_in_engine(cfg, score)
         found: dict[str, Any] = json.loads((output / "parity.json").read_text())

@@ -27,7 +27,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.engines import check_engine
 from ltr.experiment.run import run
-from ltr.inference.export.command import export_kept
+from ltr.inference.export.command import export_model
 from ltr.inference.export.context import ExportContext, Exported, parity
 from ltr.inference.export.dense import Dense, dense_of
 from ltr.inference.export.graph import TransformGraph, normal_score
@@ -323,7 +323,7 @@ def test_boosted_trees_go_to_engines_and_a_fault_leaves_nothing(
     def export(engine: str) -> Path:
         folder = tmp_path / engine
         cfg = compose(*given, f"to={engine}", f"output={folder}", config="export")
-        export_kept(cfg)
+        export_model(cfg)
         if engine != "native":
             parity_in_engine(cfg)
         return folder

@@ -31,8 +31,8 @@ def importances(cfg: DictConfig) -> str:
     if cfg.write is not None and (not cfg.write or Path(cfg.write).is_file()):
         raise ConfigError(f"write={cfg.write}: not a folder; give write=FOLDER")
     register_resolvers()  # the run's config needs them
-    kept = load_model(run, torch.device("cpu"))
-    model = kept.model
+    scorer = load_model(run, torch.device("cpu"))
+    model = scorer.model
     if not isinstance(model, RoundModel):
         raise CheckpointError(
             f"{run}: a network and an ensemble have no importances of features: give a run of "
@@ -46,8 +46,8 @@ def importances(cfg: DictConfig) -> str:
         )
     gain, splits = model.importances()
     table = pd.DataFrame({"feature": np.arange(1, model.width + 1)})
-    if kept.columns is not None:
-        table["name"], table["category"] = kept.columns.names, kept.columns.codes > 0
+    if scorer.columns is not None:
+        table["name"], table["category"] = scorer.columns.names, scorer.columns.codes > 0
     table["gain"], table["share"] = gain, gain / max(gain.sum(), np.finfo(float).tiny)
     table["splits"] = splits if np.isnan(splits).any() else splits.astype(int)
     table = table.sort_values("gain", ascending=False, kind="stable")

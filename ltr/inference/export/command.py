@@ -32,7 +32,7 @@ _WRITERS = {
 }  # fmt: skip
 
 
-def export_kept(cfg: DictConfig) -> str:
+def export_model(cfg: DictConfig) -> str:
     """Export the model ``cfg.checkpoint`` to ``cfg.to`` as the folder ``cfg.output``.
 
     The folder is written beside its place, checked there, and then moved: a failed parity check

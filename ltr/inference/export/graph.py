@@ -157,7 +157,7 @@ def normal_score(levels: Tensor) -> Tensor:
     return torch.where(off.abs() <= _exact(0.425), off * near, outer)
 
 
-class Ranker(nn.Module):
+class ScorerGraph(nn.Module):
     """Raw features and mask to scores, ``[batch, list]``, 0 on padding; items in initial order."""
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
@@ -167,7 +167,8 @@ class Ranker(nn.Module):
             pairs = zip(model.members, model.weights, strict=True)
             asked = [(member, weight) for member, weight in pairs if weight]
             self.members = nn.ModuleList(
-                Ranker(cast(Member, one).model, cast(Member, one).transform) for one, _ in asked
+                ScorerGraph(cast(Member, one).model, cast(Member, one).transform)
+                for one, _ in asked
             )
             self.weights = [weight for _, weight in asked]
         else:

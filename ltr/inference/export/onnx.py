@@ -30,7 +30,7 @@ from ltr.inference.export.context import (
     parity,
     refuse_names,
 )
-from ltr.inference.export.graph import Ranker
+from ltr.inference.export.graph import ScorerGraph
 from ltr.inference.export.trees import Trees
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble
@@ -104,7 +104,7 @@ rank-profile {name} {{
 class _ByItem(nn.Module):
     """``[item, feature]`` to ``[item, 1]``: every item is a list of its own."""
 
-    def __init__(self, ranker: Ranker) -> None:
+    def __init__(self, ranker: ScorerGraph) -> None:
         super().__init__()
         self.ranker = ranker
 
@@ -121,7 +121,7 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
             "to=onnx: the ensemble has members that are no networks: export them one by one"
         )
     need("onnxscript"), need("onnx")
-    ranker = Ranker(model, transform).eval()
+    ranker = ScorerGraph(model, transform).eval()
     wrapped: nn.Module = _ByItem(ranker) if by_item else ranker
     sizes = {0: torch.export.Dim("batch")}
     example: tuple[Tensor, ...] = (torch.zeros(3, transform.width),)
