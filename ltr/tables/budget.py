@@ -119,30 +119,30 @@ class Budget:
 
     def facts(self, rows: Sequence[str]) -> list[tuple[str, str]]:
         """For the head of a table of ``rows``, of which some were not searched."""
-        frame = pd.DataFrame(self.best.values())
-        had = {*self.failed, *(label for label, _ in self.best)}
-        without = [("without a budget", ", ".join(row for row in rows if row not in had))]
-        if frame.empty:
-            return without
-        folds = " and fold" * any(fold is not None for _, fold in self.best)
-        budget = (
-            f"{frame.trials.max()} trials for each row{folds}, on its train and vali alone, with "
-            f"seed 1; the best by {', '.join(frame.worth.unique())} on vali; {frame.trials.sum()} "
-            f"trials in all, {frame.pruned.sum()} pruned, {frame.failed.sum()} failed"
-        )
-        facts = [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
-        return facts + [one for one in without if one[1]]
+        frame = self.frame()
+        without = [row for row in rows if row not in {*self.failed, *frame.get("row", ())}]
+        facts = []
+        if len(frame):
+            folds = " and fold" * bool(frame["fold"].notna().any())
+            budget = (
+                f"{frame.trials.max()} trials for each row{folds}, on its train and vali alone, "
+                f"with seed 1; the best by {', '.join(frame.worth.unique())} on vali; "
+                f"{frame.trials.sum()} trials in all, {frame.pruned.sum()} pruned, "
+                f"{frame.failed.sum()} failed"
+            )
+            facts = [("budget", budget), ("found settings", "/".join(self.path.parts[-3:]))]
+        return facts + [("without a budget", ", ".join(without))] * bool(without)
 
     def frame(self) -> pd.DataFrame:
         """A row for each row and fold of the table."""
-        shown = {"best_epoch": "best epoch", "own": "own settings"}
-        columns = ["settings", "worth", "value", *shown, "trials"]
-        frame = pd.DataFrame(
-            {"row": label, "fold": fold, **{column: best[column] for column in columns}}
+        lines = [
+            {
+                "row": label, "fold": fold, **best,
+                "settings": " ".join(best["settings"]) or "as the row has them",
+            }
             for (label, fold), best in self.best.items()
-        ).rename(columns=shown)
-        settings = frame["settings"].map(" ".join).replace("", "as the row has them")
-        return frame.assign(settings=settings)
+        ]  # fmt: skip
+        return pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
 
 
 def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget | None:

@@ -107,7 +107,7 @@ def plan(
     output_dir: Path,
     *,
     absent_ok: bool = False,
-    found: Mapping[tuple[str, int | None], Sequence[str]] | None = None,
+    settings: Mapping[tuple[str, int | None], Sequence[str]] | None = None,
 ) -> list[Run]:
     """The runs of ``table``: the trainings row by row, then the ensembles.
 
@@ -119,7 +119,7 @@ def plan(
         seeds: of the training, for every row and fold.
         output_dir: its folder ``runs`` keeps them; finished runs of other tables there are reused.
         absent_ok: plan also for data that are not here.
-        found: overrides by row and fold, over all others.
+        settings: overrides by row and fold, over all others.
 
     Raises:
         ConfigError: an override is wrong.
@@ -133,7 +133,7 @@ def plan(
         of_row = merged(table.settings, given, table.rows[label].settings)
         for fold in folds_of(table, run_config(of_row)[0]):
             of_fold = [f"dataset.fold={fold}"] * (fold is not None)
-            own = merged(of_row, (found or {}).get((label, fold), ()), of_fold)
+            own = merged(of_row, (settings or {}).get((label, fold), ()), of_fold)
             for_seeds = run_config(own)[0]
             for seed in seeds:
                 config = for_seeds.copy()

@@ -138,11 +138,11 @@ class Table:
             ConfigError: about ``key``: there is none.
         """
         named = {row: (one.choice_of or row).lower() for row, one in self.rows.items()}
-        found = [row for row, name in named.items() if name == label.lower()]
-        if not found:
+        rows = [row for row, name in named.items() if name == label.lower()]
+        if not rows:
             near = [row for row in self.rows if label.lower() in row.lower()] or self.rows
             raise ConfigError(f"{key}={label}: no such row; {self.name} has {', '.join(near)}")
-        return found
+        return rows
 
 
 def read_table(name: str) -> Table:
@@ -185,14 +185,14 @@ def _normal(raw: dict[str, Any]) -> dict[str, Any]:
         str(label): row if isinstance(row, dict) else {"settings": row}
         for label, row in (raw.get("rows") or {}).items()
     }
-    found = {**raw, "rows": {label: row | _split(row) for label, row in rows.items()}}
+    parts = {**raw, "rows": {label: row | _split(row) for label, row in rows.items()}}
     if kind in (FOLDS, STATISTICS):
         published = {kind: {"source": "", **published}}
     if kind == FOLDS:
-        found["conventions"] = [found.pop("convention", MISSING)]
+        parts["conventions"] = [parts.pop("convention", MISSING)]
     if kind == STATISTICS:
-        found["folds"] = [found.pop("fold", 1)]
-    return {**found, **_split(raw), "published": published}
+        parts["folds"] = [parts.pop("fold", 1)]
+    return {**parts, **_split(raw), "published": published}
 
 
 def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,13 +222,13 @@ def _flat(settings: Sequence[Any]) -> list[str]:
 
 def _with_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
     """Each combination of the choices of a row as a row of its own."""
-    found = {}
+    every = {}
     for label, row in rows.items():
         options = [[f"{key}={as_text(one)}" for one in row.choices[key]] for key in row.choices]
         for chosen in product(*options):
             settings = [*row.settings, *chosen]
-            found[" ".join([label, *chosen])] = replace(row, settings=settings, choice_of=label)
-    return found
+            every[" ".join([label, *chosen])] = replace(row, settings=settings, choice_of=label)
+    return every
 
 
 def _check(table: Table) -> None:

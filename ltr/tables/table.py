@@ -69,9 +69,9 @@ def make_table(order: TableConfig) -> bool:
     seeds = range(1, order.seeds + 1)
 
     def planned() -> list[Run]:
-        found = None if budget is None else budget.settings
+        settings = None if budget is None else budget.settings
         given = order.overrides
-        return plan(searched, given, seeds, output_dir, absent_ok=order.dry_run, found=found)
+        return plan(searched, given, seeds, output_dir, absent_ok=order.dry_run, settings=settings)
 
     runs = planned()
     todo = [run for run in runs if not run.done]
