@@ -3,18 +3,16 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ltr.data.lists import Dataset, splits_of
+from ltr.data.lists import Dataset
 from ltr.experiment.build import build
 from ltr.experiment.fit import fit
 from ltr.experiment.hooks import Advice
-from ltr.experiment.labels import resolve_labels
 from ltr.experiment.report import Report, report_of
-from ltr.experiment.warm_start import with_its_categories
+from ltr.experiment.start import open_lists
 from ltr.scorers.parts import make_tracking
 from ltr.training.device import deterministic, on_threads
 from ltr.training.distributed import is_main
@@ -78,10 +76,6 @@ def _run(
 ) -> Report:
     started = time.perf_counter()
     parts = build(cfg, dataset)
-    parts.dataset.check()
-    parts = replace(parts, dataset=with_its_categories(cfg, parts.dataset, folder))
-    # all of them before training, so that a bad test file is not found hours later
-    lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
-    cfg, parts = resolve_labels(cfg, parts, lists)
+    cfg, parts, lists = open_lists(cfg, parts, folder)
     fitted = fit(cfg, parts, lists, folder, choices, hooks)
     return report_of(cfg, parts, lists, fitted, folder, choices, started)

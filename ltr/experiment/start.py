@@ -1,20 +1,35 @@
-"""The scorer that training begins with: resumed, with another run's weights, or new."""
+"""The lists and the scorer that training begins with: resumed, warm, or new."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.data.lists import Lists
+from ltr.data.lists import Lists, splits_of
 from ltr.errors import DataError
 from ltr.experiment.identity import sorter_digest, teacher_digest
-from ltr.experiment.warm_start import take_weights, warm_start
+from ltr.experiment.labels import resolve_labels
+from ltr.experiment.warm_start import take_weights, warm_start, with_its_categories
 from ltr.scorers.parts import Experiment, boosts, model_for
 from ltr.scorers.scorer import Scorer, check_columns, check_size
 from ltr.training.checkpoint import columns_of, fitting, transform_of
 from ltr.training.device import check_memory
+
+
+def open_lists(
+    cfg: DictConfig, parts: Experiment, folder: Path
+) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
+    """The lists of every split, and config and parts with what follows from them.
+
+    All of them before training, so that a bad test file is not found hours later.
+    """
+    parts.dataset.check()
+    parts = replace(parts, dataset=with_its_categories(cfg, parts.dataset, folder))
+    lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
+    return *resolve_labels(cfg, parts, lists), lists
 
 
 def start(
