@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from letor_texts import RULES, arrays_of, corrupted, plain_rows, texts
 
-from ltr.data import letor, letor_kernel
+from ltr.data import letor
 from ltr.data.assemble import Assembler, assemble
 from ltr.data.letor import Malformed, Parser, Rules, item_ids, read_blocks, read_letor
 from ltr.errors import ConfigError, DataError
+from ltr.kernels import letor as letor_kernel
 
 # What stands on a line, and what is said of it.
 MALFORMED = {

@@ -15,10 +15,10 @@ from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
 from test_unpack import write_zip
 
-from ltr.data import prepare as room
+from ltr.console import prepare as room
+from ltr.console.prepare import differences, prepare, summarise, table
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
-from ltr.data.prepare import differences, prepare, summarise, table
 from ltr.data.public_sets import Known, PublicSet, public_sets
 from ltr.errors import ConfigError
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from folders import read_folder, refused, write_folder
 
+from ltr.console.unpack import check_archive, unpack
 from ltr.data.public_sets import PublicSet
-from ltr.data.unpack import check_archive, unpack
 from ltr.errors import DataError
 
 SPLITS = ("train", "vali", "test")

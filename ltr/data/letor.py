@@ -1,6 +1,6 @@
 """Read LETOR/LibSVM text: ``label qid:ID index:value ... # comment``, one item a row.
 
-``ltr.data.letor_kernel`` parses; ``explain`` says what is wrong with a row that it refuses.
+``ltr.kernels.letor`` parses; ``explain`` says what is wrong with a row that it refuses.
 """
 
 import hashlib
@@ -241,7 +241,7 @@ class Parser:
     """
 
     def __init__(self, rules: Rules) -> None:
-        from ltr.data.letor_kernel import parse  # half a second
+        from ltr.kernels.letor import parse  # half a second
 
         self._rules, self._parse, self.width = rules, parse, rules.width or 0
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ltr.console.prepare import Report, prepare, prepare_other
 from ltr.console.values import required
-from ltr.data.prepare import Report, prepare, prepare_other
 from ltr.errors import ConfigError
 from ltr.scorers.parts import make_dataset
 

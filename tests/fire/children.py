@@ -213,7 +213,7 @@ def warm() -> None:
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.analysis.compare
-    import ltr.data.prepare
+    import ltr.console.prepare
     import ltr.experiment.job
     import ltr.inference.evaluate
     import ltr.inference.predict

@@ -12,12 +12,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 from tabulate import tabulate
 
+from ltr.console.unpack import check_archive, unpack
 from ltr.data.cache import file_digest
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset, Lists
 from ltr.data.public_sets import Known, PublicSet, public_sets
 from ltr.data.transforms import column_range
-from ltr.data.unpack import check_archive, unpack
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
