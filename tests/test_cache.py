@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from folders import write_folder
+from folders import refused, write_folder
 
 from ltr.data import cache
 from ltr.data.assemble import Assembler
 from ltr.data.cache import cached_lists, file_digest, sealed, unsealed
 from ltr.data.lists import Lists
-from ltr.errors import DataError
 
 FEATURES = np.arange(60, dtype=np.float32).reshape(20, 3)
 LABELS = np.arange(20, dtype=np.float32) % 3
@@ -154,20 +153,16 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails, space) -> None
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", open_on_full_disk)
-        with pytest.raises(DataError) as error:
-            cached_lists(tmp_path, "k", many, width=3)
-    assert str(error.value) == (
-        f"cannot write the cache {tmp_path}: No space left on device; "
-        "free space there or set cache_dir=DIR elsewhere"
-    )
+        message = refused(lambda: cached_lists(tmp_path, "k", many, width=3))
+    assert message.startswith(f"cannot write the cache {tmp_path}: No space left on device; free")
     assert entries(tmp_path) == []
     assert len(cached_lists(tmp_path, "k", many, width=3)) == 400
 
 
 def test_a_cache_that_cannot_be_made(tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"^cannot write the cache .*file: File exists; free space"):
-        cached_lists(tmp_path / "file", "k", build, width=3)
+    message = refused(lambda: cached_lists(tmp_path / "file", "k", build, width=3))
+    assert "file: File exists; free space" in message
 
 
 DAMAGE = {
@@ -369,36 +364,22 @@ def settle(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cache.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
 
 
-def count_hashes(monkeypatch) -> list[int]:
-    hashed = []
-    plain = cache.hashlib.file_digest
-
-    def counted(file, name):
-        hashed.append(1)
-        return plain(file, name)
-
-    monkeypatch.setattr(cache.hashlib, "file_digest", counted)
-    return hashed
-
-
-def test_a_file_is_hashed_once(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.txt"
+def test_a_file_is_hashed_once_unless_it_is_young(tmp_path, monkeypatch) -> None:
+    path, hashed, plain = tmp_path / "train.txt", [], cache.hashlib.file_digest
     path.write_text("abc")
-    hashed = count_hashes(monkeypatch)
+    monkeypatch.setattr(
+        cache.hashlib, "file_digest", lambda *given: hashed.append(1) or plain(*given)
+    )
+    for _ in range(2):
+        file_digest(path, tmp_path / "cache")
+    assert len(hashed) == 2
     settle(path, monkeypatch)
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     for _ in range(3):
         assert file_digest(path, tmp_path / "cache") == known
-    assert len(hashed) == 1
-
-
-def test_a_young_file_is_hashed_again(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.txt"
-    path.write_text("abc")
-    hashed = count_hashes(monkeypatch)
-    for _ in range(2):
-        file_digest(path, tmp_path / "cache")
-    assert len(hashed) == 2
+    assert len(hashed) == 3
+    (tmp_path / "file").write_text("where the folder of the cache should be")
+    assert file_digest(path, tmp_path / "file") == known
 
 
 def test_a_changed_file_is_hashed_again(tmp_path, monkeypatch) -> None:
@@ -434,10 +415,9 @@ def test_a_damaged_note_is_not_believed(tmp_path, monkeypatch) -> None:
 
 
 def test_digest_of_what_cannot_be_read(tmp_path) -> None:
-    with pytest.raises(DataError, match=r"vali\.txt: no such file; expected a file"):
-        file_digest(tmp_path / "vali.txt", tmp_path)
-    with pytest.raises(DataError, match=r": a folder; expected a file$"):
-        file_digest(tmp_path, tmp_path)
+    for path, words in ((tmp_path / "vali.txt", "no such file"), (tmp_path, "a folder")):
+        message = refused(lambda path=path: file_digest(path, tmp_path))
+        assert message == f"{path}: {words}; expected a file"
 
 
 def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:
@@ -452,15 +432,5 @@ def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:
         return found
 
     monkeypatch.setattr(cache.hashlib, "file_digest", slow)
-    with pytest.raises(DataError) as error:
-        file_digest(path, tmp_path)
-    assert str(error.value) == f"{path}: changed while it was read; run again when it is complete"
+    assert f"{path}: changed while it was read" in refused(lambda: file_digest(path, tmp_path))
     assert not (tmp_path / "digests").exists()
-
-
-def test_a_cache_that_cannot_be_written_still_gives_digests(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "train.txt"
-    path.write_text("abc")
-    settle(path, monkeypatch)
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    assert file_digest(path, tmp_path / "cache").startswith("ba7816bf")
