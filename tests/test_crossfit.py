@@ -69,13 +69,6 @@ def test_there_is_none_of_one_list_or_no_epoch() -> None:
     assert crossfit(np.empty((0, 9))) is None
 
 
-def test_of_one_epoch_it_is_the_mean_of_even_halves() -> None:
-    values = DRAWS.random((1, 8))
-    found = crossfit(values)
-    assert found is not None
-    assert found.value == pytest.approx(values.mean())
-
-
 def test_it_is_unbiased_and_the_best_epoch_is_not() -> None:
     found = summary(lists=40, settings=8, folds=1, epochs=30, draws=60, seed=1)
     assert abs(found["crossfit"]) < 3 * found["crossfit_error"]
@@ -118,17 +111,6 @@ def test_a_checkpoint_with_the_halves_of_others_is_refused(tmp_path) -> None:
     for shape, dtype in (((3, HALVINGS, 2), torch.float64), ((2, HALVINGS, 2), torch.float32)):
         with pytest.raises(ValueError, match="not those of the history"):
             record.resume({"progress": progress, "half_means": torch.zeros(shape, dtype=dtype)})
-
-
-def test_halves_are_even_disjoint_and_the_same_for_all_runs() -> None:
-    counted = DRAWS.random(31) < 0.7
-    one, two = Halves.of(counted), Halves.of(counted)
-    for mine, theirs in zip((one.first, one.second), (two.first, two.second), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    for first, second in zip(one.first, one.second, strict=True):
-        assert sorted([*first, *second]) == np.flatnonzero(counted).tolist()
-        assert len(second) - len(first) in (0, 1)
-    assert len(np.unique(np.sort(one.first), axis=0)) == HALVINGS
 
 
 def keep(folder: Path, lr: float, best: float, crossfit: float | None, test: float) -> None:
