@@ -276,7 +276,9 @@ def test_metric_baseline_seed_and_paths_are_as_asked(tmp_path) -> None:
         keep(tmp_path / f"b{seed}", loss="bce", seed=seed, commit=40 * commit)
     two = (f"{tmp_path}/rmse*", f"{tmp_path}/listnet*")
     assert "NOTE" not in facts(found(*two))
-    assert found(*two, "metric=ndcg@10").pairs[0].word == "better"
+    by_other = found(*two, "metric=ndcg@10", "margin=0.01")
+    assert by_other.pairs[0].word == "better"
+    assert by_other.report.command.endswith("listnet*' metric=ndcg@10 margin=0.01")
     assert found(*two, "seed=1").pairs[0].interval != found(*two).pairs[0].interval
     three = (*two, f"{tmp_path}/b?")
     assert facts(found(*three))["NOTE"].startswith("loss=bce is of 2 commits")

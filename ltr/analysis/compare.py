@@ -32,6 +32,10 @@ from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder, find_runs
 
+_DEFAULTS = {
+    "metric": None, "margin": 0.005, "alpha": 0.05, "baseline": None, "published": None,
+    "samples": 10_000, "seed": 0, "scores": None, "data": None,
+}  # fmt: skip
 _COVERS = {
     "seeds": "queries and seeds",
     "folds": "queries and trainings, by folds",
@@ -131,7 +135,7 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     report = Report(
         name="compare",
         title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
-        command=f"{as_started('compare')} {shlex.join(texts(cfg, 'runs'))}",
+        command=f"{as_started('compare')} {shlex.join([*texts(cfg, 'runs'), *_given(cfg)])}",
         facts=[*_facts(groups), *outside],
         blocks=[_system_block(systems, metric, sure), _pair_block(pairs, sure)],
         notes=[
@@ -142,6 +146,11 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
         ],
     )  # fmt: skip
     return Findings(report, systems, pairs)
+
+
+def _given(cfg: DictConfig) -> list[str]:
+    """The keys that decide what is printed, that are not the defaults."""
+    return [f"{key}={cfg[key]}" for key, default in _DEFAULTS.items() if cfg[key] != default]
 
 
 def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
