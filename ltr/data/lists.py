@@ -60,21 +60,15 @@ class Columns:
         Raises:
             ValueError: it is not one.
         """
-        names, categories = state["names"], state["categories"]
+        names, categories = tuple(state["names"]), dict[str, tuple[str, ...] | int]()
+        for name, values in state["categories"].items():
+            categories[name] = values if isinstance(values, int) else tuple(values)
         texts = [names, *(one for one in categories.values() if not isinstance(one, int))]
-        if not all(isinstance(one, str) for part in texts for one in part):
-            raise ValueError("names of columns and values of categories are texts")
-        if any(isinstance(one, int) and one < 1 for one in categories.values()):
-            raise ValueError("a hash has at least one bucket")
-        if not categories.keys() <= set(names) or len({*names}) != len(names):
-            raise ValueError("categories are not among the names, or a name comes twice")
-        return cls(
-            names=tuple(names),
-            categories={
-                name: values if isinstance(values, int) else tuple(values)
-                for name, values in categories.items()
-            },
-        )
+        sound = all(isinstance(one, str) for part in texts for one in part)
+        sound &= all(one >= 1 for one in categories.values() if isinstance(one, int))
+        if not sound or not categories.keys() <= {*names} or len({*names}) != len(names):
+            raise ValueError("names and values of categories are texts, each name stands once")
+        return cls(names, categories)
 
 
 @dataclass(frozen=True)

@@ -91,16 +91,12 @@ class TableFiles:
         self._paths, self._cut = _paths(split, path)
         self._seed, self._columns = seed, self.roles.fixed_columns
         usual = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}[len(self._cut)]
-        self._fractions = tuple(usual if fractions is None else fractions)
-        known = len(self._fractions) == len(usual)
-        known = known and all(
-            isinstance(part, int | float) and part > 0 for part in fractions or ()
-        )
-        if not known or (usual and abs(sum(self._fractions) - 1) > 1e-6):
-            what = f"the parts of {', '.join(self._cut)}, each > 0, 1 in sum"
-            only = "drop it, it cuts dataset.path, or train without vali"
+        self._fractions = parts = tuple(usual if fractions is None else fractions)
+        good = all(isinstance(part, int | float) and part > 0 for part in parts)
+        if not good or len(parts) != len(usual) or abs(sum(parts) - bool(usual)) > 1e-6:
+            what = ", ".join(self._cut) or "no split: every split has a table"
             raise ConfigError(
-                f"dataset.fractions={list(self._fractions)}: {f'give {what}' if usual else only}"
+                f"dataset.fractions={list(parts)}: give the parts of {what}, each > 0, 1 in sum"
             )
 
     def with_columns(self, columns: Columns) -> "TableFiles":
