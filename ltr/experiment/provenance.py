@@ -59,11 +59,7 @@ def commit(package: Path = _PACKAGE) -> str | None:
 
 
 def short_commit(commit: str) -> str:
-    """The first 12 digits of a ``commit()``.
-
-    >>> short_commit("0123456789abcdef0123456789abcdef01234567+changes")
-    '0123456789ab+changes'
-    """
+    """The first 12 digits of a ``commit()``, with ``+changes`` where that is its end."""
     return commit[:12] + ("+changes" if commit.endswith("+changes") else "")
 
 
@@ -72,8 +68,6 @@ def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
 
     >>> place_of("cpu", 1, deterministic=True), place_of("cuda", 8)
     ('cpu, 1 thread', 'cuda')
-    >>> place_of("cuda", 8, deterministic=True)
-    'cuda, deterministic'
     """
     if device != "cpu":
         return f"{device}, deterministic" if deterministic else device
@@ -107,13 +101,10 @@ def elsewhere(folders: Sequence[Path], asked: str) -> str | None:
     others = {folder: places for folder, places in of_run.items() if set(places) - {asked}}
     if not others:
         return None
-    first = next(iter(others))
-    where = " and ".join(dict.fromkeys(place for several in others.values() for place in several))
-    count = f"{len(others)} finished runs, such as {first}," if len(others) > 1 else str(first)
+    where = " and ".join(dict.fromkeys(place for places in others.values() for place in places))
     return (
-        f"{count} {'were' if len(others) > 1 else 'was'} computed on {where}, now {asked} is asked "
-        "for: results differ slightly by it; a finished run is kept, to run it again remove its "
-        "folder"
+        f"kept, though computed on {where} and not on {asked}, by which results differ slightly: "
+        f"{len(others)} finished, such as {next(iter(others))}; to run one again remove its folder"
     )
 
 
@@ -129,8 +120,9 @@ def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
             counts.setdefault(place, Counter())[name] += 1
     if len(counts) < 2:
         return None
-    listed = [
-        f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
+    listed = {
+        place: ", ".join(f"{name} ({count})" for name, count in names.items())
         for place, names in counts.items()
-    ]
-    return f"computed on several places, and results differ slightly by it: {'; '.join(listed)}"
+    }
+    where = "; ".join(f"{place}: {names}" for place, names in listed.items())
+    return f"computed on several places, and results differ slightly by it: {where}"
