@@ -38,13 +38,7 @@ def kind(type_: Any) -> str:
 
 def numbers(array: Any) -> Doubles | Floats:
     """The numbers of a column, float64 or, where it has no more, float32; NaN where missing."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    if pa.types.is_float16(array.type):
-        array = array.cast(pa.float32())
-    if not pa.types.is_floating(array.type):
+    if not (pa.types.is_float32(array.type) or pa.types.is_float64(array.type)):
         array = array.cast(pa.float64(), safe=False)
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
