@@ -69,7 +69,7 @@ MALFORMED = {
     b"2 qid:1 18446744073709551617:1": "index '18446744073709551617' in '184",
     b"2 qid:1 1:1 2:0 01:3": "index 1 twice, again as '01:3'; expected each index once a row",
     b"2 qid:1 1:" + b"9" * 60 + b"x": "value '" + "9" * 37 + "...' in '1:" + "9" * 35 + "...'",
-    b"2 qid:1 1:\0": "value '\\x00' in '1:\\x00'",
+    b"2 qid:1\0 1:0": "a control character, b'\\x00'; expected LETOR text in UTF-8",
     b"\x1f\x8b\x08": "bytes that are not text, b'\\x8b\\x08'; expected LETOR text in UTF-8",
     b"2 qid:\xff 1:0": "bytes that are not text, b'\\xff 1:0'; expected LETOR text",
     b"2 qid:1 1:0\r2 qid:1 1:0": "'2'; expected index:value",

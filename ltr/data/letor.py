@@ -32,6 +32,7 @@ LARGEST_GRADE = 2**24  # float32 has no whole number beyond that for certain
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = re.compile(rf"{_NUMBER}|[+-]?(?i:nan)")
 _INDEX = re.compile(r"0*[0-9]{1,7}")
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -310,11 +311,13 @@ def _parse_ahead(
 def explain(line: bytes, rules: Rules) -> tuple[str, str]:
     """What is wrong with a malformed row, and what is expected."""
     line = line.partition(b"#")[0].rstrip()
+    text = "LETOR text in UTF-8 (unpack an archive first)"
     try:
         line.decode()
     except UnicodeDecodeError as error:
-        found = f"bytes that are not text, {line[error.start : error.start + 8]!r}"
-        return found, "LETOR text in UTF-8 (unpack an archive first)"
+        return f"bytes that are not text, {line[error.start : error.start + 8]!r}", text
+    if control := _CONTROL.search(line):
+        return f"a control character, {control[0]!r}", text
     label, *tokens = [token.decode() for token in line.split()]
     if rules.labelled:
         number = float(label) if re.fullmatch(_NUMBER, label) else -1.0
