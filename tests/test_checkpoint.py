@@ -5,15 +5,16 @@ import io
 import os
 import pickle
 import random
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import compose
+from conftest import compose, letor_lists
 from folders import refused
-from made_trees import needed
+from made_trees import SMALL, needed, reading
 from omegaconf import DictConfig
 
 from ltr.errors import CheckpointError, ConfigError, OutputError
@@ -157,39 +158,42 @@ def test_every_random_state_comes_back() -> None:
     assert draw() == first
 
 
+@pytest.fixture(scope="module", params=["mlp", "lightgbm"])
+def finished(request, tmp_path_factory) -> Path:
+    """The folder of a finished run beside its lists."""
+    if request.param == "lightgbm":
+        needed(request.param)
+    place = letor_lists(tmp_path_factory.mktemp("lists"))
+    small = {"mlp": ["model.hidden_sizes=[4]"]} | SMALL
+    settings = [f"model={request.param}", *small[request.param], "epochs=1", "select=last"]
+    (place / "run").mkdir()
+    run(compose(*reading(place), *settings), place / "run", {})
+    return place / "run"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "part", ["model", "transform", "progress", "optimizer", "random", "config", "width"]
+    ("part", "wrong"),
+    [
+        ("model", {"weight": torch.zeros(3), "_extra_state": torch.zeros(3)}),
+        ("transform", {"mean": ["a"]}),
+        ("progress", {"more": 1}),
+        *((part, {"state": 1}) for part in ("optimizer", "random", "config", "width")),
+    ],
 )
-@pytest.mark.parametrize("kind", ["network", "lightgbm"])
-def test_what_does_not_fit_is_one_line(tiny, tmp_path, part, kind) -> None:
-    args = [*tiny, "epochs=1", "select=last"]
-    if kind == "lightgbm":
-        if part in ("optimizer", "random"):
-            return
-        needed(kind)
-        args = [arg for arg in args if not arg.startswith(("model.", "suggested."))]
-        args += ["model=lightgbm", "model.min_data_in_leaf=3"]
-    folder = tmp_path / "run"
-    folder.mkdir()
-    run(compose(*args), folder, {})
+def test_what_does_not_fit_is_one_line(finished, tmp_path, part, wrong) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
     kept = load_checkpoint(folder / "last.pt")
-    if part == "model":
-        kept[part] = {"_extra_state" if kind == "lightgbm" else "weight": torch.zeros(3)}
-    elif part == "transform":
-        kept[part] = kept[part] | {"mean": ["a"]}
-    elif part == "progress":
-        kept[part] = kept[part] | {"more": 1}
-    else:
-        kept[part] = {"state": 1}
-    save_checkpoint(folder / "last.pt", kept)
+    if kept.get(part) is None:
+        return  # trees have neither an optimizer nor a random state
+    before = kept[part] if part in ("transform", "progress") else {}
+    save_checkpoint(folder / "last.pt", kept | {part: before | wrong})
     if part in ("model", "transform", "config", "width"):
         refused(lambda: load_model(folder), CheckpointError)
-    given = compose(*tiny[2:4], f"resume={folder}")
-    refused(lambda: run(*resumed_in(given, folder)), CheckpointError)
+    given = [*reading(finished.parent)[2:], f"resume={folder}"]
 
+    def resume() -> None:
+        cfg, choices = resumed(compose(*given), given)
+        run(cfg, folder, choices)
 
-def resumed_in(cfg: DictConfig, folder: Path) -> tuple[DictConfig, Path, dict[str, str]]:
-    """What ``run`` takes to go on with the run in ``folder``."""
-    own, choices = resumed(cfg, [f"resume={folder}"])
-    return own, folder, choices
+    refused(resume, CheckpointError)

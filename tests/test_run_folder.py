@@ -28,9 +28,10 @@ from ltr.experiment.run_folder import (
 from ltr.experiment.sweep import SweepSummary, read_runs, table_of
 
 
-def left(folder: Path) -> RunFolder:
+def left(folder: Path, override: str = "seed=1") -> RunFolder:
     """A finished run without a training."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(f"- {override}")
     lists = make_lists([3, 5, 4])
     write_queries(folder / "queries.csv", lists, {"ndcg@5": np.array([0.25, 1.0, 1e-5])})
     write_scores(folder / "scores.csv", lists, np.linspace(-1, 1, 12, dtype=np.float32))
@@ -57,6 +58,9 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
     assert run.values("ndcg@5")[1].tolist() == [0.25, 1.0, 1e-5]
     assert run.scores.astype(np.float32).tolist() == np.linspace(-1, 1, 12, dtype="f4").tolist()
     assert run.history["vali_ndcg@5"].tolist() == [0.5]
+    path = tmp_path / RESULTS
+    path.write_text(path.read_text().replace("0.5", "0.7"))
+    assert "results.json is damaged" in refused(lambda: RunFolder(tmp_path).results)
 
 
 def test_a_mean_over_no_list_is_null_in_the_file_and_nan_where_it_is_read(tmp_path) -> None:
@@ -64,13 +68,11 @@ def test_a_mean_over_no_list_is_null_in_the_file_and_nan_where_it_is_read(tmp_pa
         raise ValueError(f"{name} is not JSON")
 
     for seed in (1, 2):
-        folder = left(tmp_path / f"seed-{seed}").folder
+        folder = left(tmp_path / f"seed-{seed}", f"seed={seed}").folder
         results = {**RunFolder(folder).results, "protocol": {"sigma": math.inf}}
         for split in ("test", "vali"):
             results[split] = {**results[split], "map": math.nan}
         finish(folder, results | {"seed": seed})
-        (folder / ".hydra").mkdir()
-        (folder / ".hydra" / "overrides.yaml").write_text(f"- seed={seed}")
         plain = json.loads((folder / RESULTS).read_text(), parse_constant=no_json)
         assert plain["vali"]["map"] is plain["test"]["map"] is None
         read = RunFolder(folder)
@@ -134,9 +136,7 @@ def test_a_damaged_run_is_tested_again_from_its_checkpoint(tiny, tmp_path) -> No
 
 def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
     for name in ("one", "two", "three"):
-        folder = left(tmp_path / name).folder
-        (folder / ".hydra").mkdir()
-        (folder / ".hydra" / "overrides.yaml").write_text("- seed=1")
+        left(tmp_path / name)
     (tmp_path / "two" / RESULTS).write_text("{}")
     (tmp_path / "three" / ".hydra" / "overrides.yaml").write_bytes(b"- 'seed\xff\n\t")
     status = {row["run"]: row["status"] for row in read_runs(tmp_path)}
@@ -148,9 +148,7 @@ def test_a_summary_names_damage_and_goes_on(tmp_path) -> None:
 def test_each_job_of_a_sweep_reads_the_large_files_of_no_other(tmp_path, monkeypatch) -> None:
     """All of them are read once, at its end: else a sweep of n runs would read n * n."""
     for name in ("one", "two"):
-        folder = left(tmp_path / name).folder
-        (folder / ".hydra").mkdir()
-        (folder / ".hydra" / "overrides.yaml").write_text(f"- seed={name}")
+        left(tmp_path / name, f"seed={name}")
     (tmp_path / "multirun.yaml").touch()
     (tmp_path / "two" / "scores.csv").write_text("damaged")
     read = RunFolder._read
@@ -178,10 +176,3 @@ def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
             assert prepare_folder(run, wanted) == "new"
             (old,) = run.glob("before-*")
             assert RunFolder(old).damage() is None
-
-
-def test_the_value_of_a_damaged_run_is_not_used(tmp_path) -> None:
-    assert RunFolder(left(tmp_path).folder).results["vali"]["ndcg@5"] == 0.5
-    path = tmp_path / RESULTS
-    path.write_text(path.read_text().replace("0.5", "0.7"))
-    assert "results.json is damaged" in refused(lambda: RunFolder(tmp_path).results)

@@ -1,20 +1,18 @@
 """Steps: what is read late, compiled or of fixed shape is what the plain way gives."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from some_steps import LISTS, SETTINGS
-from test_trainer import TIMES, assert_same_run, count_calls, train, weights
+from test_trainer import TIMES, assert_same_run, count_calls, model_of, train, weights
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import ltr.scorers.parts
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
-from ltr.errors import ConfigError, TrainingError
+from ltr.errors import TrainingError
 from ltr.losses import lambdarank_loss
 from ltr.models import MLP
 from ltr.training.step import Step
@@ -31,22 +29,6 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
         self.window = 4
 
     monkeypatch.setattr(Step, "__init__", init)
-
-
-def scorer_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
-    """The model of the run that comes, also where it fails."""
-    kept: dict[str, nn.Module] = {}
-    original = ltr.scorers.parts.make_model
-
-    def make(node):
-        def model(width):
-            kept["model"] = original(node)(width)
-            return kept["model"]
-
-        return model
-
-    monkeypatch.setattr(ltr.scorers.parts, "make_model", make)
-    return kept
 
 
 @pytest.mark.slow
@@ -68,7 +50,7 @@ def test_read_late_a_bad_loss_still_changes_no_weight(
     found = []
     for folder in ("plain", "late"):
         with monkeypatch.context() as patch:
-            kept = scorer_of(patch)
+            kept = model_of(patch)
             count_calls(patch, at, lambda value: value * float("nan"))
             message = rf"epoch 2, step {at - 5}: the loss is not finite .* query id q"
             with pytest.raises(TrainingError, match=message) as error:
@@ -78,10 +60,6 @@ def test_read_late_a_bad_loss_still_changes_no_weight(
             request.getfixturevalue("late")
     assert found[0][0] == found[1][0]
     assert all(torch.equal(found[0][1][key], found[1][1][key]) for key in found[0][1])
-
-
-def history(folder: Path) -> pd.DataFrame:
-    return pd.read_csv(folder / "history.csv").drop(columns=TIMES)
 
 
 @pytest.mark.slow
@@ -102,17 +80,12 @@ def test_compiled_and_in_fixed_shapes_a_run_is_the_same(tiny, tmp_path, monkeypa
     monkeypatch.setattr(torch, "compile", compiler)
     train(tmp_path / "fixed", *args, *changes, "compile=true")
     assert set(seen) == {(5, 6, 5)}
-    pd.testing.assert_frame_equal(
-        history(tmp_path / "plain"), history(tmp_path / "fixed"), rtol=1e-4
-    )
-    first, second = (weights(tmp_path / name / "last.pt") for name in ("plain", "fixed"))
+    folders = [tmp_path / name for name in ("plain", "fixed")]
+    histories = [pd.read_csv(one / "history.csv").drop(columns=TIMES) for one in folders]
+    pd.testing.assert_frame_equal(*histories, rtol=1e-4)
+    first, second = (weights(one / "last.pt") for one in folders)
     for key, value in first.items():
         torch.testing.assert_close(second[key], value, atol=1e-4, rtol=1e-3)
-
-
-def test_compile_is_true_or_false(tiny, tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"compile=fast: write true or false"):
-        train(tmp_path / "run", *tiny, "compile=fast")
 
 
 class Waits(TorchDispatchMode):
