@@ -18,9 +18,19 @@ _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexd
 
 
 def keep(compiled: Any) -> Any:
-    """Keep the machine code of a function of Numba for later processes, if a folder takes it."""
-    with suppress(RuntimeError):  # there is no such folder
-        compiled.enable_caching()
+    """Keep the machine code of a function of Numba for later processes, if a folder takes it.
+
+    Numba looks for changes in the file of the function alone, not in the functions it calls. So the
+    folder of kept code is named by the text of all kernels.
+    """
+    config: Any = numba.config
+    usual = config.CACHE_DIR
+    config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
+    try:
+        with suppress(RuntimeError):  # there is no such folder
+            compiled.enable_caching()
+    finally:
+        config.CACHE_DIR = usual
     return compiled
 
 
@@ -34,19 +44,8 @@ def part(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile ``function`` at its first call; kept on the disk where a folder can be written.
-
-    Numba looks for changes in the file of the function alone, not in the functions it calls. So the
-    folder of kept code is named by the text of all kernels.
-    """
-    compiled = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", **options)(function)
-    config: Any = numba.config
-    usual = config.CACHE_DIR
-    config.CACHE_DIR = str(Path(usual or Path(__file__).parent / "__pycache__") / _TEXT)
-    try:
-        return keep(compiled)
-    finally:
-        config.CACHE_DIR = usual
+    """Compile ``function`` at its first call; kept on the disk where a folder can be written."""
+    return keep(numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", **options)(function))
 
 
 @part

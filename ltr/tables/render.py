@@ -29,8 +29,8 @@ _OTHERS = {  # what an interval allows for
 def number(value: Any, sign: str = "", *, percent: bool = False) -> str:
     """A metric with four digits, or times 100 with two; empty where there is no value.
 
-    >>> number(0.12345), number(0.12345, "+", percent=True), number(None)
-    ('0.1234', '+12.35', '')
+    >>> number(0.12346), number(0.12346, "+", percent=True), number(None)
+    ('0.1235', '+12.35', '')
     """
     if pd.isna(value):
         return ""
