@@ -130,15 +130,11 @@ def test_every_side_that_goes_wrong_says_how_and_the_rest_goes_on(keys) -> None:
     assert [len(row["seconds"]) for row in rows if "failed" not in row] == [3, 3]
 
 
-def test_a_call_that_takes_long_is_the_only_sample(keys) -> None:
-    keys.long = -1.0
-    (row,) = common._sides(Case("case", made, ("ours",)), keys, 0)
-    assert len(row["seconds"]) == 1
-
-
-def test_latencies_are_samples_of_single_calls(keys) -> None:
-    (row,) = common._sides(Case("case", made, ("ours",)), keys, 5)
-    assert len(row["seconds"]) == 3 * 5
+@pytest.mark.parametrize(("long", "latencies", "samples"), [(-1.0, 0, 1), (100.0, 5, 3 * 5)])
+def test_a_long_call_is_the_only_sample_a_short_one_of_many(keys, long, latencies, samples) -> None:
+    keys.long = long
+    (row,) = common._sides(Case("case", made, ("ours",)), keys, latencies)
+    assert len(row["seconds"]) == samples
 
 
 def test_memory_is_the_peak_of_the_call_and_an_earlier_peak_does_not_count(keys) -> None:
