@@ -6,7 +6,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
-from processes import ROOT, run
+from processes import ROOT
 
 from ltr.console.configs import help_of
 from ltr.errors import as_started, install
@@ -19,6 +19,7 @@ SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
     [
         (ROOT / "train.py", "python train.py", "python scripts/table.py"),
         (ROOT / "scripts" / "search.py", "python train.py", "python scripts/table.py"),
+        ("scripts/prepare_data.py", "python train.py", "python scripts/table.py"),
         (ROOT / "ltr" / "__main__.py", "python -m ltr train", "python -m ltr table"),
         ("/usr/bin/ltr", "ltr train", "ltr table"),
         ("/home/me/train.py", "ltr train", "ltr table"),  # the user's own, with a Ranker
@@ -28,6 +29,7 @@ SCRIPT = re.compile(r"python (train|scripts/\w+)\.py")
 def test_commands_are_named_as_they_were_started(
     started: Path | str, train: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [str(started)])
     assert (as_started("train"), as_started("table")) == (train, table)
 
@@ -66,9 +68,3 @@ def test_the_remedy_of_an_extra_names_one_that_there_is() -> None:
     }
     assert used == {"explain", "export", "gbdt", "search", "tracking"}
     assert used <= known
-
-
-@pytest.mark.slow
-def test_a_script_of_the_clone_keeps_its_name(tmp_path: Path) -> None:
-    done = run("scripts/prepare_data.py", "dataset=mq2008", f"data_dir={tmp_path}")
-    assert "run: python scripts/prepare_data.py dataset=mq2008" in done.stderr

@@ -224,20 +224,23 @@ def test_a_threshold_that_is_one_float_off_is_found(
         in_engines(form, lists, form.scores(lists.features))
 
 
-def test_a_form_whose_missing_values_plugins_misread_is_not_written() -> None:
-    given = context(lists_with(), trees(), format="xgboost+json+raw")
-    line = refused(lambda: plugin(given), ConfigError)
-    assert line.startswith("format=xgboost+json+raw")
-    assert "xgboost+json or ranklib" in line
-
-
-def test_a_name_that_an_engine_would_read_otherwise_is_refused() -> None:
-    for write, name in ((vespa, "price-usd"), (plugin, "{{price}}")):
-        columns = Columns(("f1", name, "f3", "f4", "f5"))
-        given = context(lists_with(), trees(), columns=columns)
-        line = refused(lambda write=write, given=given: write(given), ConfigError)
-        assert repr(name) in line
-        assert "name the columns" in line
+@pytest.mark.parametrize(
+    ("write", "name", "more", "wrong", "remedy"),
+    [
+        (plugin, "f2", {"format": "xgboost+json+raw"}, "format=xgboost", "xgboost+json or ranklib"),
+        (vespa, "price-usd", {}, "'price-usd'", "name the columns"),
+        (plugin, "{{price}}", {}, "'{{price}}'", "name the columns"),
+    ],
+)
+def test_what_an_engine_would_read_otherwise_is_not_written(
+    write: Any, name: str, more: dict[str, str], wrong: str, remedy: str
+) -> None:
+    columns = Columns(("f1", name, "f3", "f4", "f5"))
+    line = refused(
+        lambda: write(context(lists_with(), trees(), columns=columns, **more)), ConfigError
+    )
+    assert wrong in line
+    assert remedy in line
 
 
 def test_the_manifest_says_how_a_category_is_coded() -> None:

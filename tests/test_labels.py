@@ -3,22 +3,20 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from conftest import compose
 from folders import refused
 
-from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.experiment import resume
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.labels import check_metrics, resolve_labels
+from ltr.experiment.labels import resolve_labels
 from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_model, evaluate_scores
 from ltr.losses import bce_loss, neural_err_loss
-from ltr.metrics import Convention, err, mrr, parse_metric
+from ltr.metrics import mrr
 
 
 def text(labels: list[list[float]]) -> str:
@@ -186,15 +184,6 @@ def test_scores_of_other_tools_are_checked_in_the_same_way(tmp_path: Path) -> No
     assert "label 3.5 (query id q1)" in said
 
 
-def test_an_item_is_named_by_its_query() -> None:
-    labels = np.array([0, 1, 6, 2], np.float32)
-    lists = Lists(np.zeros((4, 1), np.float32), labels, np.array([0, 2, 4]), np.array(["a", "b"]))
-    metrics = [parse_metric("err@5")]
-    said = refused(lambda: check_metrics("test", lists, metrics, Convention()), ConfigError)
-    assert said.startswith("test has label 6 (query id b), but convention.levels=5")
-    check_metrics("test", lists, metrics, Convention(levels=7))
-
-
 @pytest.mark.parametrize("written", [0.7, 0.1, 0.61, 3.0])
 def test_a_threshold_means_the_label_that_a_file_writes(written: float) -> None:
     scores, mask = torch.tensor([[2.0, 1.0]]), torch.tensor([[True, True]])
@@ -206,11 +195,9 @@ def test_a_threshold_means_the_label_that_a_file_writes(written: float) -> None:
         assert found.item() == pytest.approx(bce_loss(scores, (labels > 0).float(), mask).item())
 
 
-def test_a_hundred_grades_are_finite() -> None:
+def test_the_loss_of_a_hundred_grades_is_finite() -> None:
     scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[100.0, 0.0]])
     mask = torch.tensor([[True, True]])
-    for dtype in (torch.float32, torch.float64):
-        assert err(scores, labels.to(dtype), mask, levels=101).item() == pytest.approx(1 / 2)
     assert neural_err_loss(scores, labels, mask, levels=101, temperature=0.01).item() == (
         pytest.approx(-1 / 2, abs=1e-4)
     )

@@ -1,6 +1,5 @@
 """precision=tf32: how far it reaches, and that scores and training stay what they are."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,22 +20,18 @@ from ltr.training.evaluation import means, metrics_of_scores, predict
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
-def allowed() -> bool:
-    return torch.backends.cuda.matmul.allow_tf32
-
-
 class Watched(torch.autograd.Function):
     """The identity, which notes whether TF32 is allowed forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, seen: Callable[[bool], None]) -> torch.Tensor:
+    def forward(ctx: Any, values: torch.Tensor, seen: list[bool]) -> torch.Tensor:
         ctx.seen = seen
-        seen(allowed())
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
         return values.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        ctx.seen(allowed())
+        ctx.seen.append(torch.backends.cuda.matmul.allow_tf32)
         return grad, None
 
 
@@ -44,7 +39,7 @@ def test_tf32_reaches_a_step_and_prediction_and_no_further(monkeypatch) -> None:
     data = ItemTensors(LISTS, no_transform(LISTS))
     seen: list[bool] = []
     forward = MLP.forward
-    monkeypatch.setattr(MLP, "forward", lambda *a: Watched.apply(forward(*a), seen.append))
+    monkeypatch.setattr(MLP, "forward", lambda *a: Watched.apply(forward(*a), seen))
     found = []
     for precision in ("float32", "tf32"):
         make = partial(MLP, LISTS.width, hidden_sizes=(4,))
@@ -52,7 +47,7 @@ def test_tf32_reaches_a_step_and_prediction_and_no_further(monkeypatch) -> None:
         assert len(seen) == 2 * len(steps) > 0, "forward and backward"
         predict(make().requires_grad_(False), data, precision=precision)
         assert {*seen} == {precision == "tf32"}
-        assert not allowed()
+        assert not torch.backends.cuda.matmul.allow_tf32
         seen.clear()
         found.append(steps)
     assert torch.equal(*found), "on a CPU there is no TF32"

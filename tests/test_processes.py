@@ -1,6 +1,5 @@
 """One model on several processes: the same bits at any number of them; the end of one ends all."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -220,4 +219,3 @@ def test_batch_norm_and_more_slices_than_lists_are_refused(tiny, tmp_path) -> No
 def test_slices_are_of_a_runs_identity_and_without_them_it_is_as_before() -> None:
     plain = compose()
     assert identity_without_data(plain) != identity_without_data(compose("shards=2"))
-    assert os.environ.get("TORCHELASTIC_RUN_ID") is None

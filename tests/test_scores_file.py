@@ -2,17 +2,16 @@
 
 import os
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import processes
 import pytest
 from conftest import compose, make_lists, write_letor
 
 from ltr.analysis.scores_file import read_scores
+from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import FILES, write_results, write_scores
 from ltr.inference.evaluate import evaluate_scores
@@ -179,6 +178,9 @@ def test_keys_go_over_every_name_and_queries_are_written(
     queries = pd.read_csv(tmp_path / "queries.csv")
     assert queries["paper ndcg@5"].isna().tolist() == queries["empty"].tolist()
     assert f"{queries['letor4 ndcg@5'].mean():.4f}" == cells(text)["ndcg@5"][0]
+    for both in ("trec,paper", "[trec,paper]"):
+        table = evaluate_scores(typed("evaluate", [*given, f"metrics_as={both}"]))
+        assert cells(table)["metric"] == ["trec", "paper"]
     alone = evaluate_scores(compose(*given, "metrics_as=paper", config="evaluate"))
     assert cells(alone)["metric"] == ["paper"]
     assert alone.endswith(Convention(levels=3).describe())
@@ -213,32 +215,23 @@ def test_batches_and_the_order_of_the_file_change_nothing(
         )
 
 
-@pytest.mark.parametrize("more", [["checkpoint=run", "data=test.txt"], [], ["dataset=mq2008"]])
-def test_scores_stand_alone_with_their_data(more: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"^scores=s.txt: give data=FILE, the LETOR file whose"):
-        evaluate_scores(compose("scores=s.txt", *more, config="evaluate"))
-    with pytest.raises(ConfigError, match=r"^split=train: .*leave split out"):
-        evaluate_scores(compose("scores=s", "data=d", "split=train", config="evaluate"))
+NO_DATA = r"^scores=s.txt: give data=FILE, the LETOR file whose"
 
 
-def test_a_table_is_refused_with_what_to_write() -> None:
-    with pytest.raises(DataError, match=r"x.parquet is a table, .*'LABEL qid:ID 1:0'"):
-        evaluate_scores(compose("scores=s", "data=x.parquet", config="evaluate"))
-
-
-def command(*args: str) -> "subprocess.CompletedProcess[str]":
-    return processes.run("scripts/evaluate.py", *args)
-
-
-@pytest.mark.slow
-def test_the_command_takes_names_with_and_without_brackets(files: tuple[Path, Path]) -> None:
-    scores, data = files
-    got = command(f"scores={scores}", f"data={data}", "metrics_as=trec,paper", "metrics=map")
-    assert got.returncode == 0, got.stderr
-    assert cells(got.stdout)["metric"] == ["trec", "paper"]
-    got = command(f"scores={scores}", f"data={data}", "metrics_as=[trec,papre]")
-    assert got.returncode == 2
-    assert re.fullmatch(r"error: metrics_as=papre: no such choice; .*mean paper\?\)\n", got.stderr)
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        (["scores=s.txt"], ConfigError, NO_DATA),
+        (["scores=s.txt", "checkpoint=run", "data=test.txt"], ConfigError, NO_DATA),
+        (["scores=s.txt", "dataset=mq2008"], ConfigError, NO_DATA),
+        (["scores=s", "data=d", "split=train"], ConfigError, "^split=train: .*leave split out"),
+        (["scores=s", "data=x.parquet"], DataError, "x.parquet is a table, .*'LABEL qid:ID 1:0'"),
+        (["scores=s", "data=d", "metrics_as=[trec,papre]"], ConfigError, "papre: .*mean paper"),
+    ],
+)
+def test_what_scores_cannot_go_with_is_refused(given, error, said) -> None:
+    with pytest.raises(error, match=said):
+        evaluate_scores(typed("evaluate", given))
 
 
 DATA = Path(os.environ.get("LTR_DATA_DIR", ""))

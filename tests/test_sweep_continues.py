@@ -12,7 +12,7 @@ from test_cli import call, lines, start
 
 from ltr.console.folders import job_dir, sweep_dir, unshown_keys
 from ltr.errors import ConfigError
-from ltr.experiment.run_folder import NOTE, RunFolder, prepare_folder
+from ltr.experiment.run_folder import NOTE, prepare_folder
 from ltr.training.checkpoint import load_checkpoint
 
 
@@ -56,20 +56,13 @@ def test_a_sweep_over_a_place_moves_nothing_away(tiny: list[str], tmp_path: Path
     assert [text.count("is done already") for text in texts] == [0, 1]
 
 
-def test_a_run_is_done_cut_off_or_new(tmp_path: Path) -> None:
+def test_a_run_is_new_cut_off_or_done_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:
     assert prepare_folder(tmp_path, "a" * 64) == "new"
     assert prepare_folder(tmp_path, "a" * 64) == "new"  # nothing was kept yet
-    (tmp_path / "last.pt").write_text("weights")
-    assert prepare_folder(tmp_path, "a" * 64) == "cut off"
-    finish(tmp_path, {"vali": {"ndcg@5": 0.5}})
-    assert prepare_folder(tmp_path, "a" * 64) == "done"
-    assert RunFolder(tmp_path).results["vali"]["ndcg@5"] == 0.5
-
-
-def test_results_of_other_code_or_data_are_moved_aside(tmp_path: Path) -> None:
-    prepare_folder(tmp_path, "a" * 64)
-    for name in ("results.json", "last.pt", "train.log", "history.csv"):
+    for name in ("train.log", "history.csv", "last.pt"):
         (tmp_path / name).write_text(name)
+    assert prepare_folder(tmp_path, "a" * 64) == "cut off"
+    (tmp_path / "results.json").write_text("results.json")
     assert prepare_folder(tmp_path, "b" * 64) == "new"
     assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", "before-aaaaaaaaaa"}
     old = tmp_path / "before-aaaaaaaaaa"
