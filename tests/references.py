@@ -7,10 +7,13 @@ and ``j`` columns of every matrix of pairs.
 import json
 import math
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, softmax
+from scipy.stats import rankdata
 
 Array = NDArray[np.float64]
 SORTER = Path(__file__).parents[1] / "ltr" / "relaxations" / "sorter.json"
@@ -18,10 +21,7 @@ SORTER = Path(__file__).parents[1] / "ltr" / "relaxations" / "sorter.json"
 
 def ranks(s: Array) -> Array:
     """Rank of each item from 1; ties in the order given."""
-    found = np.empty(len(s))
-    for r, item in enumerate(sorted(range(len(s)), key=lambda i: -s[i]), 1):
-        found[item] = r
-    return found
+    return rankdata(-s, method="ordinal")
 
 
 def discount(r: Array | int) -> Array:
@@ -31,14 +31,6 @@ def discount(r: Array | int) -> Array:
 def max_dcg(y: Array, k: int | None) -> float:
     best = sorted(y, reverse=True)[:k]
     return math.fsum((2**label - 1) / math.log2(1 + r) for r, label in enumerate(best, 1))
-
-
-def logistic_cdf(x: Array) -> Array:
-    return (1 + np.tanh(x / 2)) / 2
-
-
-def log_sum_exp(x: Array) -> float:
-    return float(x.max() + math.log(math.fsum(np.exp(x - x.max()))))
 
 
 # pairwise
@@ -111,17 +103,15 @@ def rankboost(s: Array, y: Array, pair_weight: str | None = None):
 
 
 def listnet(s: Array, y: Array):
-    target = np.exp(y - y.max()) / np.exp(y - y.max()).sum()
-    return (target * (log_sum_exp(s) - s)).sum()
+    return (softmax(y) * (logsumexp(s) - s)).sum()
 
 
 def distil(s: Array, t: Array, cost: str = "listnet", temperature: float = 0.5):
     """``t`` are the teacher's scores."""
     if cost == "listnet":
         return listnet(s, t / temperature)
-    p = np.exp((t - t.max()) / temperature) / np.exp((t - t.max()) / temperature).sum()
-    d = discount(np.argsort(np.argsort(-s, kind="stable")) + 1)
-    best = (np.sort(p)[::-1] * discount(np.arange(1, len(t) + 1))).sum()
+    p, d = softmax(t / temperature), discount(ranks(s))
+    best = (p * discount(ranks(p))).sum()
     pairs = (t[:, None] > t) * np.abs(p[:, None] - p) * np.abs(d[:, None] - d) / best
     return (pairs * np.logaddexp(0, -(s[:, None] - s))).sum()
 
@@ -135,32 +125,31 @@ def listmle(s: Array, y: Array, weight: str | None = None):
             w = float(Fraction(2 ** (n - r) - 1, 2 ** (n - 1) - 1)) if n > 1 else 0.0
         elif weight == "log2":
             w = 1 / math.log2(1 + r)
-        total += w * (log_sum_exp(ordered[r - 1 :]) - ordered[r - 1])
+        total += w * (logsumexp(ordered[r - 1 :]) - ordered[r - 1])
     return total
 
 
 def _ndcg_at(r: Array, y: Array, k: int | None, cut_slope: float):
     """Minus NDCG@k of soft ranks, which the cutoff fades out."""
-    cut = logistic_cdf(cut_slope * (k + 0.5 - r)) if k else 1.0
+    cut = expit(cut_slope * (k + 0.5 - r)) if k else 1.0
     return -((2**y - 1) * cut / np.log2(1 + r)).sum() / max_dcg(y, k)
 
 
+def laplace_cdf(x: Array) -> Array:
+    near = np.exp(-np.abs(x)) / 2
+    return np.where(x < 0, near, 1 - near)
+
+
 def approxndcg(
-    s: Array, y: Array, k: int | None = None, temperature: float = 1.0, cut_slope: float = 10.0
-):
-    above = logistic_cdf((s - s[:, None]) / temperature)
+    s: Array, y: Array, k: int | None = None, temperature: float = 1.0, cut_slope: float = 10.0,
+    cdf=expit,
+):  # fmt: skip
+    above = cdf((s - s[:, None]) / temperature)
     np.fill_diagonal(above, 0)
     return _ndcg_at(1 + above.sum(1), y, k, cut_slope)
 
 
-def lapndcg(
-    s: Array, y: Array, k: int | None = None, temperature: float = 1.0, cut_slope: float = 10.0
-):
-    gaps = (s - s[:, None]) / temperature
-    near = np.exp(-np.abs(gaps)) / 2
-    above = np.where(gaps < 0, near, 1 - near)
-    np.fill_diagonal(above, 0)
-    return _ndcg_at(1 + above.sum(1), y, k, cut_slope)
+lapndcg = partial(approxndcg, cdf=laplace_cdf)
 
 
 def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
@@ -176,7 +165,7 @@ def sodeep(s: Array, y: Array, k: int | None = None, cut_slope: float = 10.0):
     told = np.array([np.delete(given, j, 0).sum(0) / others for j in range(n)])
     size = np.full((n, 1), 1 / others)
     hidden = np.tanh(layer("first", np.hstack([told * layer("asked", item), item, size])))
-    r = 1 + (n - 1) * logistic_cdf(layer("share", np.tanh(layer("second", hidden)))[:, 0])
+    r = 1 + (n - 1) * expit(layer("share", np.tanh(layer("second", hidden)))[:, 0])
     return _ndcg_at(r, y, k, cut_slope)
 
 
@@ -197,7 +186,7 @@ def mse(s: Array, y: Array):
 
 
 def rmse(s: Array, y: Array, levels: float = 5):
-    return math.sqrt(((levels * logistic_cdf(s) - y) ** 2).mean())
+    return math.sqrt(((levels * expit(s) - y) ** 2).mean())
 
 
 def ordinal(s: Array, y: Array, levels: int = 5, sigma: float = 1.0):
@@ -209,21 +198,16 @@ def ordinal(s: Array, y: Array, levels: int = 5, sigma: float = 1.0):
 # soft permutations [rank, item]
 
 
-def softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
-
-
 def neural_sort(s: Array, temperature: float) -> Array:
     n = len(s)
     s = s - s.mean()  # P is the same for any shift, and rounds less around 0
     distances = np.array([math.fsum(np.abs(s - x)) for x in s])
     rows = n + 1 - 2 * np.arange(1, n + 1)
-    return softmax((rows[:, None] * s - distances) / temperature)
+    return softmax((rows[:, None] * s - distances) / temperature, 1)
 
 
 def soft_sort(s: Array, temperature: float) -> Array:
-    return softmax(-np.abs(np.sort(s)[::-1][:, None] - s) / temperature)
+    return softmax(-np.abs(np.sort(s)[::-1][:, None] - s) / temperature, 1)
 
 
 def sinkhorn(p: Array, max_iter: int = 30, tol: float = 1e-6) -> Array:
@@ -237,7 +221,7 @@ def sinkhorn(p: Array, max_iter: int = 30, tol: float = 1e-6) -> Array:
 
 
 def ot_sort(s: Array, temperature: float) -> Array:
-    x = 1 / (1 + np.exp(-(s - s.mean()) / math.sqrt(s.var() + 1e-6)))
+    x = expit((s - s.mean()) / math.sqrt(s.var() + 1e-6))
     return sinkhorn(neural_sort(x / max(1, len(s) - 1), temperature))
 
 
