@@ -126,10 +126,17 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     assert a["rank"].tolist() == b["rank"].tolist()
 
 
-def test_predict_can_regroup_and_keeps_the_order_of_the_file(tiny, tmp_path, letor_folder) -> None:
-    out = tmp_path / "run"
-    out.mkdir()
-    run(compose(*tiny, "epochs=0"), out, {})
+@pytest.fixture
+def untrained(tiny, tmp_path) -> str:
+    """``checkpoint=`` with a run of a model that is not trained."""
+    (tmp_path / "run").mkdir()
+    run(compose(*tiny, "epochs=0"), tmp_path / "run", {})
+    return f"checkpoint={tmp_path}/run"
+
+
+def test_predict_can_regroup_and_keeps_the_order_of_the_file(
+    untrained, tmp_path, letor_folder
+) -> None:
     text = (letor_folder / "mine" / "test.txt").read_text().splitlines(keepends=True)
     together, mixed = tmp_path / "together.txt", tmp_path / "mixed.txt"
     together.write_text("".join(text))
@@ -137,7 +144,7 @@ def test_predict_can_regroup_and_keeps_the_order_of_the_file(tiny, tmp_path, let
     mixed.write_text("".join(text[i] for i in order))
     scores = {}
     for source, regroup in ((together, False), (mixed, True)):
-        args = [f"checkpoint={out}", f"input={source}", f"output={source}.csv"]
+        args = [untrained, f"input={source}", f"output={source}.csv"]
         predict_file(compose(*args, f"regroup={regroup}", config="predict"))
         scores[source] = pd.read_csv(f"{source}.csv")
     a, b = scores[together].iloc[order], scores[mixed]
@@ -205,18 +212,15 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     assert "ndcg@10" in out
 
 
-def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, tmp_path, letor_folder) -> None:
-    out = tmp_path / "run"
-    out.mkdir()
-    run(compose(*tiny, "epochs=0"), out, {})
+def test_evaluate_needs_only_the_split_it_is_asked_for(untrained, tiny, letor_folder) -> None:
     only = letor_folder / "only"
     only.mkdir()
     only.joinpath("test.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:1\n")  # two of five columns
-    args = [f"checkpoint={out}", "dataset=letor", "dataset.folder=only", "threads=1", tiny[3]]
+    args = [untrained, "dataset=letor", "dataset.folder=only", "threads=1", tiny[3]]
     table = evaluate_model(compose(*args, "metrics=ndcg@1", config="evaluate"))
     assert "on letor, 1 lists" in table
     file = only / "test.txt"
-    given = [args[0], "threads=1", f"data={file}", "metrics=ndcg@1"]
+    given = [untrained, "threads=1", f"data={file}", "metrics=ndcg@1"]
     same = evaluate_model(compose(*given, config="evaluate"))
     assert f"on {file}, 1 lists" in same
     assert same.splitlines()[-3].split()[1:] == table.splitlines()[-3].split()[1:]

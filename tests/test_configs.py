@@ -45,15 +45,6 @@ def test_a_loss_of_every_kind_trains_with_every_model(loss, model, letor_folder,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", choices("loss"))
-def test_every_loss_is_built_with_trees(loss) -> None:
-    pytest.importorskip("lightgbm")
-    learns_from = ["teacher=a-run"] if loss == "distil" else []
-    data = ["dataset=letor", "dataset.folder=mine"]
-    build(compose(*data, f"loss={loss}", "model=lightgbm", *learns_from))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -54,6 +54,9 @@ FORMS: dict[str, Write] = {
 }
 
 
+PLAIN: dict[str, Any] = {"id": None, "categories": None, "hashed": None}
+
+
 def table(rows: int = 360, seed: int = 0) -> pa.Table:
     """Rows of 40 queries that stand apart, with missing values and every type of feature."""
     rng = np.random.default_rng(seed)
@@ -81,6 +84,10 @@ def files(folder: Path, **knobs: Any) -> TableFiles:
     return TableFiles(name="table", **(places | roles | knobs))
 
 
+def of_all(path: str) -> dict[str, str]:
+    return dict.fromkeys(("train", "vali", "test"), path)
+
+
 def same(a: Lists, b: Lists) -> None:
     for one, other in ((a.features, b.features), (a.labels, b.labels), (a.offsets, b.offsets)):
         np.testing.assert_array_equal(one, other)
@@ -93,8 +100,7 @@ def test_every_form_gives_the_same_lists(tmp_path: Path, monkeypatch) -> None:
     every = {}
     for name, write in FORMS.items():
         write(table(), tmp_path / name)
-        split = {"train": name, "vali": name, "test": "none"}
-        every[name] = files(tmp_path, split=split | {"vali": "none"}).split("train")
+        every[name] = files(tmp_path, split=of_all("none") | {"train": name}).split("train")
     first = every["a.parquet"]
     assert first.columns.names == ("price", "stock", "new", "brand", "size")
     assert len(first.columns.categories["brand"]) == 3, "the text NA is a value"
@@ -186,8 +192,7 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
 def test_a_faulty_text_file_is_one_line(tmp_path, monkeypatch, content, words) -> None:
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 500)
     (tmp_path / "a.csv").write_bytes(content.encode("latin-1"))
-    knobs = {"query": "q", "label": "y", "id": None, "categories": None, "hashed": None}
-    data = files(tmp_path, **knobs, split={"train": "a.csv", "vali": "a.csv", "test": "a.csv"})
+    data = files(tmp_path, **PLAIN, query="q", label="y", split=of_all("a.csv"))
     said = refused(lambda: data.split("train"))
     assert "a.csv" in said
     assert all(word in said for word in words), said
@@ -197,24 +202,20 @@ def test_whole_numbers_may_turn_into_fractions_and_shards_must_agree(tmp_path, m
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 100)
     rows = ["1,0,1"] * 50 + ["1,0,0.5"]
     (tmp_path / "a.csv").write_text("\n".join(["query,grade,x", *rows]) + "\n")
-    knobs = {"id": None, "categories": None, "hashed": None}
-    split = {"train": "a.csv", "vali": "b", "test": "c"}
-    data = files(tmp_path, **knobs, split=split)
+    data = files(tmp_path, **PLAIN, split={"train": "a.csv", "vali": "b", "test": "c"})
     assert data.split("train").features[-1] == 0.5
-    for name, x in (("b", "text"), ("c", None)):
+    row = {"query": [1], "grade": [0]}
+    for name, split, other in (("b", "vali", row | {"x": ["text"]}), ("c", "test", row)):
         (tmp_path / name).mkdir()
-        pa.parquet.write_table(
-            pa.table({"query": [1], "grade": [0], "x": [1]}), tmp_path / name / "1.parquet"
-        )
-        other = {"query": [1], "grade": [0]} | ({"x": [x]} if x else {})
+        pa.parquet.write_table(pa.table(row | {"x": [1]}), tmp_path / name / "1.parquet")
         pa.parquet.write_table(pa.table(other), tmp_path / name / "2.parquet")
-        said = refused(lambda name=name: data.split({"b": "vali", "c": "test"}[name]))
+        said = refused(lambda split=split: data.split(split))
         assert "2.parquet" in said
         assert "'x'" in said
 
 
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
-    split = {"train": "a.parquet", "vali": "a.parquet", "test": "a.parquet"}
+    split = of_all("a.parquet")
     data = files(tmp_path, split=split)
     assert "no such file" in refused(data.check)
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
