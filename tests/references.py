@@ -276,8 +276,11 @@ def soft_precision(soft: Array, y: Array, k: int | None, relevant: float = 1):
 
 
 def neural(metric, s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
-           max_iter: int = 30, **knobs):  # fmt: skip
-    return metric(sinkhorn(neural_sort(s, temperature), max_iter), y, k, **knobs)
+           max_iter: int = 30, sort=neural_sort, **knobs):  # fmt: skip
+    return metric(sinkhorn(sort(s, temperature), max_iter), y, k, **knobs)
+
+
+softsortndcg = partial(neural, soft_ndcg, sort=soft_sort)
 
 
 def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 1.0):
@@ -287,11 +290,6 @@ def neuralndcg_t(s: Array, y: Array, k: int | None = None, temperature: float = 
 
 def otndcg(s: Array, y: Array, k: int | None = None, temperature: float = 0.01):
     return soft_ndcg(ot_sort(s, temperature), y, k)
-
-
-def softsortndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
-                 max_iter: int = 30):  # fmt: skip
-    return soft_ndcg(sinkhorn(soft_sort(s, temperature), max_iter), y, k)
 
 
 def softndcg(s: Array, y: Array, k: int | None = None, sigma: float = 1.0,

@@ -111,6 +111,18 @@ def test_a_long_list_needs_no_square_of_its_length() -> None:
     assert (long - short) / 1024 < 6000**2 * 8 / 2**20 / 10  # MiB; a tenth of one matrix
 
 
+def run_triton(program: str, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run it in a process of its own: Triton reports at the end what pytest still holds."""
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True, text=True, timeout=600, check=False,
+        env=os.environ | {"PYTHONPATH": paths} | env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 INTERPRETED = """
@@ -156,14 +168,8 @@ assert not right_on(torch.device("cpu"))
 @needs_triton
 @pytest.mark.slow
 def test_steps_of_the_kernel_are_those_of_the_cpu_at_all_temperatures() -> None:
-    paths = [str(Path(__file__).parent), *sys.path]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED],
-        capture_output=True, text=True, timeout=600, check=False,
-        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-    assert done.stdout.split() == ["agrees"] * 7, done.stderr
-    assert done.returncode == 0, done.stderr
+    done = run_triton(INTERPRETED, TRITON_INTERPRET="1")
+    assert done.stdout.split() == ["agrees"] * 7
     assert "NeuralNDCG's kernel is wrong on cpu: not used" in done.stderr
 
 
@@ -205,13 +211,8 @@ def test_compiled_for_a_gpu_the_kernel_is_short_and_spills_nothing() -> None:
         (2048, "float32", True, 80): 6_400,
         (16, "float64", True, 90): 4_200,
     }
-    # in a process of its own: Triton reports at the end of a process what pytest still holds
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED, json.dumps([*limits])],
-        capture_output=True, text=True, timeout=600, check=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    for line, most in zip(done.stdout.splitlines(), limits.values(), strict=True):
+    lines = run_triton(COMPILED, json.dumps([*limits])).stdout.splitlines()
+    for line, most in zip(lines, limits.values(), strict=True):
         spilled, shared, count = json.loads(line)
         assert (spilled, shared <= 8192, count <= most) == (0, True, True), line
 
@@ -224,13 +225,10 @@ def test_a_gpu_is_tried_in_evaluation_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_few_long_lists_take_the_plain_path() -> None:
-    on = partial(worthwhile, processors=132)
-    assert all(on(64, size) for size in (1, 16, 240, 2048))
-    assert not on(64, 2049)
-    assert [on(1, size) for size in (600, 2048)] == [True, False]
-    assert worthwhile(1, 2048, processors=1) is False
-    assert on(132, 2000)
-    assert not worthwhile(8, 2048, processors=1)  # one after the other
+    for lists, size in ((64, 1), (64, 2048), (1, 600), (132, 2000)):
+        assert worthwhile(lists, size, processors=132)
+    for lists, size, processors in ((64, 2049, 132), (1, 2048, 132), (1, 2048, 1), (8, 2048, 1)):
+        assert not worthwhile(lists, size, processors=processors)
 
 
 @pytest.mark.skipif(

@@ -128,18 +128,14 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def mean_of_draws(scores: Tensor, mask: Tensor, temperature: float) -> Tensor:
-    return stochastic_neural_sort(
-        scores, mask, temperature=temperature, beta=1e-6, n_samples=2, generator=seeded()
-    ).mean(0)
-
-
 SORTS = {
     "neuralsort": lambda scores, mask: neural_sort(scores, mask, temperature=1e-4),
     "softsort": lambda scores, mask: soft_sort(scores, mask, temperature=1e-4),
     "ot": lambda scores, mask: ot_sort(scores, mask, temperature=1e-5),
     "rank_binomial": lambda scores, mask: rank_distribution(scores, mask, sigma=1e-4),
-    "stochastic": partial(mean_of_draws, temperature=1e-4),
+    "stochastic": lambda scores, mask: stochastic_neural_sort(
+        scores, mask, temperature=1e-4, beta=1e-6, n_samples=2, generator=seeded()
+    ).mean(0),
 }
 
 
