@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ltr import Ranker
 from ltr.analysis.compare import compare
@@ -498,3 +499,24 @@ def test_a_folder_from_elsewhere_names_no_code(override, fitted, tmp_path) -> No
     path.write_text(path.read_text() + f"- '{override}'\n")
     with pytest.raises(ConfigError):
         Ranker.load(tmp_path / "saved")
+
+
+_OF_QUERIES = (
+    "a weight counts a query: the rows of one have the same weight, where scikit-learn gives each "
+    "row its own"
+)
+# Checks that a Ranker does not pass, with the reason.
+EXCEPTIONS = {
+    "check_sample_weights_not_overwritten": f"{_OF_QUERIES}; what is given is not changed either",
+    "check_dataframe_column_names_consistency": "columns are read by name, as ltr predict does",
+    "check_sample_weight_equivalence_on_dense_data": _OF_QUERIES,
+    "check_sample_weight_equivalence_on_sparse_data": _OF_QUERIES,
+}
+# Seconds for all checks: they fit without ``qid``, so all rows are of one query.
+CHECKED = Ranker("linear", "listnet", epochs=1, one_list=True, verbose=0, metrics_as="sklearn")
+
+
+@pytest.mark.slow
+@parametrize_with_checks([CHECKED], expected_failed_checks=lambda _: EXCEPTIONS, xfail_strict=True)
+def test_scikit_learn(estimator, check) -> None:
+    check(estimator)

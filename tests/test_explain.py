@@ -112,8 +112,6 @@ def test_a_list_without_an_item_is_scored_in_the_precision_of_the_run(precision)
 
 
 def test_an_item_is_left_out_of_the_list() -> None:
-    of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
-
     class Against(nn.Module):
         """The score depends on whether the item before it in the list is there."""
 
