@@ -56,25 +56,17 @@ def test_trec_is_trec_eval() -> None:
     """Without equal scores: trec_eval breaks ties by document number."""
     pytrec_eval = pytest.importorskip("pytrec_eval")
     made = lists(ties=False)
-    judged = {
-        str(i): {f"d{j}": int(y) for j, y in enumerate(labels)}
-        for i, (_, labels) in enumerate(made)
-    }
-    ranked = {
-        str(i): {f"d{j}": float(s) for j, s in enumerate(scores)}
-        for i, (scores, _) in enumerate(made)
-    }
-    names = {"map": "map", "recip_rank": "mrr", "ndcg": "ndcg"}
-    for theirs, ours in (
-        ("ndcg_cut", "ndcg"),
-        ("P", "precision"),
-        ("recall", "recall"),
-        ("map_cut", "map"),
-    ):
-        names |= {f"{theirs}_{k}": f"{ours}@{k}" for k in CUTOFFS}
-    asked = {"map", "recip_rank", "ndcg"} | {
-        f"{name}.{','.join(map(str, CUTOFFS))}" for name in ("ndcg_cut", "P", "recall", "map_cut")
-    }
+    ranked, judged = (
+        {
+            str(i): {f"d{j}": v for j, v in enumerate(one[part].tolist())}
+            for i, one in enumerate(made)
+        }
+        for part in (0, 1)
+    )
+    whole = {"map": "map", "recip_rank": "mrr", "ndcg": "ndcg"}
+    cut = {"ndcg_cut": "ndcg", "P": "precision", "recall": "recall", "map_cut": "map"}
+    names = whole | {f"{name}_{k}": f"{ours}@{k}" for name, ours in cut.items() for k in CUTOFFS}
+    asked = {*whole, *(f"{name}.{','.join(map(str, CUTOFFS))}" for name in cut)}
     printed = pytrec_eval.RelevanceEvaluator(judged, asked).evaluate(ranked)
     for theirs, ours in names.items():
         found = parse_metric(ours)(*padded(made), named("trec"))

@@ -18,7 +18,6 @@ from ltr.analysis.verdicts import (
     DIFFER,
     EQUIVALENT,
     UNDECIDED,
-    WORSE,
     compare_seeds,
     compare_systems,
     draw,
@@ -124,6 +123,9 @@ def test_holm_is_over_all_pairs_and_over_those_with_the_baseline() -> None:
     assert [p.p_holm for p in pairs] == pytest.approx(want)
     fewer = compare_systems(systems, samples=1000, baseline="b")
     assert [(p.first, p.second) for p in fewer] == [("a", "b"), ("c", "b")]
+    alone = only({name: systems[name] for name in "ab"})  # a third changes it by Holm only
+    assert pairs[0].interval == pytest.approx(alone.interval, abs=1e-12)
+    assert pairs[0].p_t == alone.p_t
     assert min(p.p_holm for p in fewer) == pytest.approx(2 * min(map(raw, fewer)))
 
 
@@ -231,8 +233,7 @@ def test_what_is_covered_is_said() -> None:
 
 def test_the_words() -> None:
     assert only(noisy(shift=0.1)).word == BETTER
-    assert only(noisy(shift=-0.1)).word == WORSE
-    assert only(noisy(seeds=1, shift=0.1)).word == only(noisy(seeds=1, shift=-0.1)).word == DIFFER
+    assert only(noisy(seeds=1, shift=-0.1)).word == DIFFER
     assert only(noisy(shift=0.0), margin=0.1).word == EQUIVALENT
     assert only(noisy(shift=0.0), margin=0.001).word == UNDECIDED
 
@@ -286,14 +287,6 @@ def test_swapped_systems_give_the_mirrored_result(seeds) -> None:
     assert there.interval[::-1] == pytest.approx([-end for end in here.interval])
     for name in ("p_randomisation", "p_t", "p_training", "p_holm"):
         assert getattr(there, name) == pytest.approx(getattr(here, name), abs=1e-12), name
-
-
-def test_a_third_system_changes_a_pair_by_holm_only() -> None:
-    two = noisy(shift=0.015)
-    three = two | {"c": noisy(seed=9)["a"]}
-    alone, among = only(two), compare_systems(three, samples=1000)[0]
-    assert among.interval == pytest.approx(alone.interval, abs=1e-12)
-    assert among.p_t == alone.p_t
 
 
 # --- values

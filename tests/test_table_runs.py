@@ -70,13 +70,10 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
     assert trained(tmp_path / "a", *tables, *places) == trained(tmp_path / "b", *own)
 
     here = (*tables[4:6],)
-    ours = evaluate_model(compose(f"checkpoint={tmp_path}/a", here[1], config="evaluate"))
-    other = evaluate_model(
-        compose(
-            f"checkpoint={tmp_path}/a", *ROLES, *here, "dataset.split.test=test.feather",
-            config="evaluate",
-        )
-    )  # fmt: skip
+    ours, other = (
+        evaluate_model(compose(f"checkpoint={tmp_path}/a", *given, config="evaluate"))
+        for given in ([here[1]], [*ROLES, *here, "dataset.split.test=test.feather"])
+    )
     assert ours == other, "train need not be there"
 
     test = as_table(letor_folder / "mine" / "test.txt")
@@ -127,15 +124,9 @@ def test_a_table_trains_as_letor_text_does_and_its_ids_travel(
 def test_categories_and_a_cut_through_the_commands(tmp_path: Path) -> None:
     lists = make_lists([6] * 20)
     rng = np.random.default_rng(0)
-    brand = rng.choice(["x", "y"], lists.items)
-    table = pa.table(
-        {
-            "q": np.repeat(lists.qids, lists.lengths),
-            "y": lists.labels,
-            "f": lists.features[:, 0],
-            "brand": brand,
-        }
-    )
+    columns = {"q": np.repeat(lists.qids, lists.lengths), "y": lists.labels}
+    columns |= {"f": lists.features[:, 0], "brand": rng.choice(["x", "y"], lists.items)}
+    table = pa.table(columns)
     pa.parquet.write_table(table, tmp_path / "all.parquet")
     overrides = [*ROLES[:3], "dataset.path=all.parquet", "dataset.categories=[brand]"]
     places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]

@@ -103,18 +103,17 @@ def test_the_end_is_told_however_it_comes(error, ending, tiny, tmp_path) -> None
 
 
 def test_another_id_is_told_all_epochs_and_none_is_ended_that_was_not_begun(tmp_path) -> None:
-    (tmp_path / KEPT).write_text(json.dumps({"Told": {"id": "gone", "epoch": 4}}))
-    tracking = Tracking(Told(), tmp_path, dict)
-    tracking.end("failed", None)
-    assert TOLD == []
-    tracking.start({}, None, {}, None)
-    tracking.epoch({"epoch": 4})
-    assert TOLD[1:] == []  # the id was taken up
-    (tmp_path / KEPT).write_text("{}")
-    tracking = Tracking(Told(), tmp_path, dict)
-    tracking.start({}, None, {}, None)
-    tracking.epoch({"epoch": 0})
-    assert TOLD[1:] == [("log", 0, {})]
+    for text, epoch, told in (
+        (json.dumps({"Told": {"id": "gone", "epoch": 4}}), 4, []),  # the id was taken up
+        ("{}", 0, [("log", 0, {})]),
+    ):
+        (tmp_path / KEPT).write_text(text)
+        Tracking(Told(), tmp_path, dict).end("failed", None)
+        assert TOLD == []
+        tracking = Tracking(Told(), tmp_path, dict)
+        tracking.start({}, None, {}, None)
+        tracking.epoch({"epoch": epoch})
+        assert TOLD[1:] == told
     assert json.loads((tmp_path / KEPT).read_text()) == {"Told": {"id": "an id", "epoch": 0}}
 
 
