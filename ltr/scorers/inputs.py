@@ -1,5 +1,6 @@
 """The lists that a scorer is asked to score: LETOR text, or a table."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,7 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
     order in which it was trained. The roles that ``cfg`` does not name are those of the run.
 
     Raises:
-        ConfigError, DataError: one line that says what to mend; the keys that it names are those of
-            ``dataset`` where they are not the command's.
+        ConfigError, DataError: one line that says what to mend.
     """
     from ltr.data.roles import Roles
     from ltr.data.rows import lists_of
@@ -90,7 +90,10 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
     names = None if given["names"] is None else tuple(map(str, given["names"]))
     form = Form(given["header"] is not False, names)
     source = Source(Path(cfg.input), form)
-    read = lists_of(source, roles, columns=columns, labelled=False)
+    try:
+        read = lists_of(source, roles, columns=columns, labelled=False)
+    except DataError as error:  # it names keys of a data set; here they are the command's
+        raise DataError(re.sub(r"dataset\.(?=query|id\b|header|names)", "", str(error))) from None
     ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
     return Input(read.lists, read.order, ids)
 
