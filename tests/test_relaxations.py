@@ -79,7 +79,7 @@ def test_a_shift_of_the_scores_changes_nothing() -> None:
 
 @pytest.mark.parametrize("first", ["columns", "rows"])
 @pytest.mark.parametrize(
-    ("max_iter", "tol"), [(1, 1e-6), (3, 1e-6), (30, 1e-6), (500, 1e-12), (30, 0.05)]
+    ("max_iter", "tol"), [(1, 1e-6), (3, 1e-6), (30, 1e-6), (500, 1e-12), (30, 0.01)]
 )
 def test_sinkhorn_is_repeated_division_list_by_list(max_iter: int, tol: float, first: str) -> None:
     scores, mask = five_lists()
