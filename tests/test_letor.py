@@ -49,20 +49,14 @@ MALFORMED = {
     b"2 qid:1 1:2:3": "value '2:3' in '1:2:3'; expected a finite number (or nan",
     b"2 qid:1 1:x": "value 'x' in '1:x'",
     b"2 qid:1 1:nano": "value 'nano' in '1:nano'",
-    b"2 qid:1 1:na": "value 'na' in '1:na'",
     b"2 qid:1 1:-inf": "value '-inf' in '1:-inf'",
     b"2 qid:1 1:True": "value 'True' in '1:True'",
     b"2 qid:1 1:1_0": "value '1_0' in '1:1_0'",
     b"2 qid:1 1:0x1": "value '0x1' in '1:0x1'",
-    b"2 qid:1 1:+-1": "value '+-1' in '1:+-1'",
     b"2 qid:1 1:0,5": "value '0,5' in '1:0,5'",
-    b"2 qid:1 1:1e": "value '1e' in '1:1e'",
     b'2 qid:1 1:"1"': "value '\"1\"' in '1:\"1\"'",
     b"2 qid:1 nan:1": "index 'nan' in 'nan:1'; expected a whole number from 1 to 100000 (or set",
     b"2 qid:1 0:1": "index '0' in '0:1'",
-    b"2 qid:1 -3:1": "index '-3' in '-3:1'",
-    b"2 qid:1 +3:1": "index '+3' in '+3:1'",
-    b"2 qid:1 1.0:1": "index '1.0' in '1.0:1'",
     b"2 qid:1 1:1 docid:7": "index 'docid' in 'docid:7'",
     b"2 qid:1 :1": "index '' in ':1'",
     b"2 qid:1 99999999999999999999:1": "index '99999999999999999999' in '999",
@@ -372,13 +366,6 @@ def test_round_trip(text, rules) -> None:
 @given(corrupted(), RULES)
 def test_corrupted_text_is_read_as_by_the_plain_reader(text, rules) -> None:
     check_as_plain(text, rules)
-
-
-def test_width_grows_from_block_to_block() -> None:
-    parser = Parser(Rules())
-    pieces = [parser(b"0 qid:1 %d:1 1:2\n" % width) for width in (5, 9, 3)]
-    assert [piece.features.shape[1] for piece in pieces] == [5, 9, 9]
-    assert np.flatnonzero(pieces[2].features).tolist() == [0, 2]
 
 
 @pytest.mark.slow

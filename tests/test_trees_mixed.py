@@ -1,19 +1,16 @@
 """Trees on categories, missing values and weights: what the libraries themselves make of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_columns import mixed, mixed_data, train_mixed
+from made_columns import mixed_data, train_mixed
 from made_trees import LIBRARIES, SMALL, needed
 from numpy.typing import NDArray
 
 from ltr.console.compose import typed
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
-from ltr.data.memory import MemoryLists
 from ltr.errors import CheckpointError
 from ltr.inference.explain.importances import importances
 from ltr.scorers.scorer import load_model
@@ -116,18 +113,3 @@ def test_trees_split_on_categories_and_missing_values_and_are_kept(model, loss, 
         kept.model.categories = [1]
         with pytest.raises(CheckpointError, match="have other categories than their config"):
             kept.model.take(kept.model.content)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_weights_of_one_change_nothing(library, tmp_path) -> None:
-    needed(library)
-    made = {"none": mixed(), "one": replace(mixed(), weights=np.ones(60, np.float32))}
-    scores = {}
-    for name, train in made.items():
-        data = MemoryLists(name="m", lists={"train": train, "vali": mixed(9), "test": mixed(9)})
-        train_mixed(
-            tmp_path / name, data, f"model={library}", *SMALL[library], "epochs=5", "select=last"
-        )
-        scores[name] = pd.read_csv(tmp_path / name / "scores.csv").score
-    np.testing.assert_allclose(scores["one"], scores["none"], rtol=1e-6)

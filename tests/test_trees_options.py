@@ -2,14 +2,17 @@
 
 import re
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import compose
+from conftest import compose, letor_lists
 from hydra.errors import HydraException
 from made_trees import KINDS, needed, reading, scores_of, train
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from ltr.console.compose import explain
@@ -20,9 +23,22 @@ from ltr.models.rounds import CatBoost
 from ltr.scorers.scorer import load_model
 
 
-@pytest.fixture
-def data(letor_folder: Path) -> list[str]:
-    return reading(letor_folder)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny lists, and the runs on them."""
+    return letor_lists(tmp_path_factory.mktemp("lists"))
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Callable[[str], NDArray[np.float32]]:
+    """The scores of a library that is given no option, trained once."""
+
+    @cache
+    def scores(model: str) -> NDArray[np.float32]:
+        train(folder / model, *reading(folder), f"model={model}", "epochs=8", "select=last")
+        return scores_of(folder / model)
+
+    return scores
 
 
 def mistake(*overrides: str) -> str:
@@ -113,6 +129,9 @@ def test_trees_that_the_library_does_not_read_again_are_found(model, monkeypatch
 @pytest.mark.parametrize(
     ("model", "option"),
     [
+        ("lightgbm", "objective=rank_xendcg"),
+        ("xgboost", "objective=rank:pairwise"),
+        ("catboost", "objective=PairLogit"),
         ("lightgbm", "extra_trees=true"),
         ("xgboost", "colsample_bylevel=0.4"),
         ("catboost", "rsm=0.5"),
@@ -125,19 +144,21 @@ def test_trees_that_the_library_does_not_read_again_are_found(model, monkeypatch
         ("catboost", "feature_weights=[0,1,1,1,1]"),
     ],
 )
-def test_an_option_of_the_library_reaches_it(model, option, data, tmp_path) -> None:
+def test_an_objective_or_option_of_the_library_reaches_it(
+    model, option, folder, plain, tmp_path
+) -> None:
     needed(model)
-    args = (*data, f"model={model}", "epochs=4")
-    train(tmp_path / "with", *args, f"+model.options.{option}")
-    train(tmp_path / "without", *args)
-    assert not np.allclose(scores_of(tmp_path / "with"), scores_of(tmp_path / "without"))
+    key = "model." if option.startswith("objective") else "+model.options."
+    args = (*reading(folder), f"model={model}", "epochs=8", "select=last", f"{key}{option}")
+    train(tmp_path / "with", *args)
+    assert not np.allclose(scores_of(tmp_path / "with"), plain(model))
     used = load_model(str(tmp_path / "with"), torch.device("cpu")).model.importances().gain
     if option.startswith(("feature_contri", "monotone")):
         assert used[0] < 0.05 * used.sum()
 
 
 @pytest.mark.slow
-def test_a_list_of_another_number_of_features_is_one_line(data, tmp_path) -> None:
+def test_a_list_of_another_number_of_features_is_one_line(folder, tmp_path) -> None:
     for model in ("lightgbm", "xgboost"):
         needed(model)
         with pytest.raises(
@@ -145,6 +166,6 @@ def test_a_list_of_another_number_of_features_is_one_line(data, tmp_path) -> Non
             match=r"options.monotone_constraints has 3 values, the lists have 5 features: give",
         ):
             train(
-                tmp_path / model, *data, f"model={model}",
+                tmp_path / model, *reading(folder), f"model={model}",
                 "+model.options.monotone_constraints=[1,0,1]",
             )  # fmt: skip
