@@ -260,9 +260,6 @@ def test_command_line(tmp_path: Path) -> None:
     assert command(*own, "dataset.max_grade=1").returncode == 2
     done = command("dataset=web10k")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == (
-        "error: there is no folder data/MSLR-WEB10K; download MSLR-WEB10K.zip from "
-        "https://www.microsoft.com/en-us/research/project/mslr/ and run: python "
-        "scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data"
-    )
+    remedy = "scripts/prepare_data.py dataset=web10k archive=PATH/MSLR-WEB10K.zip data_dir=data"
+    assert done.stderr.splitlines()[-1].endswith(remedy)
     assert "give dataset=..." in command().stderr
