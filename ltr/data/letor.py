@@ -305,7 +305,8 @@ def _parse_ahead(
         while waiting:
             yield waiting.popleft()
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Closed half read, perhaps while this thread compiles, for which the pool's would wait.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def explain(line: bytes, rules: Rules) -> tuple[str, str]:
