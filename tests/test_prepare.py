@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import processes
 import pytest
-from filelock import FileLock
 from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
 from test_unpack import write_zip
 
 from ltr.console import prepare as room
-from ltr.console.prepare import differences, prepare, summarise, table
+from ltr.console.prepare import count_items, differences, prepare, table
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
 from ltr.data.public_sets import Known, PublicSet, public_sets
@@ -65,16 +64,13 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_prepare_from_archive_to_table(tmp_path: Path, prepared) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", FILES)
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    exact = replace(SMALL, size=archive.stat().st_size, sha256=digest)
+    exact = replace(SMALL, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
     (tmp_path / "data/SMALL").mkdir(parents=True)  # an empty folder may be there
     text = prepared(public=exact, archive=archive)
     lines = [line.split() for line in text.splitlines()]
-    assert ["1", "train", "3", "3", "2", "2", "1", "1"] in lines
-    assert ["2", "train+vali+test", "6", "6", "4", "4", "2", "2"] in lines
-    assert ["1", "vali", "1", "1", "0"] in lines  # nothing known of it
-    assert ["1", "train", "2", "0", "1", "1", "1.5", "2", "1", "0"] in lines
-    assert ["2", "test", "2", "0", "0", "2", "2.0", "2", "2", "1"] in lines
+    assert ["1", "train", "3", "2", "1", "1", "1.5", "2", "1", "0", "2", "0", "1"] in lines
+    assert ["2", "test", "2", "1", "1", "2", "2", "2", "2", "1", "2", "0", "0"] in lines
+    assert text.endswith("all counts are as published")
     archive.unlink()
     assert prepared(public=exact, archive=archive) == text  # in place already
 
@@ -82,7 +78,7 @@ def test_prepare_from_archive_to_table(tmp_path: Path, prepared) -> None:
 def test_prepare_only_some_folds(tmp_path: Path, prepared) -> None:
     write_folder(tmp_path / "data/SMALL", {k: v for k, v in FILES.items() if "Fold2" in k})
     for folds in (2, [2]):
-        assert "train+vali+test" in prepared(folds=folds)
+        assert len(prepared(folds=folds).splitlines()) == 2 + 3 + 2
     for folds in (0, 3, [1, 3], [], "two"):
         message = refused(lambda folds=folds: prepared(folds=folds), ConfigError)
         assert message == f"folds={folds}: give all, or some of 1 to 2 as in 'folds=[1,2]'"
@@ -112,7 +108,7 @@ def test_empty_lists_and_unknown_grades_are_differences() -> None:
     labels, offsets = np.array([0, 0, 3], np.float32), np.array([0, 2, 3])
     lists = Lists(np.zeros((3, 1), np.float32), labels, offsets, np.array(["a", "b"]))
     known = [Known(("test",), empty=0, labels=(3,)), Known(("vali",), rows=1)]
-    assert differences({(None, "test"): summarise(lists)}, known) == [
+    assert differences([count_items(lists, None, "test")], known) == [
         "test has 1 empty lists, not 0",
         "test has 2 items of grade 0, not 3",
         "test has 1 items of grade 3, not 0",
@@ -124,9 +120,9 @@ def test_many_different_labels_are_not_listed() -> None:
     features = np.full((12, 2), np.nan, np.float32)
     features[3:5, 0] = (1, 2)
     lists = Lists(features, labels, np.array([0, 12]), np.array(["a"]), missing=22)
-    text = table({(None, "test"): summarise(lists)}, [])
-    cells = ["test", "12", "0", "1.375", "12", "12.0", "12", "1", "22"]
-    assert text.splitlines()[-1].split() == cells
+    text = table([count_items(lists, None, "test")])
+    cells = text.splitlines()[-1].split()
+    assert " ".join(cells) == "test 12 1 0 12 12 12 1 22 12 0 1.375"
 
 
 def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, prepared) -> None:
@@ -134,7 +130,7 @@ def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, prepared) ->
     archive = write_zip(tmp_path / "a.zip", {"train.txt": rows, "test.txt": TEXT["test"]})
     given = GIVEN | {"folds": 0, "vali_share": 0.25}
     text = prepared(given, replace(SMALL, files={}, known=()), archive=archive)
-    lines = [line.split() for line in text.splitlines()]
+    lines = [line.split()[:4] for line in text.splitlines()]
     assert ["train", "60", "15", "0"] in lines
     assert ["vali", "20", "5", "0"] in lines
     places = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
@@ -157,27 +153,17 @@ def test_a_folder_that_is_there_is_never_touched(tmp_path: Path, prepared) -> No
     write_folder(tmp_path / "data/SMALL", {"Fold1/train.txt": "mine"})
     message = refused(lambda: prepared(archive=archive))
     assert f"{tmp_path}/data/SMALL is there, but without Fold1/vali.txt, " in message
-    assert message.endswith("; move it away, or give another data_dir=DIR")
-    assert read_folder(tmp_path / "data") == {"SMALL/Fold1/train.txt": "mine"}
+    assert read_folder(tmp_path / "data/SMALL") == {"Fold1/train.txt": "mine"}
     write_folder(tmp_path / "data/SMALL", FILES | {"Fold1/vali.txt": "0 qid:1 1:7\n"})
     assert "Fold1/vali.txt is not the official file" in refused(lambda: prepared(archive=archive))
     assert (tmp_path / "data/SMALL/Fold1/vali.txt").read_text() == "0 qid:1 1:7\n"
 
 
-def test_two_runs_at_once(tmp_path: Path, prepared) -> None:
-    (tmp_path / "data").mkdir()
-    archive = write_zip(tmp_path / "SMALL.zip", FILES)
-    with FileLock(tmp_path / "data/.SMALL.lock"):
-        message = refused(lambda: prepared(archive=archive))
-    assert message == f"another run is preparing {tmp_path}/data/SMALL; wait until it is done"
-    prepared(archive=archive)
-
-
-def test_own_lists_are_summarised(tmp_path: Path, prepared) -> None:
+def test_own_lists_are_counted(tmp_path: Path, prepared) -> None:
     write_folder(tmp_path / "data/mine", FLAT)
-    assert "known" not in prepared(OWN)
+    assert "published" not in prepared(OWN)
     write_folder(tmp_path / "data/folds", FILES | {"Fold9/x": "", "Folder/x": ""})
-    assert len(prepared(OWN | {"folder": "folds"}).splitlines()) == 2 * (2 + 6) + 1
+    assert len(prepared(OWN | {"folder": "folds"}).splitlines()) == 2 + 6
     message = refused(lambda: prepared(OWN | {"folder": None}), ConfigError)
     assert message.startswith("give dataset.folder=NAME")
     message = refused(lambda: prepared(OWN | {"folder": "no"}))
@@ -185,12 +171,9 @@ def test_own_lists_are_summarised(tmp_path: Path, prepared) -> None:
 
 
 def test_names_that_are_numbers_or_too_long(tmp_path: Path, monkeypatch, prepared) -> None:
-    write_folder(tmp_path / "2024" / "2025", FILES)
+    write_zip(tmp_path / "2028", FILES)
     monkeypatch.chdir(tmp_path)
-    places: dict[str, Any] = {"data_dir": 2024, "cache_dir": 2026}
-    assert "train+vali" not in prepared(OWN | {"folder": 2025}, **places)
-    write_zip(Path("2028"), FILES)
-    prepared(GIVEN | {"folder": 2027}, archive=2028, **places)
+    prepared(GIVEN | {"folder": 2027}, archive=2028, data_dir=2024, cache_dir=2026)
     (tmp_path / "data").mkdir()
     for given, archive in (
         (OWN | {"folder": "a" * 300}, None),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from folders import read_folder, refused, write_folder
 
-from ltr.console.unpack import check_archive, unpack
+from ltr.console.prepare import check_archive, unpack
 from ltr.data.public_sets import PublicSet
 from ltr.errors import DataError
 
@@ -116,10 +116,10 @@ def test_nothing_leads_out_of_an_archive(tmp_path: Path, name: str) -> None:
     ("files", "message"),
     [
         ({"Fold1/train.txt": "x"}, "does not hold Fold1/vali.txt, Fold1/test.txt, Fold2/train.txt"),
-        (FILES | {"old/Fold1/train.txt": "x"}, "holds Fold1/train.txt twice"),
+        (FILES | {f"old/{name}": "x" for name in FILES}, "several folders"),
         (
             {f"{'a' if '1' in name else 'b'}/{name}": text for name, text in FILES.items()},
-            "different folders",
+            "several folders",
         ),
         ({}, "neither a folder nor a .zip, .tar, .tar.gz or .rar file"),
     ],
@@ -177,9 +177,9 @@ def test_rar_is_read_by_the_first_program_that_can(
     def message(target: str) -> str:
         return refused(lambda: unpack(archive, tmp_path / target, list(FILES)))
 
-    assert "install one of unar, 7zz, 7z, unrar, bsdtar, or unpack it yourself" in message("A")
+    assert "install one of unar, 7zz, 7z, unrar, bsdtar; or unpack it yourself" in message("A")
     add("7z", "echo sorry, no RAR5 >&2; exit 2")
-    assert "7z: sorry, no RAR5; download it again" in message("A")
+    assert "7z: sorry, no RAR5; or unpack it yourself" in message("A")
     add("bsdtar", f'[ "$3" = "{archive}" ] && /bin/cp -R {there}/. "$5"')
     unpack(archive, tmp_path / "A", list(FILES))
     assert read_folder(tmp_path / "A") == FILES
@@ -193,16 +193,8 @@ def test_check_archive(tmp_path: Path) -> None:
     archive.write_bytes(b"abc")
     right = hashlib.sha256(b"abc").hexdigest()
     check_archive(archive)
-    for size, sha256, words in (
-        (3, right, []),
-        (None, "", []),
-        (4000, right, ["3 bytes, not 4,000", "download it again from PAGE"]),
-        (2, right, ["another file"]),
-        (3, "0" * 64, [right, "0" * 64, "archive=FOLDER"]),
-    ):
-        public = PublicSet("a", "PAGE", "a.zip", size, sha256)
-        if not words:
-            check_archive(archive, public)
-            continue
-        message = refused(lambda public=public: check_archive(archive, public))
-        assert all(word in message for word in words), message
+    check_archive(archive, PublicSet("a", "PAGE", "a.zip", right))
+    check_archive(archive, PublicSet("a", "PAGE", "a.zip"))
+    public = PublicSet("a", "PAGE", "a.zip", "0" * 64)
+    message = refused(lambda: check_archive(archive, public))
+    assert all(word in message for word in (right, "0" * 64, "from PAGE", "archive=FOLDER"))

@@ -35,7 +35,7 @@ class PublicSet:
     Attributes:
         name: as in dataset=NAME.
         page, archive: where it is published, and the file to download there.
-        size, sha256: of the archive; None, "": not known.
+        sha256: of the archive; "": not known.
         files: path in the set's folder -> SHA-256 of the official file.
         known: the published counts.
     """
@@ -43,7 +43,6 @@ class PublicSet:
     name: str
     page: str
     archive: str
-    size: int | None = None
     sha256: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     known: tuple[Known, ...] = ()
