@@ -178,21 +178,19 @@ def of_plugin(model: Mapping[str, Any], names: list[str], features: Array) -> Ar
 def of_solr(store: list[Any], model: Mapping[str, Any], features: Array) -> Array:
     """Float32; a field that a document lacks is 0; 1e-6 is added to each threshold."""
     raw = np.nan_to_num(np.asarray(features), nan=0.0)
-    own = [one["name"] for one in store if not one["name"].endswith("_below_0")]
-    fields = dict(zip(own, raw.T, strict=True))  # of the same names
-    known = {one["name"]: _value(one["params"], fields) for one in store}
+    fields = [one["params"]["field"] for one in store]
     kind, params = model["class"].rpartition(".")[2], model["params"]
     names = [one["name"] for one in model["features"]]
-    values = np.stack([known[name] for name in names], 1)
+    assert [one["name"] for one in store] == names == fields
     if kind == "LinearModel":
         weights = np.array([[params["weights"][name] for name in names]])
-        return run_layers([(weights, np.zeros(1), "identity")], values)
+        return run_layers([(weights, np.zeros(1), "identity")], raw)
     if kind == "NeuralNetworkModel":
         layers = [
             (np.array(one["matrix"]), np.array(one["bias"]), one["activation"])
             for one in params["layers"]
         ]
-        return run_layers(layers, values)
+        return run_layers(layers, raw)
 
     def read(node: Mapping[str, Any]) -> Any:
         if "feature" not in node:
@@ -200,36 +198,7 @@ def of_solr(store: list[Any], model: Mapping[str, Any], features: Array) -> Arra
         threshold = np.float32(node["threshold"]) + np.float32(1e-6)
         return names.index(node["feature"]), threshold, node["left"], node["right"], False
 
-    total = np.zeros(len(values), np.float32)
+    total = np.zeros(len(raw), np.float32)
     for one in params["trees"]:
-        total += np.float32(one["weight"]) * descend(one["root"], read, values)
+        total += np.float32(one["weight"]) * descend(one["root"], read, raw)
     return total
-
-
-def _value(params: Mapping[str, Any], fields: Mapping[str, Array]) -> Array:
-    """The value of a feature for each item; the score of a query is never below 0."""
-    if "field" in params:
-        return fields[params["field"]]
-    query = params["q"].removeprefix("{!func}")
-    tokens = re.findall(r"[A-Za-z_]\w*|-?[\d.]+(?:e[-+]?\d+)?|[(),]", query)
-    return np.maximum(np.asarray(_evaluate(tokens, fields), np.float32), 0)
-
-
-def _evaluate(tokens: list[str], fields: Mapping[str, Array]) -> Any:
-    """The value of a function query, whose tokens are taken off; float32, ``ln`` in float64."""
-    name = tokens.pop(0)
-    if not tokens or tokens[0] != "(":
-        return fields[name] if name in fields else np.float32(name)
-    arguments = []
-    while tokens.pop(0) in "(,":
-        arguments.append(_evaluate(tokens, fields))
-    return _FUNCTIONS[name](*arguments)
-
-
-_FUNCTIONS: Mapping[str, Any] = {
-    "ln": lambda x: np.log(np.asarray(x, np.float64)).astype(np.float32),
-    "sum": lambda x, y: x + y,
-    "product": lambda x, y: x * y,
-    "max": np.maximum,
-    "def": lambda x, _: x,
-}

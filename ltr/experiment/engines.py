@@ -141,8 +141,8 @@ def _of_transform(
         return  # a threshold before the transform does what one behind it does
     if (transform.shape == QUANTILE).any():
         yield "it has no quantiles: set transform=standardise, or use to=onnx or to=vespa"
-    if engine != "solr" and np.isin(transform.shape, (LOG, SIGNED_LOG)).any():
+    if np.isin(transform.shape, (LOG, SIGNED_LOG)).any():
         yield (
             "its models read features as they are, without a logarithm: set transform=standardise, "
-            "train model=lightgbm, or use to=solr, onnx or vespa"
+            "train model=lightgbm, or use to=onnx or to=vespa"
         )

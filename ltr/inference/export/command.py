@@ -1,26 +1,41 @@
 """Export a kept model: one folder with its files, or none."""
 
+import hashlib
 import re
 import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+from jinja2 import Environment
 from omegaconf import DictConfig
 
-from ltr.atomic import atomic_write, make_folder, writing
+from ltr.atomic import atomic_write, make_folder, without_nan, writing
+from ltr.console.folders import run_folder
 from ltr.console.values import required, text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
+from ltr.experiment.provenance import versions
+from ltr.experiment.run_folder import RunFolder
 from ltr.inference.export.boosters import native, trees_of
-from ltr.inference.export.context import IDENTIFIER, ExportContext, Scores, json_text, parity
+from ltr.inference.export.context import (
+    IDENTIFIER,
+    ExportContext,
+    Exported,
+    Scores,
+    json_text,
+    parity,
+)
 from ltr.inference.export.dense import Dense, dense_of
-from ltr.inference.export.manifest import manifest, model_card, results_of, sha256
 from ltr.inference.export.onnx import onnx, try_sizes, vespa
-from ltr.inference.export.plugins import plugin
-from ltr.inference.export.ranklib import ranklib
-from ltr.inference.export.solr import solr
+from ltr.inference.export.texts import plugin, ranklib, solr
 from ltr.inference.export.trees import Trees, before_transform
+from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, RankBoost
 from ltr.scorers.inputs import read_input, set_threads
 from ltr.scorers.scorer import Scorer, load_model
@@ -30,6 +45,15 @@ _WRITERS = {
     "onnx": onnx, "vespa": vespa, "native": native, "solr": solr, "ranklib": ranklib,
     **dict.fromkeys(LUCENE, plugin),
 }  # fmt: skip
+_LIBRARIES = ("onnx", "onnxscript", "onnxruntime", "lightgbm", "xgboost-cpu", "xgboost", "catboost")
+_OF_RUN = ("convention", "vali", "test", "select", "select_on", "selected_epoch", "dataset", "fold",
+           "seed", "commit", "finished")  # fmt: skip
+_CODES = (
+    "a feature under categories is read as a code: 1 + the place of its value, as text, in the "
+    "list there, 0 where the list lacks it; of a number n there 1 + CRC-32 of the text in UTF-8 "
+    "modulo n; missing (NaN) where it is missing or empty. A whole number or a text such as 3.0 is "
+    "the text 3, a flag true or false."
+)
 
 
 def export_model(cfg: DictConfig) -> str:
@@ -42,7 +66,7 @@ def export_model(cfg: DictConfig) -> str:
         ConfigError, DataError, CheckpointError, OutputError: one line that says what to mend.
     """
     required(cfg, "checkpoint", "to", "output")
-    output, engine = Path(cfg.output), str(cfg.to)
+    output, engine, checkpoint = Path(cfg.output), str(cfg.to), Path(cfg.checkpoint)
     for key, known in (("to", ENGINES), ("split", SPLITS)):
         if cfg[key] not in known:
             raise ConfigError(f"{key}={cfg[key]}: choose one of {', '.join(known)}")
@@ -50,8 +74,13 @@ def export_model(cfg: DictConfig) -> str:
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
     if cfg.format is not None and engine not in LUCENE:
         raise ConfigError(f"format={cfg.format}: it is for to={' or '.join(LUCENE)}: leave it out")
+    if cfg.name is not None and not IDENTIFIER.fullmatch(str(cfg.name)):
+        raise ConfigError(f"name={cfg.name}: write letters, digits and _, a letter first")
+    name = str(cfg.name or output.name)
+    if not IDENTIFIER.fullmatch(name):
+        name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
     set_threads(cfg)
-    scorer = load_model(cfg.checkpoint, trust=cfg.trust)
+    scorer = load_model(checkpoint, trust=cfg.trust)
     if cfg.input is not None:
         lists, split = read_input(cfg, scorer).lists, str(cfg.input)
     else:
@@ -59,7 +88,8 @@ def export_model(cfg: DictConfig) -> str:
         _, lists = scorer.read(own.dataset, split)
     # scores are those of float32, whatever precision its run had
     scorer = replace(scorer, config=scorer.config | {"precision": "float32"})
-    results = results_of(str(cfg.checkpoint))
+    run = RunFolder(run_folder(str(checkpoint)))
+    results = run.results if run.finished else {}
     of_train = results.get("data", {}).get("train", {})
     missing = lists.missing + int(of_train.get("missing_values", 0))
     check_engine(engine, scorer.model, scorer.transform, missing, key="to")
@@ -68,7 +98,7 @@ def export_model(cfg: DictConfig) -> str:
         return scorer.scores(given, items=cfg.evaluation_items).numpy()
 
     context = ExportContext(
-        name=_name(cfg), lists=lists, scores=score(lists), scorer=scorer,
+        name=name, lists=lists, scores=score(lists), scorer=scorer,
         form=_form(engine, scorer), absent_is_zero=not missing, format=text(cfg, "format"),
     )  # fmt: skip
     exported = _WRITERS[engine](context)
@@ -78,22 +108,26 @@ def export_model(cfg: DictConfig) -> str:
         beside = tempfile.TemporaryDirectory(prefix=f".part-{output.name[:40]}-", dir=output.parent)
     with beside:
         (part := Path(beside.name, output.name)).mkdir()
-        for name, content in exported.files.items():
-            atomic_write(part / name, content)
+        for one, content in exported.files.items():
+            atomic_write(part / one, content)
         compared = {
             "to": engine,
             "ran_by": exported.ran_by,
             **parity(lists, context.scores, exported.run(part, lists), f"to={engine}"),
+            **(try_sizes(part, lists, score) if engine == "onnx" else {}),
+            "split": split,
         }
-        if engine == "onnx":
-            compared |= try_sizes(part, lists, score)
-        compared["split"] = split
-        file, selected = selected_checkpoint(Path(cfg.checkpoint))
+        file, selected = selected_checkpoint(checkpoint)
         digests = {"checkpoint": sha256(file.read_bytes()), "data": dict(selected["data"])}
         described = manifest(engine, context, exported, results, digests)
         atomic_write(part / "manifest.json", json_text(described, 2))
         atomic_write(part / "parity.json", json_text(compared, 2))
-        atomic_write(part / "MODEL_CARD.md", model_card(described, compared, results))
+        splits = {key: results[key] for key in ("vali", "test") if key in results}
+        figures = pd.DataFrame(splits).rename_axis("metric").to_markdown(floatfmt=".4f")
+        template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+        card = Environment(trim_blocks=True, keep_trailing_newline=True).from_string(template)
+        told = {"manifest": described, "choices": described["choices"], "figures": figures}
+        atomic_write(part / "MODEL_CARD.md", card.render(told, parity=compared, results=results))
         part.rename(output)
     sizes = ", ".join(f"{n} {(output / n).stat().st_size:,} bytes" for n in exported.files)
     return (
@@ -101,16 +135,6 @@ def export_model(cfg: DictConfig) -> str:
         f"{exported.ran_by}: largest difference {compared['largest_difference']:.1e}, no list "
         f"changes its order\nkept in {output}"
     )
-
-
-def _name(cfg: DictConfig) -> str:
-    """The name of the model in the engine."""
-    name = str(cfg.name or Path(cfg.output).name)
-    if not IDENTIFIER.fullmatch(name):
-        if cfg.name is not None:
-            raise ConfigError(f"name={name}: write letters, digits and _, a letter first")
-        name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
-    return name
 
 
 def _form(engine: str, scorer: Scorer) -> Trees | Dense | None:
@@ -121,3 +145,38 @@ def _form(engine: str, scorer: Scorer) -> Trees | Dense | None:
         assert is_dense(model)
         return dense_of(model, scorer.transform)
     return None
+
+
+def manifest(
+    engine: str, context: ExportContext, exported: Exported, results: Mapping[str, Any],
+    digests: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Which model this is, and how its features are read.
+
+    ``results`` are of its run, ``digests`` of the checkpoint and its data.
+    """
+    model, columns = context.scorer.model, context.scorer.columns
+    inner = model.model if isinstance(model, WithEmbeddings) else model
+    categories = {} if columns is None else columns.state()["categories"]
+    installed = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return {
+        "to": engine,
+        "model": type(inner).__name__,
+        "choices": results.get("choices", {}),
+        "features": list(context.features),
+        "features_named": columns is not None,
+        "categories": categories,
+        "transform": context.scorer.transform.state(),
+        **without_nan({key: results[key] for key in _OF_RUN if key in results}),
+        "sha256": {**digests, "files": {name: sha256(one) for name, one in exported.files.items()}},
+        "versions": {**versions(), **installed},
+        "notes": {**({"categories": _CODES} if categories else {}), **exported.notes},
+    }
+
+
+def sha256(content: bytes | str) -> str:
+    """In hexadecimal digits."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ltr.data.lists import Ints, Lists
+from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.inference.export.dense import Dense
 from ltr.inference.export.trees import Trees
@@ -20,6 +20,7 @@ from ltr.scorers.scorer import Scorer
 Scores = NDArray[np.floating]
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that an expression may hold unquoted
 TOLERANCE = 1e-5  # of a score, or of the largest score of the list where that is above 1
+_ROWS = 1 << 14  # items that trees or layers score at once
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,14 @@ class ExportContext:
         """``files`` that were written from ``form``."""
         form = self.form
         assert form is not None
-        return Exported(
-            files,
-            lambda _, lists: form.scores(lists.features),
-            f"ltr on the {'trees' if isinstance(form, Trees) else 'layers'} that the text was "
-            "written from",
-            {**notes, "format": "held by tests/test_export.py, not run in the engine"},
-        )
+
+        def run(_: Path, lists: Lists) -> Scores:
+            starts = range(0, lists.items, _ROWS)
+            return np.concatenate([form.scores(lists.features[i : i + _ROWS]) for i in starts])
+
+        what = "trees" if isinstance(form, Trees) else "layers"
+        notes["format"] = "held by tests/test_export.py, not run in the engine"
+        return Exported(files, run, f"ltr on the {what} that the text was written from", notes)
 
 
 def json_text(content: Any, indent: int = 1) -> str:
@@ -71,26 +73,11 @@ def json_text(content: Any, indent: int = 1) -> str:
     return json.dumps(content, indent=indent, allow_nan=False) + "\n"
 
 
-def shifted(by: float) -> str:
-    """The score of an engine in words.
-
-    >>> shifted(-1.5)
-    "the model's score - 1.5"
-    """
-    return f"the model's score {'-' if by < 0 else '+'} {abs(by)!r}"
-
-
-def refuse_names(names: Iterable[str], what: str, remedy: str = "") -> None:
-    """Raise ``ConfigError`` for the first of ``names``, which are none of ``what``."""
-    for name in names:
-        raise ConfigError(
-            f"{name!r} is no name of {what}: name the columns by letters, digits and _, and train "
-            f"again{remedy}"
-        )
-
-
 def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, Any]:
     """Compare the scores of every item, ``[items]``; the result, for the parity file.
+
+    No score may differ by more than the tolerance, and no two items of a list that are further
+    apart may change order or tie.
 
     Args:
         lists: the lists.
@@ -103,16 +90,20 @@ def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, A
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     largest = np.maximum.reduceat(np.abs(ours), lists.offsets[:-1])
     units = np.repeat(np.maximum(1.0, largest), lists.lengths)
-    gaps, near = np.abs(theirs - ours), 0
+    gaps = np.abs(theirs - ours)
     for qid, (start, end) in zip(lists.qids, pairwise(lists.offsets), strict=True):
-        least, given = TOLERANCE * units[start], (ours[start:end], theirs[start:end])
-        wrong = np.flatnonzero(~(gaps[start:end] <= least))[:2]  # NaN is far
+        least = TOLERANCE * units[start]
+        wrong = start + np.flatnonzero(~(gaps[start:end] <= least))[:2]  # NaN is far
         if not len(wrong):
-            wrong = _swapped(*given, least)
-            near += len(_swapped(*given, 0.0)) > 0
+            order = start + np.argsort(ours[start:end], kind="stable")
+            below = np.searchsorted(ours[order], ours[order] - least)  # how many are clearly worse
+            best = np.maximum.accumulate(theirs[order])[below - 1]
+            if len(ties := np.flatnonzero((below > 0) & (best >= theirs[order]))):
+                worse = order[: below[ties[0]]]
+                wrong = np.array([worse[theirs[worse].argmax()], order[ties[0]]])
         if len(wrong):
             items = " and ".join(
-                f"item {n + 1} is {given[0][n]:.9g} here, {given[1][n]:.9g} there" for n in wrong
+                f"item {i - start + 1} is {ours[i]:.9g} here, {theirs[i]:.9g} there" for i in wrong
             )
             raise ConfigError(
                 f"{what} does not score as the model does: of list qid {qid} {items}; nothing is "
@@ -126,21 +117,5 @@ def parity(lists: Lists, ours: Scores, theirs: Scores, what: str) -> dict[str, A
         "unit": "max(1, largest |score| of the list)",
         "tolerance": TOLERANCE,
         "lists_that_change_order": 0,
-        "lists_where_closer_items_change_order": near,
         "exported_scores": [float(theirs.min()), float(theirs.max())],
     }
-
-
-def _swapped(ours: Scores, theirs: Scores, least: float) -> Ints:
-    """Two items, ``[2]``, whose order changes or is lost though ours differ by over ``least``.
-
-    Empty: there are none. With ``least`` 0 an order that is lost does not count.
-    """
-    order = np.argsort(ours, kind="stable")
-    scores, others = ours[order], theirs[order]
-    below = np.searchsorted(scores, scores - least, side="left")  # how many are clearly smaller
-    best = np.maximum.accumulate(others)[np.maximum(below - 1, 0)]
-    wrong = (best >= others) if least else (best > others)
-    if not len(found := np.flatnonzero(wrong & (below > 0))[:1]):
-        return found
-    return order[[int(np.argmax(others[: below[found[0]]])), found[0]]]

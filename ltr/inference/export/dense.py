@@ -1,20 +1,18 @@
-"""``Dense``: the layers of a pointwise network, or a linear model, over shaped features."""
+"""``Dense``: the layers of a pointwise network, or a linear model, over raw features."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 from torch import nn
 
 from ltr.data.lists import Doubles, Floats
-from ltr.data.transforms import LOG, SIGNED_LOG, FeatureTransform
+from ltr.data.transforms import FeatureTransform
 from ltr.experiment.engines import activation_of
 from ltr.models import MLP, Linear
 from ltr.models.rounds import AdaRank, PRank
 
-_ROWS = 1 << 14  # items that are scored at once
 _ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
     "none": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
@@ -26,29 +24,18 @@ _ACTIVATIONS: Mapping[str, Callable[[Doubles], Doubles]] = {
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """``activation(weights @ x + bias)``: ``[out, in]`` and ``[out]``."""
+    """``activation(weights @ x + bias)``: ``[out, in]`` and ``[out]`` float64."""
 
     weights: Doubles
     bias: Doubles
-    activation: str  # of ltr.models.layers
+    activation: str = "none"  # of ltr.models.layers
 
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """Layers in float64; the last has one unit, and no two in a row are linear.
-
-    Attributes:
-        layers: the first reads ``f(sign * x)`` of each raw feature, without the standardisation,
-            which is in its weights.
-        shape: ``f`` of each feature, as ``FeatureTransform.shape``.
-        sign: of each feature; 1 where ``f`` is the identity, as the weights then have it.
-        log_eps: of the logarithm.
-    """
+    """Layers; the last has one unit, and no two in a row are linear."""
 
     layers: tuple[Layer, ...]
-    shape: NDArray[np.int8]
-    sign: Doubles
-    log_eps: float
 
     @property
     def is_linear(self) -> bool:
@@ -57,54 +44,39 @@ class Dense:
 
     def scores(self, features: Floats) -> Doubles:
         """The score of each row of raw ``features``, ``[items]``."""
-        blocks = range(0, len(features), _ROWS)
-        return np.concatenate([self._scores(features[i : i + _ROWS]) for i in blocks])
-
-    def _scores(self, features: Floats) -> Doubles:
-        raw = np.asarray(features, np.float64) * self.sign
-        logarithm = np.log(np.maximum(raw, 0) + self.log_eps)
-        signed = np.sign(raw) * np.log1p(np.abs(raw))
-        values = np.select([self.shape == LOG, self.shape == SIGNED_LOG], [logarithm, signed], raw)
+        values = np.asarray(features, np.float64)
         for layer in self.layers:
             values = _ACTIVATIONS[layer.activation](values @ layer.weights.T + layer.bias)
         return values[:, 0]
 
 
 def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
-    """The layers of a model that ``is_dense``, with the transform's standardisation in the first.
+    """The layers of a model that ``is_dense``, each linear one merged into the next.
 
-    ``W ((f - mean) * scale) + b = (W * scale) f + (b - (W * scale) mean)``.
+    The standardisation is in the first:
+    ``W (scale * (sign * x - mean)) + b = (W * scale * sign) x + (b - (W * scale) mean)``.
     """
-    first, *others = _layers(model)
-    weights = first.weights * transform.scale
-    plain = ~np.isin(transform.shape, (LOG, SIGNED_LOG))
-    folded = replace(
-        first,
-        weights=weights * np.where(plain, transform.sign, 1.0),
-        bias=first.bias - weights @ transform.mean,
-    )
-    sign = np.where(plain, 1.0, transform.sign)
-    return Dense((folded, *others), transform.shape, sign, transform.log_eps)
-
-
-def _layers(model: nn.Module) -> list[Layer]:
-    """The layers, each linear one merged into the next."""
-    if isinstance(model, AdaRank | PRank):
-        return [Layer(model.linear_weights()[None], np.zeros(1), "none")]
-    assert isinstance(model, MLP | Linear)
     found: list[Layer] = []
-    modules = [*model.layers] if isinstance(model, MLP) else []
-    for module in [*modules, model.head.linear, model.head.activation]:
-        name = activation_of(module)
-        if isinstance(module, nn.Linear):
-            weights, bias = (part.detach().cpu().double().numpy() for part in module.parameters())
-            if found and found[-1].activation == "none":
-                before = found.pop()
-                weights, bias = weights @ before.weights, bias + weights @ before.bias
-            found.append(Layer(weights, bias, "none"))
-        elif name is not None:  # dropout has none
-            found[-1] = replace(found[-1], activation=name)
-    return found
+    if isinstance(model, AdaRank | PRank):
+        found.append(Layer(model.linear_weights()[None], np.zeros(1)))
+    else:
+        assert isinstance(model, MLP | Linear)
+        modules = [*model.layers] if isinstance(model, MLP) else []
+        for module in [*modules, model.head.linear, model.head.activation]:
+            name = activation_of(module)
+            if isinstance(module, nn.Linear):
+                parts = module.parameters()
+                weights, bias = (part.detach().cpu().double().numpy() for part in parts)
+                if found and found[-1].activation == "none":
+                    before = found.pop()
+                    weights, bias = weights @ before.weights, bias + weights @ before.bias
+                found.append(Layer(weights, bias))
+            elif name is not None:  # dropout has none
+                found[-1] = replace(found[-1], activation=name)
+    first, *others = found
+    weights = first.weights * transform.scale
+    bias = first.bias - weights @ transform.mean
+    return Dense((Layer(weights * transform.sign, bias, first.activation), *others))
 
 
 def logistic_layers(dense: Dense) -> list[Layer]:

@@ -22,49 +22,44 @@ def _exact(number: float) -> Tensor:
     return torch.tensor(number, dtype=torch.float64)
 
 
+def _between(values: Tensor, low: float, high: float) -> Tensor:
+    return torch.minimum(torch.maximum(values, _exact(low)), _exact(high))
+
+
 class TransformGraph(nn.Module):
     """``FeatureTransform`` of ``[..., width]`` float32 to ``[..., outputs]`` float32."""
 
-    sign: Tensor
-    mean: Tensor
-    scale: Tensor
-    codes: Tensor
-    logged: Tensor
-    signed: Tensor
-    graded: Tensor
-    indicated: Tensor
-
     def __init__(self, transform: FeatureTransform) -> None:
         super().__init__()
-        shape = transform.shape
-        for name in ("sign", "mean", "scale", "codes"):
-            self.register_buffer(name, torch.from_numpy(getattr(transform, name)).double())
-        for name, kind in (("logged", LOG), ("signed", SIGNED_LOG), ("graded", QUANTILE)):
-            self.register_buffer(name, torch.from_numpy(shape == kind))
-        self.register_buffer("indicated", torch.from_numpy(transform.indicated))
-        self.log_eps, self.keep_missing = transform.log_eps, transform.keep_missing
-        # a column without quantiles reads those of another, and its result is not used
-        row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
-        grids = torch.from_numpy(transform.grids[row]) if self.graded.any() else None
-        self.quantiles = None if grids is None else Quantiles(grids)
-        self.has = [bool(flags.any()) for flags in (self.logged, self.signed)]
+        shape, exact = transform.shape, np.float64
+        self.sign, self.mean = torch.from_numpy(transform.sign), torch.from_numpy(transform.mean)
+        self.scale = torch.from_numpy(transform.scale)
+        self.codes = torch.from_numpy(transform.codes.astype(exact))
+        self.logged, self.signed, self.graded = (
+            torch.from_numpy(shape == kind) for kind in (LOG, SIGNED_LOG, QUANTILE)
+        )
+        self.indicated = torch.from_numpy(transform.indicated)
+        self.kinds, self.log_eps = {*shape.tolist()}, transform.log_eps
+        self.keep_missing = transform.keep_missing
+        if QUANTILE in self.kinds:
+            # a column without quantiles reads those of another, and its result is not used
+            row = np.maximum(np.cumsum(shape == QUANTILE) - 1, 0)
+            self.grids = torch.from_numpy(transform.grids[row])
 
     def forward(self, features: Tensor) -> Tensor:
         """Always finite, unless ``keep_missing``."""
         missing = features.isnan()
         raw = torch.where(missing, torch.zeros_like(features), features).double() * self.sign
         shaped = raw
-        if self.has[0]:
+        if LOG in self.kinds:
             logarithm = (raw.clamp(min=0.0) + _exact(self.log_eps)).log()
             shaped = torch.where(self.logged, logarithm, shaped)
-        if self.has[1]:
-            logarithm = (raw.abs() + 1.0).log()
-            shaped = torch.where(self.signed, raw.sign() * logarithm, shaped)
-        if self.quantiles is not None:
-            shaped = torch.where(self.graded, self.quantiles(raw), shaped)
-        limit = _exact(float(np.finfo(np.float32).max))
-        result = (shaped - self.mean) * self.scale
-        result = torch.minimum(torch.maximum(result, -limit), limit)
+        if SIGNED_LOG in self.kinds:
+            shaped = torch.where(self.signed, raw.sign() * (raw.abs() + 1.0).log(), shaped)
+        if QUANTILE in self.kinds:
+            shaped = torch.where(self.graded, normal_score(_levels(raw, self.grids)), shaped)
+        limit = float(np.finfo(np.float32).max)
+        result = _between((shaped - self.mean) * self.scale, -limit, limit)
         filled = torch.full_like(result, math.nan) if self.keep_missing else self.codes
         result = torch.where(missing, filled, result).float()
         if len(self.indicated):
@@ -72,69 +67,50 @@ class TransformGraph(nn.Module):
         return result
 
 
-class Quantiles(nn.Module):
-    """The normal score of the level of each number among its column's quantiles.
+def _levels(values: Tensor, grids: Tensor) -> Tensor:
+    """The level of each of ``[..., columns]`` among its column's quantiles ``[columns, levels]``.
 
     A value that several quantiles equal has the middle of their levels: the mean of what its place
     from below and its place from above give.
     """
-
-    grids: Tensor
-
-    def __init__(self, grids: Tensor) -> None:
-        """``grids``: ``[columns, levels]``, ascending."""
-        super().__init__()
-        self.register_buffer("grids", grids)
-
-    def forward(self, values: Tensor) -> Tensor:
-        """``[..., columns]`` to the same shape."""
-        columns, count = self.grids.shape
-        flat, values = self.grids.flatten(), values[..., None]
-        starts = torch.arange(columns, device=values.device)[:, None] * count
-        # how many quantiles stand before a value: those <= it, and those < it, [..., columns, 2]
-        upper = torch.tensor([True, False], device=values.device)
-        place = (values * 0).expand(*values.shape[:-1], 2).long()
-        step = 1 << (count.bit_length() - 1)
-        while step:
-            tried = place + step
-            at = flat[starts + tried.clamp(max=count) - 1]
-            before = ((at < values) | (upper & (at == values))) & (tried <= count)
-            place = torch.where(before, tried, place)
-            step //= 2
-        left = (place - 1).clamp(0, count - 2)
-        low, high = flat[starts + left], flat[starts + left + 1]
-        share = torch.where(high > low, (values - low) / (high - low), 0.0)
-        share = torch.minimum(torch.maximum(share, _exact(0.0)), _exact(1.0))
-        share = torch.where(place == 0, _exact(0.0), share)
-        levels = (left + torch.where(place == count, _exact(1.0), share)) / _exact(count - 1)
-        return normal_score(
-            torch.minimum(torch.maximum(levels.mean(-1), _exact(END)), _exact(1 - END))
-        )
+    columns, count = grids.shape
+    flat, values = grids.flatten(), values[..., None]
+    starts = torch.arange(columns, device=values.device)[:, None] * count
+    # how many quantiles stand before a value: those <= it, and those < it, [..., columns, 2]
+    upper = torch.tensor([True, False], device=values.device)
+    place = (values * 0).expand(*values.shape[:-1], 2).long()
+    for bit in reversed(range(count.bit_length())):
+        tried = place + (1 << bit)
+        at = flat[starts + tried.clamp(max=count) - 1]
+        before = ((at < values) | (upper & (at == values))) & (tried <= count)
+        place = torch.where(before, tried, place)
+    left = (place - 1).clamp(0, count - 2)
+    low, high = flat[starts + left], flat[starts + left + 1]
+    share = _between(torch.where(high > low, (values - low) / (high - low), 0.0), 0.0, 1.0)
+    share = torch.where(place == 0, _exact(0.0), share)
+    levels = (left + torch.where(place == count, _exact(1.0), share)) / _exact(count - 1)
+    return _between(levels.mean(-1), END, 1 - END)
 
 
-# Coefficients of Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about
-# 16 digits; numerator and denominator, highest power first, of the middle, the tail, the far tail.
-_MIDDLE = (
-    (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
-     13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
-    (5226.495278852545925, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
-     5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0),
-)  # fmt: skip
-_TAIL = (
-    (7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177,
-     1.27045825245236838258, 3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959,
-     1.42343711074968357734),
-    (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966,
-     0.14810397642748007459, 0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187,
-     1.0),
-)  # fmt: skip
-_FAR = (
-    (2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386,
-     0.026532189526576123093, 0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699,
-     6.6579046435011037772),
-    (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5,
-     7.868691311456132591e-4, 0.0148753612908506148525, 0.13692988092273580531,
-     0.59983220655588793769, 1.0),
+# Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits;
+# [3, 2, 8]: the middle, the tail, the far tail; numerator and denominator; highest power first.
+_WICHURA = (
+    ((2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
+      13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
+     (5226.495278852545925, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
+      5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0)),
+    ((7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177,
+      1.27045825245236838258, 3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959,
+      1.42343711074968357734),
+     (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966,
+      0.14810397642748007459, 0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187,
+      1.0)),
+    ((2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386,
+      0.026532189526576123093, 0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699,
+      6.6579046435011037772),
+     (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5,
+      7.868691311456132591e-4, 0.0148753612908506148525, 0.13692988092273580531,
+      0.59983220655588793769, 1.0)),
 )  # fmt: skip
 
 
@@ -148,7 +124,7 @@ def normal_score(levels: Tensor) -> Tensor:
     depth = (-torch.minimum(levels, _exact(1.0) - levels).log()).sqrt()
     inputs = (_exact(0.180625) - off * off, depth - _exact(1.6), depth - _exact(5.0))
     x = torch.stack(inputs, -1)[..., None]  # [..., 3, 1]
-    coefficients = torch.tensor([_MIDDLE, _TAIL, _FAR], dtype=torch.float64)  # [3, 2, 8]
+    coefficients = torch.tensor(_WICHURA, dtype=torch.float64)
     values = coefficients[..., 0] + 0 * x
     for power in range(1, coefficients.shape[-1]):
         values = values * x + coefficients[..., power]
@@ -158,24 +134,32 @@ def normal_score(levels: Tensor) -> Tensor:
 
 
 class ScorerGraph(nn.Module):
-    """Raw features and mask to scores, ``[batch, list]``, 0 on padding; items in initial order."""
+    """Raw features and mask to scores, ``[batch, list]``, 0 on padding; items in initial order.
+
+    Without a mask ``[item, feature]`` to ``[item, 1]``: every item is a list of its own.
+    """
 
     def __init__(self, model: nn.Module, transform: FeatureTransform) -> None:
         super().__init__()
-        self.members: nn.ModuleList | None = None
+        self.members, self.weights = nn.ModuleList(), list[float]()
         if isinstance(model, Ensemble):
-            pairs = zip(model.members, model.weights, strict=True)
-            asked = [(member, weight) for member, weight in pairs if weight]
-            self.members = nn.ModuleList(
-                ScorerGraph(cast(Member, one).model, cast(Member, one).transform)
-                for one, _ in asked
-            )
-            self.weights = [weight for _, weight in asked]
-        else:
-            self.transform, self.model = TransformGraph(transform), _as_network(model)
+            for one, weight in zip(model.members, model.weights, strict=True):
+                if weight:
+                    member = cast(Member, one)
+                    self.members.append(ScorerGraph(member.model, member.transform))
+                    self.weights.append(weight)
+            return
+        self.transform, self.model = TransformGraph(transform), model
+        if isinstance(model, AdaRank | PRank):  # without a kernel: a linear layer
+            weights = torch.from_numpy(model.linear_weights()).float()
+            self.model = network = Linear(len(weights))
+            network.head.linear.weight.data = weights[None]
+            network.head.linear.bias.data.zero_()
 
-    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        if self.members is not None:
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None:
+            features, mask = features[:, None], torch.ones_like(features[:, :1], dtype=torch.bool)
+        if len(self.members):
             total = torch.zeros_like(mask, dtype=torch.float64)
             for member, weight in zip(self.members, self.weights, strict=True):
                 total = total + weight * standardised(member(features, mask), mask)
@@ -183,15 +167,3 @@ class ScorerGraph(nn.Module):
         ranks = torch.ones_like(mask, dtype=torch.int64).cumsum(-1)
         scores: Tensor = self.model(self.transform(features), mask, ranks)
         return scores.float()
-
-
-def _as_network(model: nn.Module) -> nn.Module:
-    """``model``; AdaRank, and PRank without a kernel, as a linear layer."""
-    if not isinstance(model, AdaRank | PRank):
-        return model
-    weights = torch.from_numpy(model.linear_weights()).float()
-    network = Linear(len(weights))
-    with torch.no_grad():
-        network.head.linear.weight.copy_(weights[None])
-        network.head.linear.bias.zero_()
-    return network

@@ -17,19 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, install
-from ltr.inference.export.context import (
-    IDENTIFIER,
-    ExportContext,
-    Exported,
-    Scores,
-    parity,
-    refuse_names,
-)
+from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity
 from ltr.inference.export.graph import ScorerGraph
 from ltr.inference.export.trees import Trees
 from ltr.models.rounds import RoundModel
@@ -58,12 +51,12 @@ def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
     Raises:
         ConfigError: a library is missing, or the model has no graph.
     """
+    model, transform = context.scorer.model, context.scorer.transform
     if isinstance(context.form, Trees):
-        content = _ensemble(context.form, context.scorer.transform.width, by_item=by_item)
+        content = _ensemble(context.form, transform.width, by_item=by_item)
     else:
-        content = traced(context.scorer.model, context.scorer.transform, by_item=by_item)
-    ran_by = f"ONNX Runtime {need('onnxruntime').__version__}"
-    return Exported({NAME: content}, _run_by_item if by_item else _run, ran_by)
+        content = traced(model, transform, by_item=by_item)
+    return Exported({NAME: content}, _run, f"ONNX Runtime {need('onnxruntime').__version__}")
 
 
 def vespa(context: ExportContext) -> Exported:
@@ -73,9 +66,11 @@ def vespa(context: ExportContext) -> Exported:
         ConfigError: as ``onnx``; or a feature's name is none of an attribute.
     """
     names, name = context.features, context.name
-    wrong = (one for one in names if not IDENTIFIER.fullmatch(one))
-    instead = ", or serve to=onnx beside the engine"
-    refuse_names(wrong, "an attribute in an expression (to=vespa)", instead)
+    if wrong := [one for one in names if not IDENTIFIER.fullmatch(one)]:
+        raise ConfigError(
+            f"{wrong[0]!r} is no name of an attribute of Vespa: name the columns by letters, "
+            "digits and _, and train again, or serve to=onnx beside the engine"
+        )
     values = ", ".join(f"attribute({feature})" for feature in names)
     text = f"""# Into the schema of the documents; {NAME} lies in files/ of the application package.
 # A feature is an attribute of its name here: put the expression of yours in its place.
@@ -101,19 +96,6 @@ rank-profile {name} {{
     return replace(graph, files={**graph.files, PROFILE: text})
 
 
-class _ByItem(nn.Module):
-    """``[item, feature]`` to ``[item, 1]``: every item is a list of its own."""
-
-    def __init__(self, ranker: ScorerGraph) -> None:
-        super().__init__()
-        self.ranker = ranker
-
-    def forward(self, features: Tensor) -> Tensor:
-        mask = torch.ones_like(features[:, :1], dtype=torch.bool)
-        scores: Tensor = self.ranker(features[:, None], mask)
-        return scores
-
-
 def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = False) -> bytes:
     """The graph of a network behind its transform."""
     if isinstance(model, Ensemble) and any(isinstance(m.model, RoundModel) for m in model.members):
@@ -121,22 +103,19 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
             "to=onnx: the ensemble has members that are no networks: export them one by one"
         )
     need("onnxscript"), need("onnx")
-    ranker = ScorerGraph(model, transform).eval()
-    wrapped: nn.Module = _ByItem(ranker) if by_item else ranker
-    sizes = {0: torch.export.Dim("batch")}
-    example: tuple[Tensor, ...] = (torch.zeros(3, transform.width),)
-    if not by_item:
-        example = (torch.zeros(2, 3, transform.width), torch.ones(2, 3, dtype=torch.bool))
-        sizes[1] = torch.export.Dim("list")
+    size = (3,) if by_item else (2, 3)
+    example = (torch.zeros(*size, transform.width), torch.ones(size, dtype=torch.bool))
+    sizes = {i: torch.export.Dim(name) for i, name in enumerate(("batch", "list")[: len(size)])}
+    inputs = len(size)  # of one item: no mask
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # of what the exporter does not find: torchvision
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter's own code
             program: Any = torch.onnx.export(
-                wrapped, example, dynamo=True, dynamic_shapes=tuple(sizes for _ in example),
-                input_names=["features", "mask"][: len(example)], output_names=["scores"],
-                verbose=False,
+                ScorerGraph(model, transform).eval(), example[:inputs], dynamo=True,
+                dynamic_shapes=(sizes,) * inputs, input_names=["features", "mask"][:inputs],
+                output_names=["scores"], verbose=False,
             )  # fmt: skip
         content: bytes = _cleaned(program.model_proto).SerializeToString()
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
@@ -174,25 +153,21 @@ def _cleaned(model: Any) -> Any:
 def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
     """A ``TreeEnsembleRegressor`` with float32 thresholds, ``x <= t``."""
     onnx, made = need("onnx"), trees.with_bias()
-    counts = [len(tree.feature) for tree in made]
+    counts, nodes = [*map(len, made)], np.concatenate(made)
     tree, node = np.repeat(np.arange(len(made)), counts), np.concatenate([*map(np.arange, counts)])
-    feature, threshold, left, right, missing_left, value = (
-        np.concatenate([getattr(one, name) for one in made])
-        for name in ("feature", "threshold", "left", "right", "missing_left", "value")
-    )
-    leaves = feature < 0
+    leaves = nodes["feature"] < 0
     attributes = {
         "nodes_treeids": tree,
         "nodes_nodeids": node,
-        "nodes_featureids": np.where(leaves, 0, feature),
-        "nodes_values": np.where(leaves, 0, threshold),
+        "nodes_featureids": np.where(leaves, 0, nodes["feature"]),
+        "nodes_values": np.where(leaves, 0, nodes["threshold"]),
         "nodes_modes": np.where(leaves, "LEAF", "BRANCH_LEQ"),
-        "nodes_truenodeids": left,
-        "nodes_falsenodeids": right,
-        "nodes_missing_value_tracks_true": (missing_left & ~leaves).astype(int),
+        "nodes_truenodeids": nodes["left"],
+        "nodes_falsenodeids": nodes["right"],
+        "nodes_missing_value_tracks_true": (nodes["missing_left"] & ~leaves).astype(int),
         "target_treeids": tree[leaves],
         "target_nodeids": node[leaves],
-        "target_weights": value[leaves],
+        "target_weights": nodes["value"][leaves],
         "target_ids": np.zeros(leaves.sum(), int),
         "n_targets": np.array(1),
         "aggregate_function": np.array("SUM"),
@@ -236,60 +211,45 @@ def session(path: Path) -> Any:
 
 
 def _run(folder: Path, lists: Lists) -> Scores:
-    """Every list whole, padded to the longest of its batch; what stands on padding is NaN."""
-    runs = session(folder / NAME)
-    out = np.empty(lists.items, np.float32)
+    """The scores; every list whole, padded to the longest of its batch, and a list of padding.
+
+    What stands on padding is NaN.
+    """
+    runs, out = session(folder / NAME), np.empty(lists.items, np.float32)
+    if len(runs.get_inputs()) == 1:  # by item
+        for i in range(0, lists.items, _ITEMS):
+            given = {"features": np.asarray(lists.features[i : i + _ITEMS])}
+            out[i : i + _ITEMS] = runs.run(None, given)[0][:, 0]
+        return out
     for batch in padded_batches(lists, items=_ITEMS):
-        rows, mask = batch.rows.numpy(), batch.mask.numpy()
+        rows, mask = (np.pad(one.numpy(), ((0, 1), (0, 0))) for one in (batch.rows, batch.mask))
         features = np.asarray(lists.features)[rows]
         features[~mask] = np.nan
         (scores,) = runs.run(None, {"features": features, "mask": mask})
-        _check_padding(scores, mask)
+        if scores[~mask].any():  # NaN too
+            raise ConfigError("to=onnx: padding has scores: report the model's config")
         out[rows[mask]] = scores[mask]
     return out
 
 
-def _run_by_item(folder: Path, lists: Lists) -> Scores:
-    runs, features = session(folder / NAME), np.asarray(lists.features)
-    parts = [
-        runs.run(None, {"features": features[first : first + _ITEMS]})[0][:, 0]
-        for first in range(0, len(features), _ITEMS)
-    ]
-    return np.concatenate(parts)
-
-
-def made_lists(lists: Lists, length: int, count: int) -> Lists:
-    """``count`` lists of ``length`` items drawn from real ones, for sizes that these lack."""
-    random = np.random.default_rng([0, length, count])
-    rows = np.sort(random.integers(lists.items, size=length * count))
-    random.shuffle(rows)
-    return Lists(
-        features=np.asarray(lists.features)[rows],
-        labels=np.asarray(lists.labels)[rows],
-        offsets=np.arange(0, length * count + 1, length),
-        qids=np.array([f"made-{length}-{i}" for i in range(count)]),
-        columns=lists.columns,
-    )
-
-
 def try_sizes(folder: Path, lists: Lists, score: Callable[[Lists], Scores]) -> dict[str, Any]:
-    """The parity at sizes that ``lists`` may lack, whose scores ``score`` gives.
+    """The parity at sizes that ``lists`` may lack, on lists of their items.
 
     Raises:
-        ConfigError: they do not agree, or a list of padding alone has scores.
+        ConfigError: it differs from what ``score`` gives.
     """
-    features = np.zeros((2, 3, lists.width), np.float32)
-    mask = np.array([[True, True, False], [False, False, False]])
-    (scores,) = session(folder / NAME).run(None, {"features": features, "mask": mask})
-    _check_padding(scores, mask)
-    sizes, kept = [], ("largest_difference", "largest_difference_of_unit")
+    sizes = []
     for length, batch in product(_LENGTHS, _BATCHES):
-        made = made_lists(lists, length, batch)
+        random = np.random.default_rng([0, length, batch])
+        rows = random.permutation(np.sort(random.integers(lists.items, size=length * batch)))
+        made = Lists(
+            features=np.asarray(lists.features)[rows],
+            labels=np.asarray(lists.labels)[rows],
+            offsets=np.arange(0, length * batch + 1, length),
+            qids=np.array([f"made-{length}-{i}" for i in range(batch)]),
+            columns=lists.columns,
+        )
         one = parity(made, score(made), _run(folder, made), "to=onnx")
-        sizes.append({"length": length, "batch": batch} | {key: one[key] for key in kept})
+        known = {key: one[key] for key in ("largest_difference", "largest_difference_of_unit")}
+        sizes.append({"length": length, "batch": batch, **known})
     return {"sizes": sizes, "bytes": (folder / NAME).stat().st_size}
-
-
-def _check_padding(scores: Scores, mask: Any) -> None:
-    if scores[~mask].any():  # NaN too
-        raise ConfigError("to=onnx: padding has scores: report the model's config")

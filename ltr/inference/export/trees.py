@@ -5,73 +5,28 @@ a float64 threshold t of ``<=`` is the largest float32 that is not above t, and 
 the next float32 below.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
-from ltr.data.lists import Doubles, Flags, Floats, Ints
+from ltr.data.lists import Doubles, Floats, Ints
 from ltr.data.transforms import FeatureTransform
 
+Tree = NDArray[np.void]  # [nodes] of NODE; node 0 is the root
+NODE = np.dtype(
+    [
+        ("feature", np.int64),  # 0-based; -1 of a leaf
+        ("threshold", np.float32),  # an item goes left where its value is at most this
+        ("left", np.int64),
+        ("right", np.int64),
+        ("missing_left", np.bool_),  # whether a missing value goes left
+        ("value", np.float64),  # of a leaf
+    ]
+)
 _LARGEST = int(np.float32(np.finfo(np.float32).max).view(np.int32))
-_ROWS = 1 << 14  # items that go down a tree at once: they stay in the cache
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """A tree; node 0 is its root.
-
-    Attributes:
-        feature: ``[nodes]``, 0-based; -1 of a leaf.
-        threshold: ``[nodes]`` float32; an item goes left where its value is at most this.
-        left, right: ``[nodes]``.
-        missing_left: ``[nodes]``, where a missing value goes.
-        value: ``[nodes]``, of a leaf.
-    """
-
-    feature: Ints
-    threshold: Floats
-    left: Ints
-    right: Ints
-    missing_left: Flags
-    value: Doubles
-
-    @classmethod
-    def of(cls, nodes: Iterable[tuple[int, float, int, int, bool, float]]) -> "Tree":
-        """The tree of rows ``feature, threshold, left, right, missing_left, value``."""
-        kinds = (np.int64, np.float32, np.int64, np.int64, bool, np.float64)
-        columns = zip(*nodes, strict=True)
-        return cls(*(np.array(part, kind) for part, kind in zip(columns, kinds, strict=True)))
-
-    def fold(
-        self,
-        leaf: Callable[[int], Any],
-        split: Callable[[int, int, Any, Any], Any],
-        node: int = 0,
-        depth: int = 0,
-    ) -> Any:
-        """``leaf(node)`` of leaves, ``split(node, depth, left, right)`` of what these gave."""
-        if self.feature[node] < 0:
-            return leaf(node)
-        left, right = (
-            self.fold(leaf, split, int(side[node]), depth + 1) for side in (self.left, self.right)
-        )
-        return split(node, depth, left, right)
-
-    def places(self, features: Floats) -> Ints:
-        """The leaf of each row of ``features``, ``[items]``."""
-        found: Ints = np.zeros(len(features), np.int64)
-        for first in range(0, len(features), _ROWS):
-            rows = features[first : first + _ROWS]
-            nodes, moving = found[first : first + _ROWS], np.arange(len(rows))
-            while len(moving := moving[self.feature[nodes[moving]] >= 0]):
-                at = nodes[moving]
-                x = rows[moving, self.feature[at]]
-                left = np.where(np.isnan(x), self.missing_left[at], x <= self.threshold[at])
-                nodes[moving] = np.where(left, self.left[at], self.right[at])
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +40,13 @@ class Trees:
         """The score of each row of ``features``, ``[items]``."""
         total = np.full(len(features), self.bias)
         for tree in self.trees:
-            total += tree.value[tree.places(features)]
+            nodes, moving = np.zeros(len(features), np.int64), np.arange(len(features))
+            while len(moving := moving[tree["feature"][nodes[moving]] >= 0]):
+                at = tree[nodes[moving]]
+                x = features[moving, at["feature"]]
+                left = np.where(np.isnan(x), at["missing_left"], x <= at["threshold"])
+                nodes[moving] = np.where(left, at["left"], at["right"])
+            total += tree["value"][nodes]
         return total
 
     def with_bias(self, shift: float = 0.0) -> tuple[Tree, ...]:
@@ -96,23 +57,36 @@ class Trees:
     @property
     def least(self) -> float:
         """A bound of the scores from below."""
-        return self.bias + sum(float(tree.value[tree.feature < 0].min()) for tree in self.trees)
+        return self.bias + sum(float(t["value"][t["feature"] < 0].min()) for t in self.trees)
 
-    def where_zero_goes(self) -> "Trees":
-        """The same for values that are absent because they are 0: they go where 0 goes."""
-        made = (replace(t, missing_left=np.float32(0) <= t.threshold) for t in self.trees)
-        return replace(self, trees=tuple(made))
+    def change(self, column: str, value: Callable[[Tree], Any]) -> "Trees":
+        """The same with another ``column`` of the nodes."""
+        trees = tuple(tree.copy() for tree in self.trees)
+        for tree in trees:
+            tree[column] = value(tree)
+        return replace(self, trees=trees)
+
+
+def fold(
+    tree: Tree, leaf: Callable[..., Any], split: Callable[..., Any], node: int = 0, depth: int = 0
+) -> Any:
+    """``leaf(value, node)`` of leaves, ``split(row, left, right, node, depth)`` of two sides."""
+    row = tree[node]
+    if row["feature"] < 0:
+        return leaf(np.float32(row["value"]), node)
+    sides = (fold(tree, leaf, split, int(row[side]), depth + 1) for side in ("left", "right"))
+    return split(row, *sides, node, depth)
 
 
 def leaf(value: float) -> Tree:
     """A tree that is one leaf."""
-    return Tree.of([(-1, 0.0, 0, 0, False, value)])
+    return np.array([(-1, 0.0, 0, 0, False, value)], NODE)
 
 
 def stump(feature: int, threshold: float, low: float, high: float) -> Tree:
     """``high`` where the feature is above the threshold, else ``low``."""
-    split = (feature, float(at_most(threshold)), 1, 2, True, 0.0)
-    return Tree.of([split, *((-1, 0.0, 0, 0, False, value) for value in (low, high))])
+    split = np.array([(feature, at_most(threshold), 1, 2, True, 0.0)], NODE)
+    return np.concatenate([split, leaf(low), leaf(high)])
 
 
 def at_most(threshold: float | Doubles) -> Floats:
@@ -142,40 +116,28 @@ def before_transform(trees: Trees, transform: FeatureTransform) -> Trees:
     The transform of a column never falls where its sign is +1 and never rises where it is -1, so
     that a set ``transform(x) <= t`` is a half-line of x, whose end is found among all float32.
     """
-    nodes = [pd.DataFrame({"column": t.feature, "limit": t.threshold}) for t in trees.trees]
-    splits = pd.concat([*nodes, pd.DataFrame({"column": [], "limit": []})]).drop_duplicates()
-    splits = splits[splits["column"] >= 0].astype({"column": int})
-    if splits.empty:
-        return trees
-    at = splits.groupby("column").cumcount().to_numpy(), splits["column"].to_numpy()
-    limits = np.zeros((at[0].max() + 1, transform.width), np.float32)
-    limits[at] = splits["limit"]
-    falls = transform.sign < 0
+    nodes = np.concatenate([*trees.trees, leaf(0.0)])
+    splits, feature = nodes["feature"] >= 0, nodes["feature"]
+    falls = splits & (transform.sign < 0)[feature]
+    if not transform.keep_missing:
+        missing = transform(np.full((1, transform.width), np.nan, np.float32))[0]
+        nodes["missing_left"] = missing[feature] <= nodes["threshold"]
+    pairs, which = np.unique(nodes[["feature", "threshold"]][splits], return_inverse=True)
+    column = pairs["feature"]
+    at = np.arange(len(pairs)) - np.searchsorted(column, column), column  # its row, its column
+    limits = np.zeros((at[0].max(initial=-1) + 1, transform.width), np.float32)
+    limits[at] = pairs["threshold"]
     # bisect the ordinals of float32 for the last value that is still on the side of the smallest
     low, high = (np.full(limits.shape, end, np.int64) for end in (-_LARGEST, _LARGEST))
     while (low < high).any():
         middle = -((-low - high) // 2)  # rounded up
-        inside = (transform(_floats(middle)) <= limits) ^ falls
+        inside = (transform(_floats(middle)) <= limits) ^ (transform.sign < 0)
         low, high = np.where(inside, middle, low), np.where(inside, high, middle - 1)
-    ends = _floats(low)[at].tolist()
-    end_of = dict(zip(zip(at[1].tolist(), splits["limit"], strict=True), ends, strict=True))
-    missing = transform(np.full((1, transform.width), np.nan, np.float32))[0]
-
-    def moved(tree: Tree) -> Tree:
-        swap = (tree.feature >= 0) & falls[tree.feature]
-        keys = zip(tree.feature.tolist(), tree.threshold.tolist(), strict=True)
-        goes_left = tree.missing_left
-        if not transform.keep_missing:
-            goes_left = missing[tree.feature] <= tree.threshold
-        return replace(
-            tree,
-            threshold=np.array([end_of.get(key, 0.0) for key in keys], np.float32),
-            left=np.where(swap, tree.right, tree.left),
-            right=np.where(swap, tree.left, tree.right),
-            missing_left=goes_left ^ swap,
-        )
-
-    return replace(trees, trees=tuple(map(moved, trees.trees)))
+    nodes["threshold"][splits] = _floats(low)[at][which]
+    nodes["missing_left"] ^= falls
+    nodes["left"][falls], nodes["right"][falls] = nodes["right"][falls], nodes["left"][falls]
+    ends = np.cumsum([len(tree) for tree in trees.trees], dtype=int)
+    return replace(trees, trees=tuple(np.split(nodes, ends)[:-1]))
 
 
 def _floats(ordinals: Ints) -> Floats:
