@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from ltr.kernels.attention import keep_factors
-from ltr.models.encoder import attend
-from ltr.models.layers import Dropout, Packing
+from ltr.models.layers import Dropout, Packing, attend
 
 LENGTHS = (5, 0, 1, 7)
 SIZE = 6

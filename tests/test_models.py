@@ -241,7 +241,7 @@ def test_config_holds_every_setting_and_builds(path: Path) -> None:
         if name != "width"
     }
     assert set(settings) == set(defaults)
-    suggested = {"fc_sizes", "output_activation"}
+    suggested = {"fc_sizes", "output_activation", "embedding"}  # None: as its kind is in the file
     for name in set(settings) - suggested:
         value = settings[name]
         assert (tuple(value) if name.endswith("_sizes") else value) == defaults[name], name

@@ -15,8 +15,7 @@ from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.models import MLP
-from ltr.models.embeddings import WithEmbeddings, fit_embedding
-from ltr.models.numbers import Piecewise, number_embedding
+from ltr.models.embeddings import Piecewise, WithEmbeddings, fit_embedding, number_embedding
 from ltr.scorers.parts import model_for
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint

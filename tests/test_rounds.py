@@ -62,11 +62,7 @@ def test_adarank_weighs_features_and_lists_as_in_figure_1_of_its_paper(sharpness
 def test_adarank_leaves_out_lists_that_the_convention_skips() -> None:
     lists, skipping = make_lists([6, 5, 7, 4], empty=(1,)), Convention(empty="skip")
     model = fitted(AdaRank(5), lists, 4, convention=skipping)
-    rows = np.r_[0:6, 11:22]
-    others = Lists(
-        lists.features[rows], lists.labels[rows], np.array([0, 6, 13, 17]), lists.qids[[0, 2, 3]]
-    )
-    without = fitted(AdaRank(5), others, 4)
+    without = fitted(AdaRank(5), lists.subset(np.array([0, 2, 3])), 4)
     np.testing.assert_allclose(model.content["alphas"], without.content["alphas"])
     with pytest.raises(DataError, match="choose another"):
         after(AdaRank(5), tensors(make_lists([3], empty=(0,))), convention=skipping)
@@ -131,7 +127,7 @@ def test_prank_with_a_linear_kernel_is_prank() -> None:
         (["model=adarank", "loss=listnet"], "leave out loss="),
         (["model=prank", "model.kernel=linear"], "model.kernel=linear"),
         (["model=prank", "model.share=1.5"], "model.share=1.5"),
-        (["model=prank", "clip=1"], "clip: AdaRank, PRank and RankBoost do not"),
+        (["model=prank", "clip=1"], "clip: PRank does not"),
         (["model=prank", "transform.missing=keep"], "transform.missing=mean"),
     ],
 )
@@ -141,30 +137,23 @@ def test_a_wrong_setting_is_one_line_before_data_is_read(overrides, said) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_prank_refuses_labels_that_are_no_grades() -> None:
-    lists = make_lists([4, 3])
-    lists.labels[2] = 0.5
-    with pytest.raises(DataError, match="PRank takes whole labels"):
-        after(PRank(5), tensors(lists))
-
-
 def test_a_crafted_state_of_one_number_many_times_takes_no_memory() -> None:
     many = torch.zeros(1, dtype=torch.float64).expand(10**15)
     with pytest.raises(CheckpointError, match="no finite numbers"):
         AdaRank(3).set_extra_state({"features": many, "alphas": many})
 
 
-def test_prank_says_that_it_takes_no_weights() -> None:
-    lists = replace(make_lists([3, 4]), weights=np.array([1, 2], np.float32))
-    with pytest.raises(DataError, match="PRank takes no weights"):
-        after(PRank(5), tensors(lists))
-
-
-def test_scores_that_are_not_finite_have_a_remedy_that_the_model_has() -> None:
-    model, lists = AdaRank(2), two_lists()
+def test_what_a_model_cannot_take_ends_with_the_remedy() -> None:
+    lists = make_lists([4, 3])
+    heavy = replace(lists, weights=np.array([1, 2], np.float32))
+    real = replace(lists, labels=lists.labels + 0.5)
+    for wrong, message in ((real, "PRank takes whole labels"), (heavy, "PRank takes no weights")):
+        with pytest.raises(DataError, match=message):
+            after(PRank(5), tensors(wrong))
+    model = AdaRank(2)
     model.take({"features": np.array([0.0]), "alphas": np.array([1e300])})
     with pytest.raises(TrainingError, match=r"not finite: train with transform=standardise"):
-        predict(model, tensors(lists))
+        predict(model, tensors(two_lists()))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from torch.func import jacrev
 
 from ltr import losses
 from ltr.kernels.neural_dcg import neural_dcg_operator
-from ltr.models.encoder import attend
+from ltr.models.layers import attend
 from ltr.relaxations import rank_distribution, sinkhorn
 
 REFUSED = {"plrank_loss": {}, "rankprop_loss": {"targets": "isotonic"}}

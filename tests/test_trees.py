@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import compose, letor_lists, make_lists, real_data, write_letor
+from conftest import compose, letor_lists, make_lists, write_letor
 from made_trees import (
     KINDS,
     LIBRARIES,
@@ -33,9 +33,8 @@ from ltr.inference.explain.importances import importances
 from ltr.inference.predict import predict_file
 from ltr.metrics import Convention, parse_metric
 from ltr.models.rounds import LightGBM, LossObjective
-from ltr.models.rounds.trees import BoostedTrees
 from ltr.scorers.scorer import load_model
-from ltr.training.checkpoint import load_checkpoint, save_checkpoint
+from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import check_finite, means, metrics_of_scores, predict
 from ltr.training.interruption import Interrupted
 
@@ -111,20 +110,19 @@ def test_the_same_seed_gives_the_same_trees_whatever_vali_and_test_are(
 
 @pytest.mark.slow
 def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> None:
-    assert compose("model=lightgbm").get("loss") is None
-    assert compose("model=lightgbm", "loss=neuralndcg").loss._target_.endswith("neural_ndcg_loss")
-    assert compose("loss=listnet", "model=xgboost").loss._target_.endswith("listnet_loss")
-    assert compose("model=stumps").loss._target_.endswith("rankboost_loss")
-    assert compose("model=mlp").loss._target_.endswith("neural_ndcg_loss")
+    for args, loss in (
+        (["model=lightgbm", "loss=neuralndcg"], "neural_ndcg_loss"),
+        (["loss=listnet", "model=xgboost"], "listnet_loss"),
+        (["model=stumps"], "rankboost_loss"),
+        (["model=mlp"], "neural_ndcg_loss"),
+    ):
+        assert compose(*args).loss._target_.endswith(loss)
     assert (compose("model=lightgbm").epochs, compose("model=lightgbm").patience) == (500, 50)
     assert compose("model=mlp").patience is None
     with caplog.at_level(logging.INFO):
         train(tmp_path / "own", *data, "model=lightgbm", "epochs=1")
-        run(
-            compose(*data, "model=lightgbm", "epochs=1", "loss=neuralndcg"),
-            tmp_path,
-            {"model": "lightgbm", "loss": "neuralndcg"},
-        )
+        choices = {"model": "lightgbm", "loss": "neuralndcg"}
+        run(compose(*data, "model=lightgbm", "epochs=1", "loss=neuralndcg"), tmp_path, choices)
     assert "with its own objective lambdarank on letor" in caplog.text
     assert "lightgbm (boosted trees, LightGBM" in caplog.text
     assert "with neuralndcg on letor" in caplog.text
@@ -138,40 +136,6 @@ def test_stumps_have_one_split_and_boost_rankboost(data, tmp_path) -> None:
     assert got["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
     history = pd.read_csv(tmp_path / "run" / "history.csv")
     assert history.loss.iloc[-1] < history.loss.iloc[1] * 0.8
-
-
-@pytest.mark.slow
-def test_constant_columns_and_lists_of_nothing_relevant_do_no_harm(tmp_path) -> None:
-    for seed, split in enumerate(("train", "vali", "test")):
-        lists = make_lists([5, 1, 6], seed=seed, empty=(0, 1, 2) if split == "train" else ())
-        lists.features[:] = 3
-        write_letor(tmp_path / "mine" / f"{split}.txt", lists)
-    for model in ("lightgbm", "xgboost"):
-        needed(model)
-        got = train(
-            tmp_path / model, "dataset=letor", "dataset.folder=mine", f"data_dir={tmp_path}",
-            f"cache_dir={tmp_path}/cache", f"model={model}", "epochs=3",
-        )  # fmt: skip
-        assert 0 <= got["test_ndcg@5"] <= 1
-
-
-def test_every_tree_model_is_one_and_scores_0_before_it_is_fitted() -> None:
-    model: BoostedTrees = LightGBM(3)
-    mask = torch.tensor([[True, False]])
-    assert model(torch.full((1, 2, 3), torch.nan), mask).tolist() == [[0.0, 0.0]]
-
-
-@pytest.mark.slow
-@real_data
-def test_real_lists_are_learned(tmp_path) -> None:
-    folder = os.environ["LTR_DATA_DIR"]
-    args = (
-        "dataset=mq2008", f"data_dir={folder}", f"cache_dir={tmp_path}/cache",
-        "metrics_as=letor4", "metrics=[mean_ndcg]", "select_on=mean_ndcg", "epochs=30",
-    )  # fmt: skip
-    for model, least in (("lightgbm", 0.40), ("stumps", 0.40)):
-        got = run(compose(*args, f"model={model}"), tmp_path, {})
-        assert got["test_mean_ndcg"] > least
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -213,18 +177,6 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
 
 
 @pytest.mark.slow
-def test_resuming_a_finished_run_changes_nothing_and_more_rounds_go_on(data, tmp_path) -> None:
-    args = (*data, "model=lightgbm", "select=last")
-    train(tmp_path / "short", *args, "epochs=3")
-    before = (tmp_path / "short" / "last.pt").read_bytes()
-    train(tmp_path / "short", *args, "epochs=3", f"resume={tmp_path / 'short'}")
-    assert (tmp_path / "short" / "last.pt").read_bytes() == before
-    train(tmp_path / "short", *args, "epochs=6", f"resume={tmp_path / 'short'}")
-    train(tmp_path / "long", *args, "epochs=6")
-    assert booster_of(tmp_path / "short/last.pt") == booster_of(tmp_path / "long/last.pt")
-
-
-@pytest.mark.slow
 def test_patience_and_no_round_at_all(data, tmp_path) -> None:
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
     results = json.loads((tmp_path / "none" / "results.json").read_text())
@@ -261,6 +213,7 @@ def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
 ) -> None:
     out, args = tmp_path / "run", (*data, "model=lightgbm", "select=last")
     train(out, *args, "epochs=6")
+    train(tmp_path / "long", *args, "epochs=12")
     before = {name: (out / name).read_bytes() for name in ("last.pt", "best.pt")}
     with monkeypatch.context() as patch:
         stop_at(patch, 4)
@@ -274,6 +227,8 @@ def test_a_run_that_is_extended_keeps_its_trees_until_it_has_as_many(
         with pytest.raises(Interrupted):
             train(out, *args, "epochs=12", f"resume={out}")
     assert load_checkpoint(out / "last.pt")["progress"]["epoch"] == 8
+    train(out, *args, "epochs=12", f"resume={out}")
+    assert booster_of(out / "last.pt") == booster_of(tmp_path / "long" / "last.pt")
 
 
 @pytest.mark.slow
@@ -299,15 +254,6 @@ def test_a_round_that_breaks_down_leaves_those_before_it(data, tmp_path, monkeyp
         np.testing.assert_array_equal(scores_of(out / name), scores_of(tmp_path / "five" / name))
 
 
-@pytest.mark.slow
-def test_scores_that_are_not_finite_say_what_trees_can_do(data, tmp_path) -> None:
-    remedy = r"train with a lower model\.learning_rate or more regularisation"
-    out, args = tmp_path / "run", (*data, "model=lightgbm", "epochs=9")
-    with pytest.raises(TrainingError, match=rf"scores are not finite on lists .* q0, .*: {remedy}"):
-        train(out, *args, "model.learning_rate=1e300")
-    assert not (out / "best.pt").exists()
-
-
 def test_lists_with_scores_that_are_not_finite_are_named() -> None:
     data = tensors(make_lists([2] * 14))
     scores = torch.zeros(28)
@@ -324,32 +270,21 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", [b"not trees", b"tree\nversion=v4\n", b"\x00" * 64])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_booster_that_is_damaged_is_refused(library, content) -> None:
+def test_a_booster_that_is_damaged_or_of_other_features_is_refused(library) -> None:
     needed(library)
     model = KINDS[library](5)
-    state = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-    with pytest.raises(CheckpointError, match=r"trees kept are not a model that") as error:
-        model.load_state_dict({"_extra_state": state})
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_without_trees_is_refused(data, tmp_path) -> None:
-    train(tmp_path / "run", *data, "model=lightgbm", "epochs=1", "select=last")
-    path = tmp_path / "run" / "last.pt"
+    for content in (b"not trees", b"tree\nversion=v4\n", b"\x00" * 64):
+        state = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
+        with pytest.raises(CheckpointError, match=r"trees kept are not a model that") as error:
+            model.load_state_dict({"_extra_state": state})
+        assert "\n" not in str(error.value)
     for state in ({}, {"_extra_state": [1, 2]}, {"_extra_state": torch.zeros(3)}):
-        save_checkpoint(path, load_checkpoint(path) | {"model": state})
-        with pytest.raises(CheckpointError):
-            load_model(str(path), torch.device("cpu"))
-
-
-def test_trees_of_other_features_are_refused() -> None:
-    data = tensors(make_lists([8, 9]))
-    last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1), data)
+        with pytest.raises((CheckpointError, RuntimeError)):  # RuntimeError: within ``fitting``
+            model.load_state_dict(state)
+    last = after(KINDS[library](5), tensors(make_lists([30, 25])))
     with pytest.raises(CheckpointError, match=r"have other features than their config"):
-        LightGBM(6).take(last.state())
+        KINDS[library](6).take(last.state())
 
 
 @pytest.mark.slow
@@ -379,16 +314,6 @@ def test_importances_and_the_library_s_own_model(learned, tmp_path) -> None:
     assert list(table) == ["feature", "gain", "share", "splits"]
     np.testing.assert_allclose(table.sort_values("feature").gain, gain)
     assert table.gain.is_monotonic_decreasing
-    native = (
-        tmp_path / {"lightgbm": "model.txt", "xgboost": "model.ubj", "catboost": "model.cbm"}[model]
-    )
-    native.write_bytes(booster_of(out / "best.pt"))
-    items = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
-    np.testing.assert_allclose(
-        trees.score_with(read(model, native), items),
-        trees(torch.from_numpy(items)[None], torch.ones(1, 20, dtype=torch.bool))[0],
-        rtol=1e-5,
-    )
     assert len(importances_of(out, "top=0").splitlines()) == 1 + 2 + 5
 
 
@@ -397,19 +322,11 @@ def importances_of(run: Path, *keys: str) -> str:
     return importances(typed("importances", [str(run), *keys]))
 
 
-def read(library: str, path: Path):
-    """The model of ``path``, as users of the library read it."""
-    module = pytest.importorskip(library)
-    if library == "lightgbm":
-        return module.Booster(model_file=str(path))
-    if library == "xgboost":
-        return module.Booster(model_file=str(path))
-    return module.CatBoost().load_model(str(path))
-
-
 @pytest.mark.slow
 def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     assert LightGBM(3).importances().gain.tolist() == [0, 0, 0]
+    nothing = torch.full((1, 2, 3), torch.nan), torch.tensor([[True, False]])
+    assert LightGBM(3)(*nothing).tolist() == [[0.0, 0.0]]
     out = tmp_path / "network"
     out.mkdir()
     run(compose(*tiny, "epochs=0"), out, {})
@@ -418,11 +335,6 @@ def test_importances_of_what_has_none(data, tiny, tmp_path) -> None:
     train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
     with pytest.raises(CheckpointError, match=r"has no trees .*: resume it, or give another"):
         importances_of(tmp_path / "none")
-    for wrong, message in (
-        ("top=many", "top=many: give a whole number >= 0"),
-        ("depth=2", "depth: no such key; the keys are run, top, write"),
-        ("write=", "write=: not a folder"),
-        (f"write={tmp_path / 'none' / 'last.pt'}", "not a folder; give write=FOLDER"),
-    ):
-        with pytest.raises(ConfigError, match=message):
+    for wrong in ("top=many", "depth=2", "write=", f"write={tmp_path / 'none' / 'last.pt'}"):
+        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
             importances_of(tmp_path / "none", wrong)

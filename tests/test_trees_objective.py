@@ -14,9 +14,7 @@ from ltr.training.evaluation import padded_batches
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss", ["listnet", "lambdarank", "neuralndcg", "ranksvm", "plrank", "rmse"]
-)
+@pytest.mark.parametrize("loss", ["listnet", "neuralndcg", "plrank"])
 @pytest.mark.parametrize("kind", [LightGBM, XGBoost])
 def test_a_loss_as_objective_lowers_itself_on_train(kind, loss) -> None:
     needed(kind.library)
@@ -42,17 +40,14 @@ def test_the_gradient_is_autograd_s_of_the_sum_over_lists(loss) -> None:
     torch.manual_seed(0)
     gradient, curvature = objective(scores)
     torch.manual_seed(0)
-    expected, total = [], 0.0
-    # the longest list first, as the batches are made: a loss that draws must draw the same
-    places = {}
-    for i in np.argsort(lists.lengths, kind="stable")[::-1]:
-        rows = slice(lists.offsets[i], lists.offsets[i + 1])
-        given = torch.from_numpy(scores[None, rows]).requires_grad_()
-        labels = torch.from_numpy(lists.labels[None, rows]).double()
+    expected, total = np.zeros(lists.items), 0.0
+    for i in np.argsort(lists.lengths, kind="stable")[::-1]:  # as the batches are: some losses draw
+        start, end = lists.offsets[i : i + 2]
+        given = torch.from_numpy(scores[None, start:end]).requires_grad_()
+        labels = torch.from_numpy(lists.labels[None, start:end]).double()
         value = function(given, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
-        (places[i],) = torch.autograd.grad(value, given)
+        expected[start:end] = torch.autograd.grad(value, given)[0][0]
         total += value.item()
-    expected = np.concatenate([places[i][0].numpy() for i in range(len(lists))])
     if loss not in ("listmle", "plrank"):  # draw by batch
         np.testing.assert_allclose(gradient, expected * objective.unit, rtol=1e-4, atol=1e-6)
         assert objective.value == pytest.approx(total / len(lists))
@@ -147,8 +142,6 @@ def test_labels_and_lists_that_an_objective_cannot_take() -> None:
         DataError, match=r"lambdarank takes whole labels .* 0\.5: boost with a loss"
     ):
         after(LightGBM(5), with_labels([0, 0.5]))
-    with pytest.raises(DataError, match=r"at most 10,000 items, train has one of 10,001: boost"):
-        after(LightGBM(5), tensors(make_lists([10_001])))
     after(LightGBM(5), with_labels([0, 40, 32, 5]))  # beyond LightGBM's own 31
     after(LightGBM(5), with_labels([0, 1022]))
     with pytest.raises(DataError, match=r"from 0 to 1022, train has 1023: boost with a loss"):

@@ -19,7 +19,6 @@ from ltr.console.compose import explain
 from ltr.console.folders import register_resolvers
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.models.rounds import CatBoost
 from ltr.scorers.scorer import load_model
 
 
@@ -55,29 +54,22 @@ def mistake(*overrides: str) -> str:
         ("model=mlp ~loss", "no loss is chosen: only boosted trees have an objective of"),
         ("model=lightgbm model.objective=mse", "LightGBM has lambdarank, rank_xendcg here"),
         ("model=lightgbm model.objective=rank_xendcg loss=listnet", "and a loss: give one of them"),
-        ("model=lightgbm clip=1 l2=0.1", "clip, l2: boosted trees do not support this"),
-        ("model=lightgbm augment.noise=0.1", "augment: boosted trees do not support this"),
+        ("model=lightgbm clip=1 l2=0.1", "clip, l2: LightGBM does not support this"),
         ("model=lightgbm model.num_leaves=1", "LightGBM: .*num_leaves.*; check the model.*"),
         ("model=lightgbm loss=neuralndcg loss.k=0", "k=0 is not a cutoff"),
         ("model=lightgbm empty_lists=skip", "empty_lists=skip: .* lambdarank takes every list; le"),
         ("model=lightgbm +path_smoth=1", r"path_smoth: LightGBM [\d.]+ has no parameter of that"),
         ("model=lightgbm +num_leaves=4", "set model.num_leaves instead"),
-        ("model=lightgbm +boosting=dart", "the best round is kept"),
         ("model=lightgbm +categorical_feature=[0]", "the lists say which features are categories"),
-        ("model=lightgbm +deterministic=false", "so that a run can be repeated"),
-        ("model=lightgbm +application=binary", "set model.objective instead"),
-        ("model=lightgbm +two_round=true", "LightGBM reads no file here"),
+        ("model=lightgbm +deterministic=false", "the run sets it"),
         ("model=lightgbm +monotone_constraints={a:1}", "LightGBM: .*; check the model.*"),
         ("model=xgboost model.learning_rate=-1", "XGBoost: "),
         ("model=xgboost +grow_plicy=depthwise", "has no parameter of that name"),
         ("model=xgboost +tree_train_param=2", "has no parameter of that name"),
-        ("model=xgboost +eta=0.3", "set model.learning_rate instead"),
-        ("model=xgboost +eval_metric=map", "set metrics and select_on instead"),
         ("model=xgboost +monotone_constraints={a:1}", "XGBoost: .*; check the model.*"),
         ("model=catboost loss=listnet", "CatBoost does not boost with a loss"),
         ("model=catboost model.depth=99", "CatBoost: "),
         ("model=catboost +rms=0.5", "Unknown option {rms}"),
-        ("model=catboost +iterations=5", "set epochs instead"),
         ("model=catboost +grow_policy=Lossguide", "only symmetric trees can be cut at the best"),
         ("model=catboost +early_stopping_rounds=5", "set patience instead"),
     ],
@@ -106,14 +98,6 @@ def test_no_loss_is_named_where_there_is_none(monkeypatch) -> None:
     assert re.fullmatch(r"out/[0-9_-]+_mq2008-lightgbm-seed1_[0-9a-f]{4}", folder)
 
 
-def test_trees_that_cannot_be_cut_are_found_before_data_is_read(monkeypatch) -> None:
-    needed("catboost")
-    reserved = {k: v for k, v in CatBoost.reserved.items() if v != "grow_policy"}
-    monkeypatch.setattr(CatBoost, "reserved", reserved)
-    message = mistake("model=catboost", "+model.options.grow_policy=Depthwise")
-    assert "Truncate support only symmetric trees; check the model.* settings" in message
-
-
 @pytest.mark.parametrize("model", ["xgboost", "catboost"])  # LightGBM grows none of so few items
 def test_trees_that_the_library_does_not_read_again_are_found(model, monkeypatch) -> None:
     needed(model)
@@ -135,10 +119,8 @@ def test_trees_that_the_library_does_not_read_again_are_found(model, monkeypatch
         ("lightgbm", "extra_trees=true"),
         ("xgboost", "colsample_bylevel=0.4"),
         ("catboost", "rsm=0.5"),
-        ("lightgbm", "feature_contri=[0,1,1,1,1]"),
         ("lightgbm", "feature_contri='0,1,1,1,1'"),
         ("lightgbm", "monotone_constraints=[-1,0,0,0,0]"),
-        ("xgboost", "monotone_constraints=[-1,0,0,0,0]"),
         ("xgboost", "monotone_constraints='(-1,0,0,0,0)'"),
         ("xgboost", "interaction_constraints=[[0],[1,2,3,4]]"),
         ("catboost", "feature_weights=[0,1,1,1,1]"),
@@ -155,17 +137,3 @@ def test_an_objective_or_option_of_the_library_reaches_it(
     used = load_model(str(tmp_path / "with"), torch.device("cpu")).model.importances().gain
     if option.startswith(("feature_contri", "monotone")):
         assert used[0] < 0.05 * used.sum()
-
-
-@pytest.mark.slow
-def test_a_list_of_another_number_of_features_is_one_line(folder, tmp_path) -> None:
-    for model in ("lightgbm", "xgboost"):
-        needed(model)
-        with pytest.raises(
-            ConfigError,
-            match=r"options.monotone_constraints has 3 values, the lists have 5 features: give",
-        ):
-            train(
-                tmp_path / model, *reading(folder), f"model={model}",
-                "+model.options.monotone_constraints=[1,0,1]",
-            )  # fmt: skip

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from ltr.knobs import positive_int
-from ltr.models.encoder import Encoder
 from ltr.models.layers import (
     Dropout,
+    Encoder,
     Packing,
     ScoringHead,
     activation_module,

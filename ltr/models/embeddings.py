@@ -1,15 +1,161 @@
-"""Categories in networks: each value of a category column becomes a learned vector."""
+"""Inputs of networks: numbers and categories as vectors."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.models.numbers import NumberEmbedding, embedding_first
+from ltr.knobs import check_choice, check_positive, positive_int
+from ltr.models.layers import is_exporting
 from ltr.typing import Features, Mask, Ranks, Scores
 
+_SAMPLE = 1 << 17  # items whose quantiles are the edges of the bins, sampled evenly
+_ROWS = 1 << 12  # items embedded at once: the encodings are larger than what they become
 _LARGEST = 50
+
+Settings = Mapping[str, Any] | str | None  # of a ``NumberEmbedding``; a text is its kind
+
+
+class NumberEmbedding(nn.Module):
+    """A vector ReLU(linear(encoding(x))) for each number x, after Gorishniy et al. (2022).
+
+    "On Embeddings for Numerical Features in Tabular Deep Learning". Its encodings are
+    ``periodic``: cos and sin of 2 pi c x with learned frequencies c (their PLR), and
+    ``piecewise``: how far x lies in each bin between quantiles of train, from 0 to 1 (their
+    Q-LR). Each feature has a linear layer of its own.
+
+    Args:
+        width: number of features of an item.
+        kind: ``"periodic"``, ``"piecewise"``, or None: the features stay as they are.
+        size: of the vector of a feature.
+        bins: of ``piecewise``, at most; equal quantiles make fewer.
+        frequencies: of ``periodic``, for each feature.
+        sigma: standard deviation of the frequencies at the start, in periods per unit of the
+            transformed feature.
+        lite: one linear layer for all features, their PLR(lite).
+        numbers: how many features are embedded, the first ones; the others follow the vectors as
+            they are. None: all.
+
+    Attributes:
+        outputs: the number of values of an item.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        kind: str | None = None,
+        size: int = 16,
+        bins: int = 32,
+        frequencies: int = 24,
+        sigma: float | int = 0.1,
+        lite: bool = False,
+        numbers: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.numbers = 0 if kind is None else width if numbers is None else numbers
+        self.size = positive_int("embedding.size", size)
+        self.outputs = self.numbers * self.size + width - self.numbers
+        if kind is not None:
+            check_choice("embedding.kind", kind, ("periodic", "piecewise"))
+        if not self.numbers:
+            return
+        self.encoding: Periodic | Piecewise
+        if kind == "periodic":
+            self.encoding = Periodic(self.numbers, frequencies, sigma)
+        else:
+            self.encoding = Piecewise(self.numbers, bins)
+        bound = self.encoding.values**-0.5  # as PyTorch's linear layer
+        layers = 1 if lite else self.numbers
+        self.weight = nn.Parameter(torch.empty(layers, self.encoding.values, size))
+        self.bias = nn.Parameter(torch.empty(layers * size))  # no matrix: l1 and l2 pass it by
+        for parameter in (self.weight, self.bias):
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, items: Tensor) -> Tensor:
+        """``[items, width]`` to ``[items, outputs]``."""
+        if not self.numbers:
+            return items
+        if is_exporting():  # into a graph, where the number of items is not known
+            return self._embedded(items)
+        return torch.cat([self._embedded(part) for part in items.split(_ROWS)])
+
+    def _embedded(self, items: Tensor) -> Tensor:
+        encoded = self.encoding(items[:, : self.numbers])
+        layers = self.weight, self.bias.view(-1, 1, self.size)
+        weight, bias = (values.expand(self.numbers, -1, -1) for values in layers)
+        vectors = torch.baddbmm(bias, encoded, weight).relu().transpose(0, 1).flatten(1)
+        return torch.cat([vectors, items[:, self.numbers :]], -1)
+
+
+class Periodic(nn.Module):
+    """``[items, numbers]`` to cos and sin of 2 pi c x, ``[numbers, items, values]``."""
+
+    def __init__(self, numbers: int, frequencies: int, sigma: float | int) -> None:
+        super().__init__()
+        check_positive("embedding.sigma", sigma)
+        self.values = 2 * positive_int("embedding.frequencies", frequencies)
+        self.frequencies = nn.Parameter(torch.empty(numbers * frequencies))
+        nn.init.trunc_normal_(self.frequencies, std=sigma, a=-3 * sigma, b=3 * sigma)
+
+    def forward(self, items: Tensor) -> Tensor:
+        frequencies = self.frequencies.view(items.shape[1], 1, -1)
+        angles = 2 * math.pi * frequencies * items.T[..., None]
+        return torch.cat([angles.cos(), angles.sin()], -1)
+
+
+class Piecewise(nn.Module):
+    """``[items, numbers]`` to the place of x in each bin, ``[numbers, items, values]``.
+
+    (x - left) / (right - left), cut to [0, 1], but for the first bin below and the last above
+    (their equation 1). A bin without width gives 0. The edges are quantiles of a standard normal
+    distribution until ``fit``, and a buffer, so that checkpoints keep them.
+    """
+
+    edges: Tensor
+
+    def __init__(self, numbers: int, bins: int) -> None:
+        super().__init__()
+        self.values = positive_int("embedding.bins", bins)
+        levels = torch.linspace(1e-3, 1 - 1e-3, bins + 1)
+        self.register_buffer("edges", torch.special.ndtri(levels).repeat(numbers, 1))
+
+    def forward(self, items: Tensor) -> Tensor:
+        gaps = self.edges.diff(dim=-1)
+        real = gaps > 0  # those of a feature stand in front
+        last = real & ~torch.cat([real[:, 1:], torch.zeros_like(real[:, :1])], -1)
+        least = torch.zeros_like(gaps)
+        least[:, 0] = -math.inf
+        most = torch.where(last, math.inf, 1.0).to(gaps)
+        places = items.T[..., None] - self.edges[:, None, :-1]
+        places = places.mul_(torch.where(real, 1 / gaps, 0.0)[:, None])
+        return places.clamp_(least[:, None], most[:, None])
+
+    def fit(self, features: Tensor) -> None:
+        """Set the edges to even quantiles of each column of ``features``, ``[items, numbers]``."""
+        sample = features[:: -(-len(features) // _SAMPLE)].cpu().numpy()
+        levels = np.linspace(0.0, 1.0, self.values + 1)
+        for row, column in zip(self.edges, sample.T, strict=True):
+            quantiles = np.quantile(column, levels).astype(np.float32)  # as the buffer, then apart
+            edges = torch.from_numpy(np.unique(quantiles)).to(row)
+            row[: len(edges)] = edges
+            row[len(edges) :] = edges[-1]
+
+
+def number_embedding(width: int, embedding: Settings) -> NumberEmbedding:
+    """The embedding of these settings; None leaves the features as they are."""
+    return NumberEmbedding(positive_int("width", width), **_named(embedding))
+
+
+def _named(embedding: Settings) -> Mapping[str, Any]:
+    return embedding if isinstance(embedding, Mapping) else {"kind": embedding}
 
 
 def embedding_size(values: int) -> int:
@@ -58,7 +204,7 @@ class WithEmbeddings(nn.Module):
     numbers: Tensor
 
     def __init__(
-        self, make: Callable[[int], nn.Module], codes: Sequence[int], *, numbers: int = 0
+        self, make: Callable[..., nn.Module], codes: Sequence[int], *, numbers: int = 0
     ) -> None:
         super().__init__()
         of_category = [column for column, count in enumerate(codes) if count]
@@ -67,12 +213,13 @@ class WithEmbeddings(nn.Module):
         self.register_buffer("categories", torch.tensor(of_category), persistent=False)
         self.register_buffer("numbers", torch.tensor(of_number, dtype=torch.long), persistent=False)
         self.embeddings = nn.ModuleList(Embedding(codes[column]) for column in of_category)
+        if getattr(getattr(make, "func", None), "embeds_numbers", False):  # of the numbers alone
+            given = _named(getattr(make, "keywords", {}).get("embedding"))
+            make = partial(make, embedding={**given, "numbers": len(of_number)})
         width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
-        self.model = embedding_first(make, len(of_number))(width)
-        self.pointwise = bool(getattr(self.model, "pointwise", False))
-        self.batch_statistics = bool(getattr(self.model, "batch_statistics", False))
-        if hasattr(self.model, "bytes_needed"):
-            self.bytes_needed = self.model.bytes_needed
+        self.model: Any = make(width)
+        for name in {"pointwise", "batch_statistics", "bytes_needed"} & {*dir(self.model)}:
+            setattr(self, name, getattr(self.model, name))
         if hasattr(self.model, "member_scores"):
             self.member_scores = self._member_scores
 
@@ -82,8 +229,7 @@ class WithEmbeddings(nn.Module):
         return scores
 
     def _member_scores(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Tensor:
-        model: Any = self.model
-        scores: Tensor = model.member_scores(self.inputs(features, mask), mask, ranks)
+        scores: Tensor = self.model.member_scores(self.inputs(features, mask), mask, ranks)
         return scores
 
     @property
@@ -101,14 +247,14 @@ class WithEmbeddings(nn.Module):
 
 
 def fit_embedding(model: nn.Module, features: Callable[[], Tensor]) -> None:
-    """Set the bins of ``model``, where it has some, before it is trained.
+    """Set the bins of ``model``, of this project or another, before it is trained.
 
-    Args:
-        model: of this project or another.
-        features: gives ``[items, width]``, train's, transformed; called where there are bins.
+    ``features`` gives ``[items, width]``, train's, transformed; it is called where there are bins.
     """
     inner = model.model if isinstance(model, WithEmbeddings) else model
-    numbers = getattr(inner, "embedding", None)
-    if isinstance(numbers, NumberEmbedding) and numbers.binned:
+    embedding: Any = getattr(inner, "embedding", None)
+    if isinstance(encoding := getattr(embedding, "encoding", None), Piecewise):
         given = features()
-        numbers.fit(given[:, model.numbers] if isinstance(model, WithEmbeddings) else given)
+        if isinstance(model, WithEmbeddings):
+            given = given[:, model.numbers]
+        encoding.fit(given[:, : embedding.numbers])

@@ -1,11 +1,11 @@
 """Pointwise models: the score of an item depends on that item alone."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from torch import nn
 
 from ltr.knobs import positive_int
+from ltr.models.embeddings import Settings, number_embedding
 from ltr.models.layers import (
     Packing,
     ScoringHead,
@@ -14,7 +14,6 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
-from ltr.models.numbers import EMBEDDING, number_embedding
 from ltr.typing import Features, Mask, Ranks, Scores
 
 
@@ -45,11 +44,11 @@ class MLP(nn.Module):
         activation: str | None = "relu",
         dropout: float | int = 0.0,
         input_norm: bool = False,
-        embedding: Mapping[str, Any] | str | None = EMBEDDING,
+        embedding: Settings = None,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
-        numbers = number_embedding(positive_int("width", width), embedding)
+        numbers = number_embedding(width, embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
         self.layers = dense_layers(
             numbers.outputs, sizes, activation=activation,

@@ -1,12 +1,12 @@
 """TabM: many multilayer perceptrons that share their weight matrices."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ltr.knobs import positive_int
+from ltr.models.embeddings import Settings, number_embedding
 from ltr.models.layers import (
     Dropout,
     Packing,
@@ -16,7 +16,6 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
-from ltr.models.numbers import EMBEDDING, number_embedding
 from ltr.typing import Features, Mask, Ranks, Scores
 
 _ROWS = 1 << 16  # items times members that are scored at once outside training
@@ -54,11 +53,11 @@ class TabM(nn.Module):
         hidden_sizes: Sequence[int] = (128, 128),
         activation: str | None = "relu",
         dropout: float | int = 0.1,
-        embedding: Mapping[str, Any] | str | None = EMBEDDING,
+        embedding: Settings = None,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
-        numbers = number_embedding(positive_int("width", width), embedding)
+        numbers = number_embedding(width, embedding)
         sizes = sizes_tuple("hidden_sizes", hidden_sizes)
         self.members = positive_int("members", members)
         rate = dropout_rate("dropout", dropout)

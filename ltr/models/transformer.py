@@ -1,15 +1,15 @@
 """The Context-Aware Ranker: self-attention between the items of a list."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ltr.errors import ConfigError
-from ltr.knobs import positive_int
-from ltr.models.encoder import Encoder
+from ltr.knobs import check_choice, positive_int
+from ltr.models.embeddings import Settings, number_embedding
 from ltr.models.layers import (
+    Encoder,
     Packing,
     ScoringHead,
     dense_layers,
@@ -17,29 +17,7 @@ from ltr.models.layers import (
     sizes_tuple,
     xavier_uniform,
 )
-from ltr.models.numbers import EMBEDDING, number_embedding
 from ltr.typing import Features, Mask, Ranks, Scores
-
-
-def position_encoding(position: str | None, size: int, max_rank: int) -> nn.Module | None:
-    """The module for ``"fixed"`` or ``"learned"``: ranks ``[...]`` to vectors ``[..., size]``.
-
-    Raises:
-        ConfigError: ``position`` is neither nor None, or ``size`` is odd with ``"fixed"``.
-    """
-    if position not in ("fixed", "learned", None):
-        raise ConfigError(f"position={position} is not known: choose one of fixed, learned, null")
-    if position is None:
-        return None
-    positive_int("max_rank", max_rank)
-    if position == "learned":
-        return LearnedPosition(size, max_rank)
-    if size % 2:
-        raise ConfigError(
-            f"position=fixed pairs sines with cosines and the hidden size is {size}: "
-            "make the last of fc_sizes even, or write position=learned"
-        )
-    return FixedPosition(size)
 
 
 class FixedPosition(nn.Module):
@@ -49,6 +27,11 @@ class FixedPosition(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
+        if size % 2:
+            raise ConfigError(
+                f"position=fixed pairs sines with cosines and the hidden size is {size}: "
+                "make the last of fc_sizes even, or write position=learned"
+            )
         rates = 10000.0 ** (-torch.arange(0, size, 2) / size)
         self.register_buffer("rates", rates, persistent=False)
 
@@ -114,18 +97,24 @@ class ContextAwareTransformer(nn.Module):
         dropout: float | int = 0.1,
         position: str | None = None,
         max_rank: int = 240,
-        embedding: Mapping[str, Any] | str | None = EMBEDDING,
+        embedding: Settings = None,
         output_activation: str | None = None,
     ) -> None:
         super().__init__()
-        numbers = number_embedding(positive_int("width", width), embedding)
+        numbers = number_embedding(width, embedding)
         sizes = sizes_tuple("fc_sizes", fc_sizes, least=0)
         size = (numbers.outputs, *sizes)[-1]
         self.layers = dense_layers(
             numbers.outputs, sizes, activation=fc_activation,
             dropout=dropout_rate("fc_dropout", fc_dropout), input_norm=input_norm,
         )  # fmt: skip
-        self.position = position_encoding(position, size, max_rank)
+        if position is not None:
+            check_choice("position", position, ("fixed", "learned"))
+        self.position: nn.Module | None = None
+        if position == "fixed":
+            self.position = FixedPosition(size)
+        elif position == "learned":
+            self.position = LearnedPosition(size, positive_int("max_rank", max_rank))
         self.encoder = Encoder(
             size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=dropout
         )

@@ -112,10 +112,13 @@ class Monitor:
 
     @contextmanager
     def open(self) -> Iterator[Interruption]:
-        """Within, the clock runs and a signal only sets ``signum``."""
+        """Within, the clock runs and a signal only sets ``signum``; then the history is written."""
         self._clock = time.perf_counter()
         with beside_bars(), Interruption() as interruption:
-            yield interruption
+            try:
+                yield interruption
+            finally:
+                self.write()
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, Scores
 from ltr.inference.export.trees import NODE, Tree, Trees, at_most, below, leaf, stump
 from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, RoundModel, XGBoost
-from ltr.models.rounds.arrays import NumbersModel
+from ltr.models.rounds.model import NumbersModel
 
 
 def trees_of(model: RoundModel) -> Trees:

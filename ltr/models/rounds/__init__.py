@@ -6,14 +6,13 @@ network and no loss. ``AdaRank`` boosts single features on a metric, ``RankBoost
 pairs, ``PRank`` is a perceptron for grades; their state is plain numbers.
 """
 
-from ltr.models.rounds.adarank import AdaRank
+from ltr.models.rounds.boosting import AdaRank, RankBoost
 from ltr.models.rounds.catboost import CatBoost
 from ltr.models.rounds.learner import RoundLearner
 from ltr.models.rounds.lightgbm import LightGBM
 from ltr.models.rounds.model import RoundModel
 from ltr.models.rounds.objective import LossObjective
 from ltr.models.rounds.prank import PRank
-from ltr.models.rounds.rankboost import RankBoost
 from ltr.models.rounds.trees import BoostedTrees
 from ltr.models.rounds.xgboost import XGBoost
 

@@ -1,7 +1,7 @@
 """CatBoost: boosted symmetric trees."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -10,69 +10,32 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ltr.models.rounds.model import FitData, Importances, Round, single
+from ltr.data.batches import ItemTensors
+from ltr.models.rounds.model import FitData, Round, single
 from ltr.models.rounds.objective import LossObjective
-from ltr.models.rounds.trees import BoostedTrees
+from ltr.models.rounds.trees import RESERVED, BoostedTrees
 
 
 class CatBoost(BoostedTrees):
-    """Trees of CatBoost (Prokhorenkova et al., 2018); a knob not described here is CatBoost's.
+    """Trees of CatBoost (Prokhorenkova et al., 2018).
 
     CatBoost does all rounds in one call, and they are evaluated one by one afterwards: ``patience``
     ends the evaluation and saves no time. It does not boost with a loss of ``ltr.losses``, as it
-    gives parts of lists to objectives in Python.
-
-    Args:
-        width: number of features of an item.
-        objective: CatBoost's: ``"YetiRank"`` (Gulin et al., 2011), ``"YetiRankPairwise"``,
-            ``"PairLogit"``, or ``"QueryRMSE"``; None is the first.
-        options: other parameters of CatBoost by name.
+    gives parts of lists to objectives in Python. Its own are ``"YetiRank"`` (Gulin et al., 2011),
+    ``"YetiRankPairwise"``, ``"PairLogit"`` and ``"QueryRMSE"``.
     """
 
     library = "catboost"
     error = "CatBoostError"
     title = "CatBoost"
     objectives = ("YetiRank", "YetiRankPairwise", "PairLogit", "QueryRMSE")
-    per_feature = (
-        "monotone_constraints", "feature_weights", "first_feature_use_penalties",
-        "per_object_feature_penalties",
-    )  # fmt: skip
     reserved: ClassVar = {
-        "set patience instead": "od_type od_wait od_pval early_stopping_rounds",
-        "set select instead": "use_best_model best_model_min_trees",
-        "leave it out": "allow_writing_files train_dir save_snapshot snapshot_file "
-        "snapshot_interval logging_level metric_period verbose verbose_eval silent output_borders "
-        "input_borders text_features embedding_features",
-        "the lists say which features are categories: leave it out": "cat_features",
+        **RESERVED,
         "only symmetric trees can be cut at the best round: leave it out, or use model=lightgbm "
         "(grown by leaf) or model=xgboost (by level)": "grow_policy",
-        "set model.objective instead": "loss_function",
-        "set epochs instead": "iterations",
-        "set seed instead": "random_seed",
-        "set threads instead": "thread_count",
-        "set device instead": "task_type devices",
-        "set metrics and select_on instead": "eval_metric custom_metric",
     }
     takes_losses = False
-
-    def __init__(
-        self,
-        width: int,
-        *,
-        objective: str | None = None,
-        learning_rate: float = 0.1,
-        depth: int = 6,
-        l2_leaf_reg: float = 3.0,
-        random_strength: float = 1.0,
-        border_count: int = 254,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            width, objective, options, learning_rate=learning_rate, depth=depth,
-            l2_leaf_reg=l2_leaf_reg, random_strength=random_strength, border_count=border_count,
-        )  # fmt: skip
 
     def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
         """All rounds are done in one call, and then yielded."""
@@ -86,10 +49,14 @@ class CatBoost(BoostedTrees):
             "allow_writing_files": False,
             "logging_level": "Silent",
         }
+
+        def table(of: ItemTensors) -> Any:
+            return with_categories(of.features.cpu().numpy(), self.categories)
+
         booster = self.module.CatBoost(params)
         if data.rounds:
             pool = self.module.Pool(
-                self._table(train.features), train.labels.cpu().numpy(),
+                table(train), train.labels.cpu().numpy(),
                 cat_features=self.categories or None, group_weight=data.weights_of_items,
                 group_id=np.repeat(np.arange(len(train)), train.lengths), thread_count=threads,
             )  # fmt: skip
@@ -100,7 +67,7 @@ class CatBoost(BoostedTrees):
         yield this
         stages = {
             split: booster.staged_predict(
-                self._table(part.features), prediction_type="RawFormulaVal", thread_count=threads
+                table(part), prediction_type="RawFormulaVal", thread_count=threads
             )
             for split, part in data.scored.items()
         }
@@ -117,16 +84,13 @@ class CatBoost(BoostedTrees):
             part.save_model(str(path), format="cbm")
             return path.read_bytes()
 
-    def _table(self, features: Tensor) -> Any:
-        return with_categories(features.cpu().numpy(), self.categories)
-
     def count_leaves(self, booster: Any) -> int:
         return int(booster.get_tree_leaf_counts().sum())
 
-    def importances_in(self, booster: Any) -> Importances:
+    def importances_in(self, booster: Any) -> tuple[Any, Any]:
         """The gain is CatBoost's ``PredictionValuesChange``, which sums to 100."""
         gain = booster.get_feature_importance(type="PredictionValuesChange")
-        return Importances(np.asarray(gain, float), np.full(self.width, np.nan))
+        return gain, np.full(self.width, np.nan)
 
     def load(self, content: bytes) -> Any:
         booster = self.module.CatBoost()

@@ -3,7 +3,7 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ltr.models.rounds.model import FitData, Round, RoundModel
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
 from ltr.training.hooks import progress_bar
-from ltr.training.interruption import Interrupted, Interruption
+from ltr.training.interruption import Interrupted
 from ltr.training.monitor import Monitor, sentence
 from ltr.training.settings import Settings
 from ltr.typing import Loss
@@ -32,8 +32,7 @@ _WRITE_SECONDS = 2.0  # between two versions of history.csv
 # Settings of the neural trainer that these models do not support: their defaults.
 _UNUSED: dict[str, Any] = {
     "warmup": 0, "clip": None, "l1": 0, "l2": 0, "compile": False, "precision": "float32",
-    "shards": None,
-    "augment": {"noise": 0},
+    "shards": None, "augment": {"noise": 0},
 }  # fmt: skip
 
 
@@ -65,7 +64,11 @@ class RoundLearner:
             return
         self._there = monitor.progress.epoch
         monitor.restart()
-        with monitor.open() as interruption:
+        done, saved, written = monitor.progress, 0.0, 0.0  # long ago
+        with (
+            monitor.open() as interruption,
+            progress_bar(total=settings.epochs, desc="rounds") as bar,
+        ):
             rounds = self.model.rounds(
                 FitData(
                     train=data["train"], scored={split: data[split] for split in monitor.splits},
@@ -75,32 +78,20 @@ class RoundLearner:
                     stop=lambda: interruption.signum is not None,
                 )
             )  # fmt: skip
-            try:
-                self._do_rounds(rounds, data, interruption)
-            finally:
-                monitor.write()
-
-    def _do_rounds(
-        self, rounds: Iterator[Round], data: Mapping[str, ItemTensors], interruption: Interruption
-    ) -> None:
-        monitor, done, settings = self.monitor, self.monitor.progress, self.monitor.settings
-        saved = written = 0.0  # long ago
-        with progress_bar(total=settings.epochs, desc="rounds") as bar:
-            while True:
-                started, first = time.perf_counter(), not done.history  # round 0 is the start
+            for number in itertools.count():  # 0 is the start
+                started = time.perf_counter()
                 try:
-                    with self.model.complaints(*WRONG_TYPE if first else ()):
+                    with self.model.complaints(*(() if number else WRONG_TYPE)):
                         this = next(rounds)
-                    done.epoch += not first
-                    bar.update(not first)
-                    row = {"epoch": done.epoch, **this.columns, **self._measured(this, data)}
-                    row["seconds"] = time.perf_counter() - started
-                    better = monitor.add(row)
+                    row = {"epoch": number, **this.columns, **self._measured(this, data)}
                 except Exception:  # keep the rounds before it, if one of them is the best
                     if done.best_epoch is not None:
-                        done.epoch = int(done.history[-1]["epoch"])
                         self._keep()
                     raise
+                done.epoch = number
+                row["seconds"] = time.perf_counter() - started
+                bar.update(number > 0)
+                better = monitor.add(row)
                 self._states[monitor.last] = this.state
                 if better:
                     self._states[monitor.best] = this.state
@@ -112,7 +103,7 @@ class RoundLearner:
                 if ends or now - written > _WRITE_SECONDS:
                     monitor.write()
                     written = now
-                told = ends or done.epoch % max(1, settings.epochs // _LINES) == 0
+                told = ends or number % max(1, settings.epochs // _LINES) == 0
                 monitor.publish(row, sentence(row, settings.epochs, unit="round") if told else None)
                 if interruption.signum is not None:
                     raise Interrupted(interruption.signum)
@@ -161,12 +152,12 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     """
     given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
     if given:
-        raise ConfigError(f"{', '.join(given)}: {model.kind} do not support this, leave it out")
+        raise ConfigError(f"{', '.join(given)}: {model.title} does not support this, leave it out")
     model.check_settings(loss, settings)
-    model.width = model.least_width
+    model.width = width = model.least_width
     two = np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32)
     lists = Lists(
-        features=np.tile(two, (1, model.width))[:, : model.width],
+        features=np.tile(two, (1, width))[:, :width],
         labels=np.array([0, 1, 1, 0], np.float32),
         offsets=np.array([0, 2, 4]),
         qids=np.array(["1", "2"]),

@@ -9,14 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import ConfigError, DataError, TrainingError
+from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.knobs import positive_int
 from ltr.metrics import Convention
 from ltr.training.settings import Settings
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
+
+Numbers = Mapping[str, NDArray[np.float64]]
 
 
 class Importances(NamedTuple):
@@ -68,11 +70,11 @@ class RoundModel(nn.Module, ABC):
     """
 
     title: ClassVar[str]
-    kind: ClassVar[str]  # the plural, in messages
     makes: ClassVar[str]  # what rounds make, in messages
     not_finite: ClassVar[str] = (  # the remedy where scores are not
         "train with transform=standardise, or look at the features and labels of these lists"
     )
+    least_width = 2  # the fewest features, >= 2, that go with the settings
     pointwise = True
 
     def __init__(self, width: int) -> None:
@@ -99,11 +101,6 @@ class RoundModel(nn.Module, ABC):
     @abstractmethod
     def importances(self) -> Importances:
         """The use of each feature, zeros before the first round; ``CheckpointError``: none."""
-
-    @property
-    def least_width(self) -> int:
-        """The fewest features, >= 2, that go with the settings."""
-        return 2
 
     @property
     def description(self) -> str:
@@ -139,10 +136,61 @@ class RoundModel(nn.Module, ABC):
         return scores
 
 
+class NumbersModel(RoundModel, ABC):
+    """A model whose content is named arrays of finite float64; none before the first round."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.content: Numbers = {}
+
+    @abstractmethod
+    def fits(self, content: Numbers) -> bool:
+        """Whether ``content`` has the names and shapes of this model."""
+
+    @property
+    def fitted(self) -> int:
+        return sum(array.size for array in self.content.values())
+
+    def take(self, content: Numbers | None) -> None:
+        if content and not self.fits(content):
+            raise CheckpointError(
+                f"the {self.makes} kept are not those of a {self.title} of {self.width} features: "
+                "train again"
+            )
+        self.content = content or {}
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        """The content as tensors."""
+        return {name: torch.from_numpy(array.copy()) for name, array in self.content.items()}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what ``get_extra_state`` returned; ``CheckpointError`` if it is not that."""
+        tensors = state if isinstance(state, dict) else {"": state}
+        if not all(
+            isinstance(one, Tensor)
+            and one.nbytes <= one.untyped_storage().nbytes()  # or a small file asks for memory
+            and bool(one.isfinite().all())
+            for one in tensors.values()
+        ):
+            raise CheckpointError(f"the {self.makes} kept are no finite numbers: train again")
+        self.take({name: one.double().cpu().numpy() for name, one in tensors.items()})
+
+
 def single(scores: NDArray[np.floating]) -> NDArray[np.float32]:
     """``scores`` as float32; too large ones become infinite, which the caller checks."""
     with np.errstate(over="ignore"):
         return scores.astype(np.float32)
+
+
+def finite_features(data: ItemTensors, title: str) -> NDArray[np.float32]:
+    """The features of ``data``, ``[items, width]``; ``DataError`` if one is not finite."""
+    features: NDArray[np.float32] = data.features.cpu().numpy()
+    if not np.isfinite(features).all():
+        raise DataError(
+            f"a feature is missing or not finite, and {title} reads numbers alone: set "
+            "transform.missing=mean, or choose model=lightgbm, xgboost or catboost"
+        )
+    return features
 
 
 def check_whole_labels(data: ItemTensors, what: str, *, most: int, instead: str) -> None:

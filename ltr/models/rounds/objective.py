@@ -28,11 +28,10 @@ class LossObjective:
 
     and a library gives a leaf the value -sum g / (sum h + its regularisation). The difference is
     H v, H the matrix of second derivatives on the way from s to s + v. Its mean over v is at least
-    |H_ii|, as the mean of v_i (H v)_i is H_ii: a bound that is positive for losses that are not
-    convex (NeuralNDCG) and needs first derivatives only. Newton's H_ii would be negative there, and
-    0 for a hinge. A step of 1 is as large as that of a boosted score, and leaves the kinks where
-    items are tied, as trees tie many. The second part is a floor: no leaf takes a step larger than
-    1 before regularisation.
+    |H_ii|: a bound that is positive for losses that are not convex (NeuralNDCG), where Newton's
+    H_ii would be negative, and needs first derivatives only. A step of 1 is as large as that of a
+    boosted score, and leaves the kinks where items are tied, as trees tie many. The second part is
+    a floor: no leaf takes a step larger than 1 before regularisation.
 
     Both are multiplied by ``unit``, 1 / mean of h at the first call, so that the libraries' limits
     on the curvature in a leaf count items, whatever the unit of the loss. A loss that is flat where
@@ -48,27 +47,19 @@ class LossObjective:
         self, loss: Loss, data: ItemTensors, *, empty: str = "keep", items: int = 32768,
         seed: int = 0,
     ) -> None:  # fmt: skip
-        """Prepare the lists of ``data``, whole.
+        """Prepare the lists of ``data``, whole, for ``loss``, its knobs bound; ``seed`` is of v.
 
-        Args:
-            loss: a function of ``ltr.losses`` with its knobs bound.
-            data: the lists of train.
-            empty: ``keep`` or ``skip``, whether lists with no relevant item count.
-            items: bounds the padded items of a batch, and 240 times as many its pairs, for each of
-                which most losses keep several numbers. It changes memory, and values only of a
-                loss that draws.
-            seed: of v.
+        ``empty`` is ``keep`` or ``skip``, whether lists with no relevant item count. ``items``
+        bounds the padded items of a batch, and 240 times as many its pairs, for each of which most
+        losses keep several numbers; it changes values only of a loss that draws.
         """
-        self._loss, self._qids, self._items = loss, data.qids, len(data.labels)
-        self._device = data.device
+        self._loss, self._data = loss, data
         self._batches = list(padded_batches(data, items=items, pairs=items * _PAIRS))
         self._counted = [counted_lists(b.labels, b.mask, empty=empty) for b in self._batches]
         self._weights = None if data.weights is None else torch.from_numpy(data.weights)
-        self._teacher = data.teacher
         self._random = np.random.default_rng(seed)
         self.lists = int(sum(counted.sum() for counted in self._counted))
-        self.value = float("nan")
-        self.unit = 0.0
+        self.value, self.unit = float("nan"), 0.0
 
     def __call__(
         self, scores: NDArray[np.floating], train: Any = None
@@ -81,9 +72,10 @@ class LossObjective:
             ConfigError: the loss, of one's own, returned other than one value per list.
             TrainingError: the loss or its gradient is not finite.
         """
-        moved = scores + _STEP * self._random.choice([-1.0, 1.0], self._items)
-        devices = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices):  # both gradients of a loss that draws are of one draw
+        device, count = self._data.device, len(self._data.labels)
+        moved = scores + _STEP * self._random.choice([-1.0, 1.0], count)
+        # both gradients of a loss that draws are of one draw
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             there = self.gradient(moved)
         gradient = self.gradient(scores)
         if not gradient.any() and np.ptp(scores) == 0:
@@ -96,12 +88,12 @@ class LossObjective:
 
     def gradient(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """The gradient of the sum over lists of the loss, ``[items]``; sets ``value``."""
-        flat = torch.from_numpy(np.array(scores, np.float64)).to(self._device)
-        out, total = torch.zeros_like(flat), 0.0
+        flat = torch.from_numpy(np.array(scores, np.float64)).to(self._data.device)
+        out, total, teacher = torch.zeros_like(flat), 0.0, self._data.teacher
         for batch, counted in zip(self._batches, self._counted, strict=True):
             given = flat[batch.rows].masked_fill_(~batch.mask, 0.0).requires_grad_()
-            taught = {} if self._teacher is None else {"teacher": self._teacher[batch.rows]}
-            losses = self._loss(given, batch.labels, batch.mask, **taught)
+            more = {} if teacher is None else {"teacher": teacher[batch.rows]}
+            losses = self._loss(given, batch.labels, batch.mask, **more)
             check_values(losses, batch.mask, whose="the loss")
             losses = losses.masked_fill(~counted, 0.0)
             if self._weights is not None:
@@ -109,7 +101,7 @@ class LossObjective:
             (slope,) = torch.autograd.grad(losses.sum(), given)
             broken = ~(losses.isfinite() & slope.isfinite().all(-1)).cpu().numpy()
             if broken.any():
-                qids = ", ".join(self._qids[batch.lists[broken]])
+                qids = ", ".join(self._data.qids[batch.lists[broken]])
                 raise TrainingError(
                     f"the loss or its gradient is not finite on lists with query id {qids}: lower "
                     "model.learning_rate, or look at these lists"

@@ -9,8 +9,16 @@ from numpy.typing import NDArray
 
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.knobs import check_positive, positive_int
-from ltr.models.rounds.arrays import Numbers, NumbersModel, finite_features
-from ltr.models.rounds.model import FitData, Importances, Round, check_whole_labels, single
+from ltr.models.rounds.model import (
+    FitData,
+    Importances,
+    Numbers,
+    NumbersModel,
+    Round,
+    check_whole_labels,
+    finite_features,
+    single,
+)
 
 KERNELS = ("polynomial", "rbf")
 _VALUES = 1 << 22  # numbers in a block of rows: 32 MB
@@ -61,13 +69,10 @@ class PRank(NumbersModel):
         share: float = 1.0,
     ) -> None:
         super().__init__(width)
-        if kernel is not None and kernel not in KERNELS:
+        if kernel not in (None, *KERNELS):
             raise ConfigError(f"model.kernel={kernel}: choose null, {' or '.join(KERNELS)}")
-        numbers = {"offset": offset, "margin": margin, "share": share}
-        if gamma is not None:
-            check_positive("model.gamma", gamma)
-        for name, value in numbers.items():
-            if value != 0:
+        for name, value in {"gamma": gamma, "offset": offset, "margin": margin}.items():
+            if value is not None and (name == "gamma" or value != 0):
                 check_positive(f"model.{name}", value)
         if not 0 < share <= 1:
             raise ConfigError(f"model.share={share}: give a share of the items > 0, at most 1")
@@ -80,24 +85,24 @@ class PRank(NumbersModel):
     def rounds(self, data: FitData) -> Iterator[Round]:
         from ltr.kernels.prank import prank_pass  # not at the top: half a second
 
-        check_whole_labels(
-            data.train, "PRank", most=_MOST_GRADES - 1,
-            instead="grade these labels, or choose a loss that takes any, such as loss=rmse "
-            "model=linear",
-        )  # fmt: skip
+        instead = "grade these labels, or choose a loss that takes any, such as loss=rmse"
+        check_whole_labels(data.train, "PRank", most=_MOST_GRADES - 1, instead=instead)
         if data.weights is not None:
             raise DataError("PRank takes no weights of lists: leave them out")
         items = finite_features(data.train, "PRank").astype(np.float64)
         scored = {split: finite_features(part, "PRank") for split, part in data.scored.items()}
         grades = data.train.labels.cpu().numpy().astype(np.int64)
         size = self.width if self.kernel is None else len(items)
-        members = [_Member(size, int(grades.max()) + 1) for _ in range(self.members)]
+        # of each member; ``moves`` are what the means over all steps need
+        states, state_moves = np.zeros((2, self.members, size))
+        thresholds, threshold_moves = np.zeros((2, self.members, int(grades.max())))
+        steps = np.zeros((self.members, 1), np.int64)
         random = np.random.default_rng(data.seed)
         zeros = {split: np.zeros(len(rows), np.float32) for split, rows in scored.items()}
         yield Round(zeros, lambda: None, {self.makes: 0})
         for passes in itertools.count(1):
             changes = 0
-            for member in members:
+            for one in range(self.members):
                 visited = random.permutation(len(items))
                 if self.share < 1:
                     visited = visited[random.random(len(visited)) < self.share]
@@ -108,34 +113,28 @@ class PRank(NumbersModel):
                         rows = self.kernels(rows, items)
                     changes += prank_pass(
                         rows, places, grades[places], self.kernel is not None, self.margin,
-                        member.steps, member.state, member.thresholds, member.state_moves,
-                        member.threshold_moves,
+                        int(steps[one, 0]), states[one], thresholds[one], state_moves[one],
+                        threshold_moves[one],
                     )  # fmt: skip
-                    member.steps += len(places)
-            states, thresholds = zip(*(one.now(self.average) for one in members), strict=True)
-            content = self._content(np.mean(states, axis=0), np.mean(thresholds, axis=0), items)
+                    steps[one] += len(places)
+            share = self.average / np.maximum(steps, 1)  # of a step
+            state = (states - share * state_moves).mean(axis=0)
+            content = {"weights": state}
+            if self.kernel is not None:
+                used = np.flatnonzero(state)
+                content = {"coefficients": state[used], "items": items[used]}
+            content["thresholds"] = (thresholds - share * threshold_moves).mean(axis=0)
             scores = {s: single(self.scores_with(content, rows)) for s, rows in scored.items()}
             yield Round(scores, partial(dict, content), {self.makes: passes, "changes": changes})
 
-    def _content(
-        self,
-        state: NDArray[np.float64],
-        thresholds: NDArray[np.float64],
-        items: NDArray[np.float64],
-    ) -> Numbers:
-        if self.kernel is None:
-            return {"weights": state, "thresholds": thresholds}
-        used = np.flatnonzero(state)
-        return {"coefficients": state[used], "items": items[used], "thresholds": thresholds}
-
     def fits(self, content: Numbers) -> bool:
-        shapes = {name: array.shape for name, array in content.items()}
-        thresholds = shapes.pop("thresholds", ())
-        if self.kernel is None:
-            return len(thresholds) == 1 and shapes == {"weights": (self.width,)}
-        count = shapes.get("coefficients", ())
-        fine = {"coefficients": count, "items": (*count, self.width)}
-        return len(thresholds) == 1 and len(count) == 1 and shapes == fine
+        count = content.get("coefficients", np.zeros(())).shape
+        shapes = {"weights": (self.width,)}
+        if self.kernel is not None:
+            shapes = {"coefficients": count, "items": (*count, self.width)}
+        own = {name: array.shape for name, array in content.items()}
+        thresholds = own.pop("thresholds", ())
+        return len(thresholds) == 1 and own == shapes and (self.kernel is None or len(count) == 1)
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return self.scores_with(self.content, items)
@@ -178,20 +177,3 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
     """Slices of ``rows`` such that a block by ``columns`` stays small."""
     size = max(1, _VALUES // max(1, columns))
     return (slice(start, start + size) for start in range(0, rows, size))
-
-
-class _Member:
-    """One perceptron: state, thresholds, and what their means over all steps need."""
-
-    def __init__(self, size: int, grades: int) -> None:
-        self.state, self.thresholds = np.zeros(size), np.zeros(grades - 1)
-        self.state_moves, self.threshold_moves = np.zeros(size), np.zeros(grades - 1)
-        self.steps = 0
-
-    def now(self, average: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """State and thresholds, or their means over the models after each step."""
-        share = 1 / self.steps if average and self.steps else 0.0
-        return (
-            self.state - share * self.state_moves,
-            self.thresholds - share * self.threshold_moves,
-        )

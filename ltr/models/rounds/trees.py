@@ -1,11 +1,9 @@
 """The base class of tree models: options, errors and state of a library."""
 
 import importlib
-import inspect
 import math
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
@@ -23,7 +21,34 @@ from ltr.models.rounds.objective import LossObjective
 from ltr.training.settings import Settings
 from ltr.typing import Loss
 
-_LIST = re.compile(r"\s*[(\[]?[-+\d.eE,\s]*,[-+\d.eE,\s]*[)\]]?\s*")  # numbers, more than one
+# Parameters that a run sets itself, or that break what it keeps, of any library: remedy -> names.
+RESERVED: Mapping[str, str] = {
+    "set model.objective instead": "application app objective_type loss loss_function",
+    "set epochs instead": "num_iterations iterations",
+    "set seed instead": "seed random_state random_seed",
+    "set threads instead": "num_threads nthread n_jobs thread_count",
+    "set device instead": "device task_type devices",
+    "set model.learning_rate instead": "eta",
+    "set model.gamma instead": "min_split_loss",
+    "set model.reg_alpha instead": "alpha",
+    "set model.reg_lambda instead": "lambda",
+    "set metrics and select_on instead": "metric eval_at first_metric_only eval_metric "
+    "custom_metric disable_default_eval_metric",
+    "set patience instead": "early_stopping_round early_stopping_rounds early_stopping_min_delta "
+    "od_type od_wait od_pval",
+    "set select instead": "use_best_model best_model_min_trees",
+    "the lists say which features are categories: leave it out": "categorical_feature cat_features",
+    "the gain is 2^label - 1, for another one boost with a loss": "label_gain",
+    "the best round is kept, so that its trees must not change later: leave it out": "boosting "
+    "booster",
+    "the run sets it, or has no such file: leave it out": "verbosity verbose verbose_eval silent "
+    "logging_level metric_period deterministic force_row_wise force_col_wise device_type "
+    "feature_pre_filter validate_parameters process_type updater multi_strategy tree_method "
+    "base_score data valid header label_column weight_column group_column ignore_column two_round "
+    "pre_partition precise_float_parser parser_config_file allow_writing_files train_dir "
+    "save_snapshot snapshot_file snapshot_interval output_borders input_borders text_features "
+    "embedding_features",
+}
 
 
 class BoostedTrees(RoundModel, ABC):
@@ -34,22 +59,19 @@ class BoostedTrees(RoundModel, ABC):
 
     Args:
         width: number of features of an item.
-        objective: one of ``objectives``, the library's own; None is the first of them.
-        options: parameters of the library by name that no other argument has.
-        knobs: the parameters of the library that have an argument.
+        objective: one of ``objectives``, the library's own, used where no loss is chosen; None is
+            the first of them.
+        options, knobs: parameters of the library by name; the defaults are the library's own.
 
     Raises:
-        ConfigError: the library is not installed, has no such objective, or an option is not for
+        ConfigError: the library is not installed, has no such objective, or a parameter is not for
             the user to set.
     """
 
     library: ClassVar[str]  # as it is imported
     error: ClassVar[str]  # the library's own, as a place in it
     objectives: ClassVar[tuple[str, ...]]
-    # Options that a run sets itself, or that break what it keeps: remedy -> names.
-    reserved: ClassVar[Mapping[str, str]]
-    per_feature: ClassVar[tuple[str, ...]]  # options that are lists, a value for each feature
-    kind = "boosted trees"
+    reserved: ClassVar[Mapping[str, str]] = RESERVED
     makes = "trees"
     takes_losses: ClassVar[bool] = True  # whether they are fitted to a loss of ltr.losses
     not_finite = (
@@ -58,24 +80,28 @@ class BoostedTrees(RoundModel, ABC):
     )
 
     def __init__(
-        self, width: int, objective: str | None, options: Mapping[str, Any] | None, **knobs: Any
+        self,
+        width: int,
+        *,
+        objective: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **knobs: Any,
     ) -> None:
         super().__init__(width)
-        self.options = dict(options or {})
-        self.params = knobs | self.options
+        options = dict(options or {})
         refused = {name: what for what, names in self.reserved.items() for name in names.split()}
-        refused |= {
-            name: f"set model.{name} instead" for name in inspect.signature(type(self)).parameters
-        }
-        for name in sorted(self.options.keys() & refused.keys()):
+        refused |= {name: f"set model.{name} instead" for name in ("objective", *knobs)}
+        for name in sorted(options.keys() & refused.keys()):
             raise ConfigError(f"model.options.{name}: {refused[name]}")
-        self.categories: list[int] = []  # the columns whose values are codes, not numbers
         if objective is not None and objective not in self.objectives:
             raise ConfigError(
                 f"model.objective={objective}: {self.title} has {', '.join(self.objectives)} here; "
                 "for another set loss=..."
             )
-        self.objective = objective
+        self.objective, self.params = objective, knobs | options
+        # On the lists that try the settings, an option with a value for each feature has so many.
+        self.least_width = max([2, *map(_values, options.values())])
+        self.categories: list[int] = []  # the columns whose values are codes, not numbers
         _ = self.module  # installed?
         self.content = b""  # the booster as the library writes it; empty before the first tree
         self.booster: Any = None  # the library's own; None before the first tree
@@ -102,17 +128,10 @@ class BoostedTrees(RoundModel, ABC):
         """Leaves of all trees."""
 
     @abstractmethod
-    def importances_in(self, booster: Any) -> Importances:
-        """Gain and splits of each feature."""
+    def importances_in(self, booster: Any) -> tuple[Any, Any]:
+        """Gain and splits of each feature, ``[width]`` each."""
 
     def rounds(self, data: FitData) -> Iterator[Round]:
-        for name in self.per_feature:
-            given = values_in(self.options.get(name))
-            if given and given != self.width:
-                raise ConfigError(
-                    f"model.options.{name} has {given} values, the lists have {self.width} "
-                    "features: give a value for each feature"
-                )
         objective = None
         if data.loss is not None:
             objective = LossObjective(
@@ -133,9 +152,9 @@ class BoostedTrees(RoundModel, ABC):
         state = partial(self.written, booster, trees) if trees else lambda: None
         return Round(scores, state, columns | {self.makes: trees})
 
-    def check_options(self, known: Iterable[str]) -> None:
-        """Raise ``ConfigError`` where an option is not among the library's parameters."""
-        for name in sorted(self.options.keys() - set(known)):
+    def check_known(self, params: Iterable[str], known: Iterable[str]) -> None:
+        """Raise ``ConfigError`` where a name of ``params`` is no parameter of the library."""
+        for name in sorted(set(params) - set(known)):
             raise ConfigError(
                 f"model.options.{name}: {self.title} {self.version} has no parameter of that name "
                 "(aliases are not accepted): see its documentation"
@@ -177,16 +196,11 @@ class BoostedTrees(RoundModel, ABC):
         """Leaves of all trees, a fitted number each."""
         return self._leaves
 
-    @property
-    def least_width(self) -> int:
-        return max([2, *map(values_in, self.options.values())])
-
     def own_objective(self) -> str:
         """The library's objective, used where no loss is chosen."""
         return self.objective or self.objectives[0]
 
     def check_settings(self, loss: Loss | None, settings: Settings) -> None:
-        own = f"{self.title}'s own {self.own_objective()}"
         if loss is not None and not self.takes_losses:
             raise ConfigError(
                 f"{self.title} does not boost with a loss: leave out loss=... for its own "
@@ -196,15 +210,15 @@ class BoostedTrees(RoundModel, ABC):
             raise ConfigError(f"model.objective={self.objective} and a loss: give one of them")
         if loss is None and settings.empty_lists != "keep":
             raise ConfigError(
-                f"empty_lists={settings.empty_lists}: {own} takes every list; leave it out, or "
-                "boost with a loss, such as loss=lambdarank"
+                f"empty_lists={settings.empty_lists}: {self.title}'s own {self.own_objective()} "
+                "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
             )
 
     def importances(self) -> Importances:
         """Gain and splits of each feature; zeros before the first tree."""
         if self.booster is None:
             return Importances(np.zeros(self.width), np.zeros(self.width))
-        return self.importances_in(self.booster)
+        return Importances(*(np.asarray(one, float) for one in self.importances_in(self.booster)))
 
     def score_items(self, items: NDArray[np.float32]) -> NDArray[np.floating]:
         return self.score_with(self.booster, items)
@@ -240,16 +254,11 @@ class BoostedTrees(RoundModel, ABC):
         self.take(state.cpu().numpy().tobytes() if isinstance(state, Tensor) else b"?")
 
 
-def values_in(value: Any) -> int:
-    """The number of values of an option that is a list of numbers, or such a text; else 0.
+def _values(value: Any) -> int:
+    """The number of values of an option that is a list of single values, or the text of one.
 
-    >>> values_in([1, 0, -1]), values_in("(1,0,-1)"), values_in("1,0"), values_in(0.5)
-    (3, 3, 2, 0)
-    >>> values_in([[0, 1], [2]]), values_in("depthwise"), values_in("5")
-    (0, 0, 0)
+    >>> [_values(value) for value in ([1, 0, -1], "(1,0,-1)", 0.5, [[0, 1], [2]], "depthwise")]
+    [3, 3, 1, 0, 1]
     """
-    if isinstance(value, str) and _LIST.fullmatch(value):
-        return len(value.strip("()[] ,").split(","))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return 0 if any(isinstance(one, Sequence) for one in value) else len(value)
-    return 0
+    text = str(value)
+    return 0 if "[" in text[1:] else text.count(",") + 1
