@@ -28,7 +28,7 @@ COMMANDS = {
     "selection": (
         "ltr.analysis.selection:selection", "whether vali says what test does, over settings"
     ),
-    "search": ("ltr.search.command:search", "good settings of a ranker, by vali"),
+    "search": ("ltr.search.command:run_search", "good settings of a ranker, by vali"),
     "importances": (
         "ltr.inference.explain.importances:importances",
         "features that trees use most, and the library's own model",

@@ -1,7 +1,6 @@
 """A search of a second, and what is left of it, for the tests of searches."""
 
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,23 +10,18 @@ import pytest
 from folders import refused as refused_with
 from orders import search_of
 
-from ltr.console.configs import CONFIGS
+from ltr.console.compose import typed
 from ltr.errors import LTRError
+from ltr.search.command import run_search
 from ltr.search.definition import Search
-from ltr.search.search import run_search
 from ltr.search.study import database, open_study
 
 LR = "space.optimizer.lr=[float,1e-3,1e-1,log]"
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(CONFIGS.parent / "scripts" / "search.py"), *arguments]
-
-
 @pytest.fixture
-def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A search of a second, on a folder without a test file; its history is not drawn."""
-    monkeypatch.setattr("ltr.search.results.save_figure", lambda *args, **how: [])
+def small_search(letor_folder: Path, tmp_path: Path) -> list[str]:
+    """A search of a second, on a folder without a test file."""
     (letor_folder / "mine" / "test.txt").rename(letor_folder / "test.txt")
     return [
         "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}",
@@ -38,11 +32,12 @@ def small_search(letor_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def searched(*arguments: str) -> bool:
-    return run_search(search_of(arguments))
+    return run_search(typed("search", arguments))
 
 
 def study_of(*arguments: str) -> optuna.Study:
-    return open_study(search_of(arguments))
+    with open_study(search_of(arguments)) as study:
+        return study
 
 
 def trials(tmp_path: Path) -> pd.DataFrame:

@@ -21,18 +21,18 @@ from orders import search_of
 
 from ltr.errors import DataError, OutputError
 from ltr.search import study as study_module
+from ltr.search.command import check_free
 from ltr.search.definition import Search
-from ltr.search.results import check_free
 from ltr.search.study import (
     Report,
+    ask,
     begin,
+    expecting_warnings,
     finished,
     first_number,
     kills,
-    open_study,
     reason,
     retry_dead,
-    suggest,
     work,
 )
 from ltr.training.checkpoint import load_checkpoint
@@ -66,7 +66,7 @@ def test_another_search_is_not_continued_by_mistake(
     assert "note: the code changed since" in capsys.readouterr().err
     vali = letor_folder / "mine" / "vali.txt"
     vali.write_text("".join(vali.read_text().splitlines(True)[:-1]))
-    assert "vali changed since the search in" in refused(*small, "epochs=1")
+    assert "is a search with vali=" in refused(*small, "epochs=1")
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_file_of_another_is_not_overwritten(small: list[str], tmp_path: Path) 
     assert not (tmp_path / "out").exists()
     found.unlink()
     assert searched(*small, "trials=1", "epochs=1")
-    check_free(found, tmp_path / "out/search/mine")
+    check_free(found, search_of(small))
     assert searched(*small, "trials=4", "epochs=1")  # its own it replaces
     found.write_text(found.read_text() + "# my note\n")
     assert "is not what this search wrote" in refused(*small, "trials=4", "epochs=1")
@@ -235,20 +235,9 @@ def begun(arguments: list[str]) -> tuple[Search, optuna.Study]:
     """A new search with its first trial queued."""
     search = search_of([*arguments, "epochs=1"])
     search.folder.mkdir(parents=True)
-    study = open_study(search)
+    study = study_of(*arguments, "epochs=1")
     begin(search, study, {})
     return search, study
-
-
-def running(search: Search, study: optuna.Study, *, beats: bool = True) -> optuna.Trial:
-    """The next trial, which another process trains; it may not have beaten yet."""
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        trial = study.ask()
-    if beats:
-        study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
-        trial.set_user_attr("started", trial.number)
-        suggest(search, trial)
-    return trial
 
 
 def states(study: optuna.Study) -> list[str]:
@@ -264,14 +253,14 @@ def test_a_dead_process_s_trial_keeps_settings_and_folder_and_fails_after_three(
     small: list[str],
 ) -> None:
     search, study = begun([*small, "trials=3"])
-    dead, drawn = running(search, study), running(search, study)
+    dead, drawn = ask(search, study), ask(search, study)
     for tries in (1, 2, 3):
         kill_all(search)
         retry_dead(study)
         again = study.get_trials()[-2:]
         assert [(first_number(trial), kills(trial)) for trial in again] == [(0, tries), (1, tries)]
         if tries < 3:
-            first, second = running(search, study), running(search, study)
+            first, second = ask(search, study), ask(search, study)
             assert first.user_attrs["default"]
             assert (first.params, second.params) == (dead.params, drawn.params)
     work(search, study, nothing)
@@ -285,22 +274,22 @@ def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search, study = begun([*small, "trials=2"])
-    other = running(search, study)
+    other = ask(search, study)
 
     def end_other(seconds: float) -> None:
         assert states(study) == ["RUNNING", "COMPLETE"]
         study.tell(other, 0.5)
 
     monkeypatch.setattr(study_module.time, "sleep", end_other)
-    work(search, open_study(search), nothing)
+    work(search, study_of(*small, "trials=2", "epochs=1"), nothing)
     assert states(study) == ["COMPLETE"] * 2
 
 
 def test_killed_before_its_first_heartbeat_a_trial_is_retried_after_a_while(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search, study = begun(small)
-    running(search, study, beats=False)
+    _, study = begun(small)
+    expecting_warnings()(study.ask)()
     retry_dead(study)
     assert states(study) == ["RUNNING"]
     monkeypatch.setattr(study_module, "GRACE_SECONDS", -1)
@@ -340,7 +329,7 @@ def test_a_process_that_was_taken_for_dead_lets_go(
         rows.append(row)
         if len(rows) == 2:  # another process meanwhile
             kill_all(search)
-            retry_dead(open_study(search))
+            retry_dead(study_of(*small, "trials=1", "epochs=1"))
             assert states(study) == ["FAIL", "WAITING"]
         report(self, row)
 
@@ -360,12 +349,12 @@ def test_a_damaged_database_is_one_line(small: list[str]) -> None:
     for spoilt in (whole[:100], whole[:-5000], whole[: len(whole) // 2], b"no database" * 99):
         path.write_bytes(spoilt)
         with pytest.raises(OutputError, match=r"search\.db: .*good copy.*name=NAME"):
-            open_study(search)
+            study_of(*small)
     path.write_bytes(whole)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
     with pytest.raises(OutputError, match="no longer compatible"):
-        open_study(search)
+        study_of(*small)
 
 
 @pytest.mark.slow
@@ -386,7 +375,7 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
         connection.execute("VACUUM")
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3.dbapi2, "connect", full)
-        with pytest.raises(OutputError, match=r"search\.db: .* full: free some space"):
+        with pytest.raises(OutputError, match=r"search\.db: .* full: .*free some space"):
             searched(*small, "trials=999")
     done = sum(trial.state.is_finished() for trial in study_of(*small).get_trials())
     assert searched(*small, f"trials={done + 1}")
@@ -396,8 +385,8 @@ def test_a_full_disk_is_one_line_and_the_search_goes_on(
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
-        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "storage=postgresql+psycopg2://me:**"),
-        ("nonsense", "storage=Could not parse SQLAlchemy URL"),
+        ("postgresql+psycopg2://me:secret@127.0.0.1:1/none", "postgresql+psycopg2://me:**"),
+        ("nonsense", "Could not parse SQLAlchemy URL"),
         ("sqlite:////nowhere/at/all.db", "unable to open database file"),
     ],
 )
@@ -407,7 +396,7 @@ def test_a_storage_that_cannot_be_reached_is_one_line(
     said = refused(*small, f"storage={storage}")
     assert message in said
     assert "secret" not in said
-    assert said.endswith(": start the database, mend the URL or install its driver")
+    assert "start the database" in said
 
 
 @pytest.mark.skipif("LTR_POSTGRES" not in os.environ, reason="LTR_POSTGRES=URL names no database")

@@ -1,9 +1,10 @@
 """Translate the arguments that a user types to Hydra's grammar, in one way for every command."""
 
+import json
 import os
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ltr.console.configs import own_keys
 from ltr.errors import ConfigError
@@ -159,6 +160,24 @@ def quoted(value: str) -> str:
     """
     inside = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value)
     return f"'{inside}'"
+
+
+def as_text(value: Any) -> str:
+    """``value`` as it is written behind ``KEY=`` on a command line.
+
+    >>> as_text([64, None, True, 1e-5, "relu", "two words"])
+    "[64,null,true,1e-05,relu,'two words']"
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(as_text(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{as_text(item)}" for key, item in value.items()) + "}"
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_][\w./+-]*", str(value)) and str(value).lower() not in words:
+        return str(value)
+    return quoted(str(value))
 
 
 def merged(*parts: Sequence[str]) -> list[str]:

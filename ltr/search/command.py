@@ -1,14 +1,332 @@
-"""The command search: what is wrong is said before slow imports."""
+"""The command search, checked before its first trial; and a search as one job of a table."""
 
-from omegaconf import DictConfig
+import hashlib
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
 
-from ltr.search.definition import define_search, need_optuna
+import yaml  # type: ignore[import-untyped]
+from omegaconf import DictConfig, OmegaConf
+from optuna.trial import FrozenTrial, TrialState
+from tabulate import tabulate
+
+from ltr.atomic import atomic_write, write_csv
+from ltr.console.arguments import as_text
+from ltr.console.compose import values_of
+from ltr.console.configs import CONFIGS, own_configs
+from ltr.console.ending import is_full, one_line
+from ltr.console.keys import Kind, keys, stated
+from ltr.console.progress import Finished, say
+from ltr.data.lists import Lists
+from ltr.errors import ConfigError, LTRError, OutputError, TrainingError, as_started
+from ltr.experiment.build import build
+from ltr.search.definition import Search, define_search, value_for
+from ltr.search.study import (
+    begin,
+    finished,
+    open_lists,
+    open_study,
+    overrides_of,
+    reason,
+    state_of,
+    study_lock,
+    work,
+)
+from ltr.training.interruption import handing_on, stoppable
 
 
-def search(cfg: DictConfig) -> bool:
-    """Search for good settings on vali; whether all trials are finished."""
-    definition = define_search(cfg)
-    need_optuna()
-    from ltr.search.search import run_search
+def run_search(cfg: DictConfig) -> bool:
+    """Search for good settings on vali, print and keep them; whether a trial came to its end.
 
-    return run_search(definition)
+    Raises:
+        ConfigError, DataError: one line that says what to mend, before anything is trained.
+        Interrupted, KeyboardInterrupt: the user asked to stop; the same command goes on.
+    """
+    search = define_search(cfg)
+    path = best_path(search)
+    check_space(search)
+    if cfg.dry_run:
+        print(_described(search))
+        return True
+    search, data = read_all(search)
+    check_free(path, search)
+    search.folder.mkdir(parents=True, exist_ok=True)
+    with open_study(search) as study:
+        if not begin(search, study, data):
+            say(f"note: the code changed since {search.folder} began; trials are of both versions")
+        before = len(finished(study))
+        say(f"search {search.name}: {before} of {search.trials} trials finished")
+        progress = Finished(search.trials, before)
+
+        def tell(trial: FrozenTrial) -> None:
+            progress.done = len(finished(study)) - 1  # some may be another process's
+            took = trial.duration.total_seconds() if trial.duration else None
+            progress.add(f"trial {trial.number}", sentence(trial, search), took)
+
+        work(search, study, tell)
+        write_trials(search, study.trials)
+        trials = finished(study)
+        best = best_of(trials)
+        print(f"{_counts(trials)}\n{_summary(trials, search)}\n")
+        if best is not None:
+            print(f"written to {path}: {write_best(path, search, trials)}")
+        print(f"kept in {search.folder} (trials.csv, search.db)")
+    return best is not None
+
+
+@handing_on()
+def search_job(cfg: DictConfig) -> float:
+    """Do the search of ``cfg``, as far as it is not done, and leave ``settings_path``.
+
+    Returns:
+        Its value; nan where it fails, with the reason in ``error.txt`` in its folder.
+
+    Raises:
+        Interrupted: the user asked to stop; the same job goes on.
+        OutputError: the disk is full.
+    """
+    search = define_search(cfg)
+    search.folder.mkdir(parents=True, exist_ok=True)
+    error_file = search.folder / "error.txt"
+    try:
+        with stoppable():
+            search, data = read_all(search)
+            with open_study(search) as study:
+                begin(search, study, data)
+                work(search, study, lambda trial: None)
+                write_trials(search, study.trials)
+                trials = finished(study)[: search.trials]  # of a longer search the first
+            best, own, counts = best_of(trials), own_values(trials), Counter(map(state_of, trials))
+            if best is None:
+                raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
+            settings = {
+                "settings": list(overrides_of(search, best)),
+                "worth": search.value_name,
+                "value": best.value,
+                "best_epoch": worth(best),  # on vali, which is too high
+                "own": None if own is None else own.value,  # of the config's own settings
+                "trials": len(trials),
+                "pruned": counts["pruned"],
+                "failed": counts["failed"],
+                "search": search_identity(search, data),
+                "code": search.code(),
+            }
+            atomic_write(settings_path(search), yaml.safe_dump(settings, sort_keys=False))
+    except Exception as error:
+        line = one_line(error)
+        if is_full(error):
+            raise OutputError(f"{line}; then give the same command again") from error
+        kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
+        with suppress(OutputError):
+            atomic_write(error_file, f"{kind}{line or error}\n")
+        return float("nan")
+    error_file.unlink(missing_ok=True)  # of an earlier attempt
+    return float(best.value or 0)
+
+
+def search_identity(search: Search, data: Mapping[str, str]) -> str:
+    """SHA-256 of what is searched, and of the lists of train and vali; code does not count.
+
+    Args:
+        search: with its ``select_value``.
+        data: as ``read_all`` has it.
+    """
+    parts = {
+        "settings": stated(search.settings()),
+        "data": dict(data),
+        "pruner": search.cfg.pruner,
+        "sampler": [search.cfg.sampler_seed, search.startup],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def settings_path(search: Search) -> Path:
+    """Where its job leaves the best settings: more trials, another file."""
+    return search.folder / f"found-{search.trials}.yaml"
+
+
+def check_space(search: Search) -> None:
+    """Build what every trial has, and try the ends and options of each key of the space.
+
+    Raises:
+        ConfigError: naming the key; a combination of keys that fails is left to its trial.
+    """
+    build(search.config)
+    for one in (f"{key}={text}" for key, space in search.space.items() for text in space.texts):
+        try:
+            build(search.trial([one])[0])
+        except ConfigError as error:
+            raise ConfigError(f"space: {one} cannot be built: {error}") from error
+
+
+def read_all(search: Search) -> tuple[Search, dict[str, str]]:
+    """``search`` with its ``select_value``; what identifies its lists, ``{"fold 1 train": ...}``.
+
+    Raises:
+        DataError: a file is not there or malformed.
+        ConfigError: the loss or a metric does not take a label.
+    """
+    data: dict[str, str] = {}
+    counts = []
+    for fold, repeat in {repeat.fold: repeat for repeat in search.repeats}.items():
+        *_, lists = open_lists(search.config, repeat)
+        data |= digests(fold, lists)
+        counts.append(len(lists["vali"]))
+    value = search.select_value or value_for(search.config, min(counts))
+    return replace(search, select_value=value), data
+
+
+def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
+    """What identifies the ``lists`` of a fold."""
+    place = "" if fold is None else f"fold {fold} "
+    return {f"{place}{split}": part.digest for split, part in lists.items()}
+
+
+def best_of(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The best trial that was trained to its end; the first of equal ones."""
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    return max(done, key=lambda trial: trial.value or 0, default=None)
+
+
+def own_values(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """The trial of the config's own values, where it was trained to its end."""
+    return best_of([trial for trial in trials if trial.user_attrs.get("default")])
+
+
+def worth(trial: FrozenTrial) -> float | None:
+    """Its best epoch on vali: of a pruned trial, the mean over the trainings it had begun."""
+    return trial.user_attrs.get("best_epoch", trial.value)
+
+
+def sentence(trial: FrozenTrial, search: Search) -> str:
+    """How a finished trial ended, and its settings."""
+    state, why = state_of(trial), reason(trial)
+    settings = " ".join(overrides_of(search, trial)) or "the config's own values"
+    if state == "failed":
+        return f"failed: {why}  {settings}"
+    if state == "pruned":
+        return f"{search.metric} {worth(trial):.4f} on vali, pruned {why}  {settings}"
+    return f"{search.value_name} {trial.value:.4f} on vali  {settings}"
+
+
+def write_trials(search: Search, trials: Iterable[FrozenTrial]) -> None:
+    """Write ``trials.csv``, a row per trial, those cut off too."""
+    rows = []
+    for trial in trials:
+        state, took = state_of(trial), trial.duration
+        row = {"trial": trial.number, "state": state, f"vali {search.metric}": worth(trial)}
+        if search.select_value == "crossfit":
+            row[search.value_name] = trial.value if state == "done" else None
+        row |= {key: trial.params.get(key) for key in search.space}
+        seconds = round(took.total_seconds(), 1) if took and state != "cut off" else None
+        rows.append(row | {"seconds": seconds, "reason": reason(trial)})
+    write_csv(search.folder / "trials.csv", rows)
+
+
+def _summary(trials: Sequence[FrozenTrial], search: Search) -> str:
+    """The best trial beside the first."""
+    best, own = best_of(trials), own_values(trials)
+    if best is None:
+        return f"no trial was trained to its end\n{reason(trials[0])}"
+    line = f"best: {search.value_name} on vali {best.value:.4f}, trial {best.number}"
+    if own is not None and own.number != best.number:
+        line += f"\nthe config's own values: {own.value:.4f}"
+    chosen = dict(one.split("=", 1) for one in overrides_of(search, best))
+    rows = [[key, chosen.get(key, was), was, space] for key, space, was in _rows(search)]
+    table = tabulate(rows, ["key", "best", "was", "space"], disable_numparse=True)
+    return f"{line}\n\n{table}"
+
+
+def _counts(trials: Sequence[FrozenTrial]) -> str:
+    counts = Counter(map(state_of, trials))
+    words = (f"{counts[state]} {state}" for state in ("done", "pruned", "failed"))
+    return f"{len(trials)} trials: {', '.join(words)}"
+
+
+def _rows(search: Search) -> list[list[str]]:
+    """Of each key its space, and the config's own value."""
+    return [[key, str(space), as_text(search.default(key))] for key, space in search.space.items()]
+
+
+def _described(search: Search) -> str:
+    """What is searched, for ``dry_run``."""
+    table = tabulate(_rows(search), ["key", "space", "first trial"], disable_numparse=True)
+    return (
+        f"search {search.name} by {search.value_name} on vali of {search.data} "
+        f"(select_value={as_text(search.select_value)})\n"
+        f"{search.trials} trials of {len(search.repeats)} trainings each, in {search.folder}\n\n"
+        f"{table}\n\nfirst trial: {as_started('train')} {shlex.join(search.overrides)}\n\n"
+        f"{OmegaConf.to_yaml(search.config)}"
+    )
+
+
+def best_path(search: Search) -> Path:
+    """Where the best configuration goes; ``ConfigError`` if train.py cannot find it there."""
+    if search.cfg.write is None:
+        return (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml"
+    path = Path(search.cfg.write)
+    if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
+        raise ConfigError(
+            f"write={path}: give FOLDER/experiment/NAME.yaml; "
+            f"{as_started('train')} --config-dir FOLDER experiment=NAME reads it"
+        )
+    return path
+
+
+def check_free(path: Path, search: Search) -> None:
+    """Raise ``ConfigError`` where ``path`` holds what ``search`` did not write."""
+    copy = search.folder / "best.yaml"  # what it wrote last
+    if path.exists() and not (copy.is_file() and copy.read_bytes() == path.read_bytes()):
+        raise ConfigError(
+            f"{path} is there and is not what this search wrote: give write=FOLDER/experiment/"
+            "NAME.yaml, or move it away"
+        )
+
+
+def write_best(path: Path, search: Search, trials: Sequence[FrozenTrial]) -> str:
+    """Write the settings of the best of ``trials`` to ``path``; the command that uses them."""
+    folder = path.absolute().parent.parent
+    own = folder in (CONFIGS, Path("configs").absolute())
+    where = [] if own else ["--config-dir", str(path.parent.parent)]
+    command = f"{as_started('train')} {shlex.join([*where, f'experiment={path.stem}'])}"
+    text = best_text(command, search, trials)
+    with study_lock(search):
+        check_free(path, search)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for place in (search.folder / "best.yaml", path):
+            atomic_write(place, text)
+    return command
+
+
+def best_text(command: str, search: Search, trials: Sequence[FrozenTrial]) -> str:
+    """The file: what was searched in comments, then groups and values."""
+    best, own, places = best_of(trials), own_values(trials), keys(Kind.PLACE)
+    assert best is not None
+    searched = overrides_of(search, best)
+    _, choices = search.trial(searched)
+    given = values_of([*search.overrides, *searched])
+    given = {key.lstrip("+"): x for key, x in given.items() if key not in places}
+    groups = {"dataset", "model", "loss", "optimizer", "schedule", *given} & choices.keys()
+    base = [given.pop("experiment")] if "experiment" in given else []
+    named = [
+        {f"override /{group}": given.pop(group, choices[group])}
+        for group in choices
+        if group in groups - {"experiment"}
+    ]
+    content = OmegaConf.create({"defaults": [*base, *named]})
+    for key, value in given.items():
+        OmegaConf.update(content, key, value)
+    hidden = (*places, "dry_run", "storage")
+    typed = [one for one in search.arguments if one.partition("=")[0] not in hidden]
+    began = "" if own is None else f"; with the values it began from {own.value:.4f}"
+    return (
+        f"# @package _global_\n# {command}\n"
+        f"# {search.value_name} {best.value:.4f} on vali of {search.data}: trial {best.number}\n"
+        f"# {_counts(trials)}; select_value={search.select_value}; {date.today()}{began}\n"
+        f"# {as_started('search')} {shlex.join(typed)}\n{OmegaConf.to_yaml(content)}"
+    )

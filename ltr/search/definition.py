@@ -3,35 +3,29 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.arguments import merged
-from ltr.console.compose import run_config
-from ltr.console.configs import CONFIGS, own_keys
+from ltr.console.compose import composed, run_config
+from ltr.console.configs import own_keys
 from ltr.console.keys import Kind, flat, without
 from ltr.console.values import flag, text, texts, whole
-from ltr.errors import ConfigError, install
+from ltr.errors import ConfigError
 from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
-from ltr.scorers.parts import by_rounds
-from ltr.search.space import Choice, Space, chosen_space
+from ltr.search.space import Space, chosen_space
 
 # Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
 # (docs/selection.md), no more than seeds differ by.
 FEW_LISTS = 2000
-# Of a network's training; to a model by rounds they do nothing, so trials would not differ.
-_NOT_OF_ROUNDS = ("optimizer", "schedule", "batch_size", "list_size")
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
-_STARTUP = 10  # trials drawn at random
 
 
-@dataclass(frozen=True)
-class Repeat:
+class Repeat(NamedTuple):
     """One training of a trial; None leaves the config's own."""
 
     fold: int | None
@@ -48,16 +42,17 @@ class Repeat:
 
     def __str__(self) -> str:
         """Such as ``fold2-seed1``; empty where nothing is set."""
-        parts = [f"fold{self.fold}"] * (self.fold is not None)
-        return "-".join(parts + [f"seed{self.seed}"] * (self.seed is not None))
+        parts = zip(self._fields, self, strict=True)
+        return "-".join(f"{name}{value}" for name, value in parts if value is not None)
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search; what is not listed here is a key of ``configs/search.yaml``.
+    """A search.
 
     Attributes:
-        arguments: as they were typed.
+        cfg: of the command, checked.
+        name, trials: of ``cfg``; the name is made up where that has none.
         overrides: for ``train.py``, the same in every trial.
         config: composed from them; its own values are the first trial.
         choices: of the groups.
@@ -67,23 +62,23 @@ class Search:
         folder: where the search is kept.
     """
 
+    cfg: DictConfig
     name: str
-    arguments: tuple[str, ...]
+    trials: int
     overrides: tuple[str, ...]
     config: DictConfig
     choices: Mapping[str, str]
     space: Space
     repeats: tuple[Repeat, ...]
     select_value: str | None
-    prune_after: int | None
     folder: Path
-    trials: int
-    n_startup_trials: int
-    pruner: str
-    sampler_seed: int
-    storage: str | None
-    write: str | None
-    dry_run: bool
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What would be typed for it: all that differs from the file."""
+        cfg, usual = self.cfg, composed("search")
+        own = sorted(key for key in own_keys("search") - {"train"} if cfg[key] != usual[key])
+        return (*texts(cfg, "train"), *(f"{key}={','.join(texts(cfg, key))}" for key in own))
 
     @property
     def metric(self) -> str:
@@ -95,26 +90,32 @@ class Search:
         """What a trial is judged by, on vali, such as ``crossfit ndcg@5``."""
         return f"crossfit {self.metric}" if self.select_value == "crossfit" else self.metric
 
+    @property
+    def startup(self) -> int:
+        """How many trials are drawn at random before the sampler learns."""
+        return self.cfg.n_startup_trials or min(10, max(1, self.trials // 2))
+
+    @property
+    def data(self) -> str:
+        """The data set, folds and seeds that a value is of, in words."""
+        own, repeats = self.config.dataset.get("fold"), " ".join(map(str, self.repeats)).strip()
+        fold = f" fold{own}" if own is not None and self.repeats[0].fold is None else ""
+        mean = ", mean of " if len(self.repeats) > 1 else " " * bool(repeats)
+        return f"{self.config.dataset.name}{fold}{mean}{repeats}"
+
     def trial(self, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         """The config of a trial that sets ``overrides``, and its choice of each group."""
         return run_config(merged(self.overrides, overrides))
 
     def default(self, key: str) -> Any:
         """What the config has for ``key``, which may be a group."""
-        if key in self.choices:
-            return self.choices[key]
-        value = OmegaConf.select(self.config, key)
+        value = self.choices.get(key, OmegaConf.select(self.config, key))
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
     def code(self) -> str:
         """A hash of all code that trains the trials, whatever choice of a group they have."""
-        groups = {key: space for key, space in self.space.items() if key in self.choices}
-        options = [
-            f"{key}={option}"
-            for key, space in groups.items()
-            if isinstance(space, Choice)
-            for option in space.options
-        ]
+        groups = {key: one for key, one in self.space.items() if key in self.choices}
+        options = [f"{key}={option}" for key, one in groups.items() for option in one.texts]
         return training_code(self.config, *(self.trial([one])[0] for one in options))
 
     def settings(self) -> dict[str, Any]:
@@ -131,12 +132,6 @@ class Search:
         return settings | {"repeats": repeats, "select_value": self.select_value}
 
 
-def need_optuna() -> None:
-    """Raise ``ConfigError`` where Optuna is not installed."""
-    if find_spec("optuna") is None:
-        raise ConfigError(f"a search needs Optuna: {install('search')}")
-
-
 def define_search(cfg: DictConfig) -> Search:
     """The search that the config of the command describes; nothing is built or read yet.
 
@@ -148,19 +143,16 @@ def define_search(cfg: DictConfig) -> Search:
     >>> search.name, str(search.space["optimizer.lr"])
     ('synthetic_transformer_neuralndcg', '[float,0.0001,0.1,log]')
     """
-    for key, known in (
-        ("pruner", ("median", "none")),
-        ("select_value", ("crossfit", "best", None)),
-    ):
-        if cfg[key] not in known:
-            raise ConfigError(f"{key}={cfg[key]}: write {known[0]} or {known[1]}")
+    for key, known in {"pruner": ("median", "none"), "select_value": ("crossfit", "best")}.items():
+        if cfg[key] not in known and (key, cfg[key]) != ("select_value", None):
+            raise ConfigError(f"{key}={cfg[key]}: write {' or '.join(known)}")
     if cfg.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", str(cfg.name)):
         raise ConfigError(f"name={cfg.name}: write letters, digits, _, . and - only")
-    counts = {
-        key: None if cfg[key] is None else whole(cfg, key, least=least)
-        for key, least in (("n_startup_trials", 1), ("prune_after", 0))
-    }
-    trials = whole(cfg, "trials", least=1)
+    counts = {"trials": 1, "sampler_seed": 0, "n_startup_trials": 1, "prune_after": 0}
+    for key, least in counts.items():
+        if cfg[key] is not None or key in ("trials", "sampler_seed"):
+            whole(cfg, key, least=least)
+    flag(cfg, "dry_run")
     overrides, changes = split_changes(texts(cfg, "train"))
     config, choices = run_config(overrides)
     fixed = [override.lstrip("+").partition("=")[0] for override in overrides]
@@ -169,37 +161,20 @@ def define_search(cfg: DictConfig) -> Search:
             raise ConfigError(f"{key} and {several} are both set: leave one of them out")
     if cfg.select_value == "crossfit" and config.select != "best":
         raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
-    space = chosen_space(choices, texts(cfg, "space"), changes, fixed)
-    unread = [key for key in space if key.lstrip("+").split(".")[0] in _NOT_OF_ROUNDS]
-    if unread and "model" not in space and by_rounds(config.model):
-        raise ConfigError(
-            f"space: boosted trees do not read {', '.join(unread)}: leave out; model.* are their "
-            "settings"
-        )
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
+    folds, seeds = _folds(cfg, config), _wholes("seeds", texts(cfg, "seeds"))
     return Search(
+        cfg=cfg,
         name=name,
-        arguments=_arguments(cfg),
+        trials=cfg.trials,
         overrides=overrides,
         config=config,
         choices=choices,
-        space=space,
-        repeats=tuple(
-            Repeat(fold, seed)
-            for fold in _folds(cfg, config) or (None,)
-            for seed in _wholes(cfg, "seeds") or (None,)
-        ),
+        space=chosen_space(choices, texts(cfg, "space"), changes, fixed),
+        repeats=tuple(Repeat(fold, seed) for fold in folds or (None,) for seed in seeds or (None,)),
         select_value=text(cfg, "select_value"),
-        prune_after=counts["prune_after"],
         folder=Path(str(cfg.output_dir)) / "search" / name,
-        trials=trials,
-        n_startup_trials=counts["n_startup_trials"] or min(_STARTUP, max(1, trials // 2)),
-        pruner=str(cfg.pruner),
-        sampler_seed=whole(cfg, "sampler_seed", least=0),
-        storage=text(cfg, "storage"),
-        write=text(cfg, "write"),
-        dry_run=flag(cfg, "dry_run"),
     )
 
 
@@ -221,7 +196,7 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
         key, _, value = override.partition("=")
         of_space = key.startswith("space.")
         try:
-            read = parser.parse_override(f"KEY={value}" if of_space else override)
+            read = parser.parse_override(f"KEY={value}")
         except HydraException:
             if of_space:
                 raise ConfigError(f"{override}: cannot be read; write [float,LOW,HIGH]") from None
@@ -230,38 +205,26 @@ def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]
             changes[key.removeprefix("space.")] = read.value()
         elif key == "resume" or key.startswith("~"):
             raise ConfigError(f"{override}: a search does not support this; leave it out")
-        elif key in _SEVERAL and "," in value:
-            raise ConfigError(
-                f"{override}: for the mean over several write {_SEVERAL[key]}={value}"
-            )
         elif read is not None and read.is_sweep_override():
-            raise ConfigError(
-                f"{override}: one value of a key is searched with: make a search for each, or "
-                f"let the trials differ in it: 'space.{key}=[choice,{value}]'"
-            )
+            several = f"'space.{key}=[choice,{value}]' for trials that differ in it"
+            if key in _SEVERAL:
+                several = f"{_SEVERAL[key]}={value} for the mean over them"
+            raise ConfigError(f"{override}: give one value, or write {several}")
         else:
             overrides.append(override)
     return tuple(overrides), changes
 
 
-def _arguments(cfg: DictConfig) -> tuple[str, ...]:
-    """What would be typed for ``cfg``: all that differs from the file."""
-    usual: Any = OmegaConf.load(CONFIGS / "search.yaml")
-    own = [key for key in own_keys("search") - {"train"} if cfg[key] != usual[key]]
-    given = [f"{key}={','.join(texts(cfg, key))}" for key in sorted(own)]
-    return (*texts(cfg, "train"), *given)
+def _folds(cfg: DictConfig, config: DictConfig) -> list[int]:
+    words = texts(cfg, "folds")
+    every = range(1, (config.dataset.get("folds") or 0) + 1)
+    folds = [*every] if words == ("all",) else _wholes("folds", words)
+    if words and not (folds and "fold" in config.dataset):
+        raise ConfigError(f"folds: {config.dataset.name} has no folds; leave it out")
+    return folds
 
 
-def _wholes(cfg: DictConfig, key: str) -> list[int]:
-    words = texts(cfg, key)
+def _wholes(key: str, words: Sequence[str]) -> list[int]:
     if not all(word.isdecimal() for word in words):
         raise ConfigError(f"{key}={','.join(words)}: give whole numbers, such as {key}=1,2")
     return [int(word) for word in dict.fromkeys(words)]
-
-
-def _folds(cfg: DictConfig, config: DictConfig) -> Sequence[int]:
-    every = texts(cfg, "folds") == ("all",)
-    folds = range(1, (config.dataset.get("folds") or 0) + 1) if every else _wholes(cfg, "folds")
-    if (every and not folds) or (folds and "fold" not in config.dataset):
-        raise ConfigError(f"folds: {config.dataset.name} has no folds; leave it out")
-    return folds

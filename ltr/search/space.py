@@ -9,6 +9,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
+from ltr.console.arguments import as_text
 from ltr.console.configs import files_of, hint
 from ltr.console.keys import Kind, keys
 from ltr.errors import ConfigError
@@ -22,54 +23,40 @@ _NO_KNOBS = (
     "dataset", "experiment", "hydra",
     *keys(Kind.SELECTION, Kind.REPEAT, Kind.MEASUREMENT, Kind.PLACE, Kind.PROPOSAL),
 )  # fmt: skip
+_KINDS: dict[str, type] = {"float": float, "int": int}
 
 
 @dataclass(frozen=True)
-class Range:
-    """Numbers from ``low`` to ``high``, both included; ``log``: even in the logarithm."""
+class Distribution:
+    """What a key is drawn from.
 
-    low: float
-    high: float
-    log: bool
-    whole: bool
+    Attributes:
+        kind: ``float``, ``int`` or ``choice``.
+        values: the bounds, both included, or the options as they are written on the command line.
+        log: even in the logarithm.
+    """
+
+    kind: str
+    values: tuple[Any, ...]
+    log: bool = False
 
     @property
-    def tried(self) -> tuple[str, ...]:
-        """Values that must be possible, as on a command line."""
-        return as_text(self.low), as_text(self.high)
+    def texts(self) -> tuple[str, ...]:
+        """Values that must be possible, as on a command line: the bounds, or all options."""
+        return self.values if self.kind == "choice" else tuple(map(as_text, self.values))
 
     def holds(self, value: Any) -> bool:
-        """Whether ``value``, from a config, is one of it."""
-        numbers = int if self.whole else (int, float)
-        return _is_number(value, numbers) and bool(self.low <= value <= self.high)
+        """Whether ``value``, an option as it is written or a number, is one of it."""
+        if self.kind == "choice":
+            return value in self.values
+        low, high = self.values
+        return _is_number(value, self.kind) and bool(low <= value <= high)
 
     def __str__(self) -> str:
         """As it is written on the command line."""
-        kind, log = "int" if self.whole else "float", ",log" if self.log else ""
-        return f"[{kind},{as_text(self.low)},{as_text(self.high)}{log}]"
+        return f"[{','.join([self.kind, *self.texts, *['log'] * self.log])}]"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One of ``options``, each as it is written on the command line: ``relu``, ``[64,32]``."""
-
-    options: tuple[str, ...]
-
-    @property
-    def tried(self) -> tuple[str, ...]:
-        """Values that must be possible, as on a command line."""
-        return self.options
-
-    def holds(self, value: Any) -> bool:
-        """Whether ``value``, from a config, is one of it."""
-        return as_text(value) in self.options
-
-    def __str__(self) -> str:
-        """As it is written on the command line."""
-        return f"[choice,{','.join(self.options)}]"
-
-
-Distribution = Range | Choice
 Space = dict[str, Distribution]
 
 
@@ -94,13 +81,13 @@ def chosen_space(
     for key in fixed:
         space.pop(key, None)
     for key, value in changes.items():
-        if value is None and key not in space:
-            raise ConfigError(f"space.{key}=null: it is not searched; leave this out")
         before = space.pop(key, None)
         if value is not None:
             space[key] = distribution(f"space.{key}", value, before)
+        elif before is None:
+            raise ConfigError(f"space.{key}=null: it is not searched; leave this out")
     for key in space:
-        if is_no_knob(key):
+        if re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS:
             raise ConfigError(
                 f"space.{key}: trials must differ in knobs, not in data, seed, place or how they "
                 "are measured; set it without space."
@@ -116,10 +103,10 @@ def chosen_space(
 def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
     """The spaces ``names`` together, or those of the model and the loss in ``choices``."""
     known = files_of("space")
+    usual = [choices["model"], f"loss/{choices.get('loss')}"]
     space: Space = {}
-    for name in list(names) or [choices["model"], f"loss/{choices.get('loss')}"]:
-        if names or name in known:
-            space |= read_space(name)
+    for name in names or filter(known.__contains__, usual):
+        space |= read_space(name)
     return space
 
 
@@ -130,30 +117,22 @@ def read_space(name: str) -> Space:
         raise ConfigError(
             f"space={name}: no such space; it is one of {', '.join(files)}" + hint(name, files)
         )
-    where = f"configs/search/{name}.yaml"
     try:
-        raw: Any = OmegaConf.to_container(OmegaConf.create(files[name].read_text()))
-    except yaml.YAMLError as error:
+        raw: Any = OmegaConf.to_container(OmegaConf.load(files[name]))
+        return {str(key): distribution(f"{name}: {key}", value) for key, value in raw.items()}
+    except (yaml.YAMLError, OSError, AttributeError) as error:
         raise ConfigError(
-            f"{where} is not YAML: {' '.join(str(error).split())}; mend it"
+            f"{files[name]}: write a line KEY: [float, LOW, HIGH] for each key"
         ) from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{where}: write a line KEY: [float, LOW, HIGH] for each key")
-    return {str(key): distribution(f"{where}: {key}", value) for key, value in raw.items()}
 
 
 def sets_what_is_searched(space: Space, override: str) -> bool:
     """Whether ``override``, which a file holds, gives a key of ``space`` a value of its kind."""
     key, _, value = override.partition("=")
     known = space.get(key)
-    if isinstance(known, Choice):
-        return value in known.options
-    return known is not None and re.fullmatch(r"[-+.\deE]+", value) is not None
-
-
-def is_no_knob(key: str) -> bool:
-    """Whether ``key`` decides how good a trial is said to be, or where it runs."""
-    return re.split(r"[.@]", key.lstrip("+"))[0] in _NO_KNOBS
+    if known is None or known.kind == "choice":
+        return known is not None and value in known.values
+    return re.fullmatch(r"[-+.\deE]+", value) is not None
 
 
 def distribution(where: str, value: Any, before: Distribution | None = None) -> Distribution:
@@ -168,41 +147,23 @@ def distribution(where: str, value: Any, before: Distribution | None = None) -> 
     '[float,0.0001,0.1,log]'
     """
     kind, *rest = value if isinstance(value, list) and value else [None]
-    if isinstance(before, Range) and _is_number(kind, (int, float)):
-        kind, rest = "int" if before.whole else "float", list(value)
+    if before is not None and before.kind in _KINDS and _is_number(kind, "float"):
+        kind, rest = before.kind, list(value)
     if kind == "choice":
         options = tuple(dict.fromkeys(map(as_text, rest)))
         if len(options) > 1:
-            return Choice(options)
-    if kind in ("float", "int"):
-        numbers, log = int if kind == "int" else (int, float), rest[2:] == ["log"]
+            return Distribution(kind, options)
+    elif kind in _KINDS:
+        log = rest[2:] == ["log"]
         bounds = rest[:2] if log else rest
-        if len(bounds) == 2 and all(_is_number(bound, numbers) for bound in bounds):
-            low, high = map(int if kind == "int" else float, bounds)
+        if len(bounds) == 2 and all(_is_number(bound, kind) for bound in bounds):
+            low, high = map(_KINDS[kind], bounds)
             if low < high and (low > 0 or not log):
-                return Range(low, high, log=log, whole=kind == "int")
+                return Distribution(kind, (low, high), log)
     raise ConfigError(f"{where}={as_text(value)}: {FORMS}")
 
 
-def _is_number(value: Any, kinds: Any) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def as_text(value: Any) -> str:
-    """``value`` as it is written behind ``KEY=`` on a command line.
-
-    >>> as_text([64, None, True, 1e-5, "relu", "two words"])
-    "[64,null,true,1e-05,relu,'two words']"
-    """
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(as_text(item) for item in value)}]"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{as_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    words = ("null", "true", "false", "nan", "inf")
-    if re.fullmatch(r"[A-Za-z_][\w./+-]*", str(value)) and str(value).lower() not in words:
-        return str(value)
-    return "'{}'".format(str(value).replace("\\", "\\\\").replace("'", "\\'"))
+def _is_number(value: Any, kind: str) -> bool:
+    """Whether it is finite, for the kind ``int`` whole; True is no number."""
+    kinds = (int,) if kind == "int" else (int, float)
+    return type(value) in kinds and math.isfinite(value)

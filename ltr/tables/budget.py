@@ -30,9 +30,8 @@ from ltr.console.progress import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
 from ltr.scorers.parts import make_dataset
+from ltr.search.command import check_space, digests, search_identity, search_job, settings_path
 from ltr.search.definition import Repeat, Search, define_search, value_for
-from ltr.search.job import search_identity, search_job, settings_path
-from ltr.search.search import check_space, digests
 from ltr.search.space import named_space, sets_what_is_searched
 from ltr.tables.config import TableConfig
 from ltr.tables.runs import Job, folds_of, launch, local_launcher

@@ -10,11 +10,11 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ltr.console.arguments import as_text
 from ltr.console.configs import files_of, hint
 from ltr.errors import ConfigError
 from ltr.scorers.parts import named_metrics
 from ltr.scorers.weights import parse_weights
-from ltr.search.space import as_text
 
 RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"
 FOLD_SPLITS = ("test", "vali")  # of a table fold by fold

@@ -14,7 +14,6 @@ from ltr.console.folders import asked
 from ltr.console.progress import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import asked_place, elsewhere
-from ltr.search.definition import need_optuna
 from ltr.tables.config import MARGIN, TableConfig, table_config
 from ltr.tables.data_counts import count_data, lists_in_words, sizes_of, unlike_published
 from ltr.tables.folds import check_as_published, fold_report
@@ -57,7 +56,6 @@ def make_table(order: TableConfig) -> bool:
     can_run = table.without(missing)
     budget = None
     if order.budget is not None:
-        need_optuna()
         from ltr.tables.budget import spend_budget
 
         budget = spend_budget(can_run, order, output_dir)

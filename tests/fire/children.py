@@ -218,7 +218,7 @@ def warm() -> None:
     import ltr.inference.evaluate
     import ltr.inference.predict
     import ltr.ranker
-    import ltr.search.search
+    import ltr.search.command
     import ltr.tables.table  # noqa: F401
     from ltr.console.compose import composed
     from ltr.experiment.identity import identity_without_data
