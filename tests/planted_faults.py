@@ -22,7 +22,7 @@ from ltr.losses import (
 from ltr.losses.soft_permutation import negative_ndcg, neural_dcg
 from ltr.metrics import dcg
 from ltr.metrics.ordering import rank_of_item, ranks_like
-from ltr.relaxations.noise import uniform_noise
+from ltr.relaxations.neuralsort import uniform_noise
 
 
 class Fault(NamedTuple):
@@ -56,8 +56,8 @@ FAULTS = {
     ),
     "k ignored": Fault(
         neural_ndcg_loss, "the_cutoff_is_honoured", "k is ignored", neural_ndcg_loss,
-        {"ltr.losses.neuralndcg.neural_dcg": lambda s, y, m, k, *x: neural_dcg(s, y, m, None, *x),
-         "ltr.losses.neuralndcg.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
+        {"ltr.losses.soft_permutation.neural_dcg": lambda *x: neural_dcg(*x[:3], None, *x[4:]),
+         "ltr.losses.soft_permutation.negative_ndcg": lambda *x, k: negative_ndcg(*x, k=None)},
     ),
     "ideal not cut": Fault(
         neural_ndcg_loss, "the_best_order_is_the_bound_at_every_cutoff",
@@ -73,13 +73,13 @@ FAULTS = {
     "ties from the last to the first": Fault(
         lambdarank_loss, "tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
         lambdarank_loss,
-        {"ltr.losses.lambdarank.rank_of_item": lambda s, m: rank_of_item(
+        {"ltr.losses.pairwise.rank_of_item": lambda s, m: rank_of_item(
             s.flip(-1), m.flip(-1)).flip(-1)},
     ),
     "label ties in file order": Fault(
         listmle_loss, "the_order_of_the_items_means_nothing", "items were given in another order",
         listmle_loss,
-        {"ltr.losses.listmle.uniform_noise": lambda mask, samples, like, generator: (
+        {"ltr.losses.listwise.uniform_noise": lambda mask, samples, like, generator: (
             torch.arange(mask.shape[-1]).to(like).expand(1, *mask.shape))},
     ),
     "temperature does not sharpen": Fault(
@@ -158,7 +158,7 @@ FAULTS = {
     "drawn but in file order": Fault(
         listmle_loss, "the_order_of_the_items_means_nothing_on_average_over_draws",
         "the mean of 400 draws", listmle_loss,
-        {"ltr.losses.listmle.uniform_noise": lambda *x: (
+        {"ltr.losses.listwise.uniform_noise": lambda *x: (
             uniform_noise(*x) / 2 + torch.arange(x[0].shape[-1]))},
     ),
     "mean over places": Fault(
@@ -204,6 +204,6 @@ OF_KNOBS: dict[str, tuple[Callable[..., Tensor], dict[str, Any]]] = {
     ),
     "ordinal sigma ignored": (lambda *x, sigma=1.0, **more: ordinal_loss(*x, **more), {}),
     "softndcg linear discount shifted": (
-        soft_ndcg_loss, {"ltr.losses.softndcg.ranks_like": lambda like: ranks_like(like) + 1},
+        soft_ndcg_loss, {"ltr.losses.soft_ranks.ranks_like": lambda like: ranks_like(like) + 1},
     ),
 }  # fmt: skip

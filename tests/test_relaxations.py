@@ -20,7 +20,7 @@ from ltr.relaxations import (
     soft_sort,
     stochastic_neural_sort,
 )
-from ltr.relaxations.noise import uniform_noise
+from ltr.relaxations.neuralsort import uniform_noise
 
 NAN = math.nan
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ltr.analysis.style import BLUE, ORANGE, style
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations import rank_distribution, sinkhorn
-from ltr.relaxations.noise import uniform_noise
+from ltr.relaxations.neuralsort import uniform_noise
 
 MEANS = [2.25, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0]  # of the scores; the slides print none
 SIGMA, SAMPLES, SEED = 0.5, 200_000, 0  # standard deviation of every score; draws of the exact one

@@ -1,8 +1,7 @@
 """A formula and its fast path: which of the two is taken, and what autograd sees of a kernel.
 
 A kernel of this package writes the value of each list and its slopes by the scores in float64, on
-NumPy arrays. They are rounded at the end, and backward is a product. The slopes are constants:
-second derivatives are those of the plain formula, see ``ltr.relaxations.second_derivatives``.
+NumPy arrays. The slopes are constants: second derivatives are those of the plain formula.
 """
 
 import functools
@@ -39,11 +38,11 @@ def with_kernel(
 
     def register(plain: F) -> F:
         @functools.wraps(plain)
-        def either(scores: Tensor, *args: Any, **knobs: Any) -> Tensor:
+        def either(scores: Tensor, *args: Any) -> Tensor:
             if kernels_apply(scores):
-                return fast(scores, *args, **knobs)
+                return fast(scores, *args)
             other = None if plain_path() else elsewhere(scores)
-            return (other or plain)(scores, *args, **knobs)
+            return (other or plain)(scores, *args)
 
         return twice(either)  # type: ignore[return-value]
 
@@ -84,7 +83,7 @@ def value_op(
 ) -> PerList:
     """The values of ``value_and_slope``, with the slopes as gradient."""
     return slope_op(
-        scores, lambda wanted: value_and_slope(kernel, scores, arrays, knobs, costs, wanted=wanted)
+        scores, lambda wanted: value_and_slope(kernel, scores, arrays, knobs, costs, wanted)
     )
 
 
@@ -94,12 +93,11 @@ def value_and_slope(
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
     costs: NDArray[np.int64],
-    *,
     wanted: bool = True,
 ) -> tuple[PerList, Scores]:
     """What ``kernel(lists, scores, *arrays, *knobs, wanted, value, slope)`` writes of each list.
 
-    ``kernel`` is ``"module:function"`` of this package.
+    ``kernel`` is ``"module:function"`` of this package; ``costs`` as in ``over_lists``.
     """
     value, slope = np.zeros(len(scores)), np.zeros(scores.shape)
     given = [*map(as_array, (scores, *arrays)), *knobs, wanted, value, slope]
@@ -110,77 +108,51 @@ def value_and_slope(
 
 def slope_op(scores: Scores, run: Callable[[bool], tuple[PerList, Scores]]) -> PerList:
     """The values of ``run(whether the slopes are wanted)``, with its slopes as gradient."""
-    return _Value.apply(scores, run)
-
-
-class _Value(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, run: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
-        value, slope = run(ctx.needs_input_grad[0])
-        ctx.save_for_backward(slope)
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        return grad.unsqueeze(-1) * slope, None
+    return _Op.apply(scores, run, lambda grad, slope: grad.unsqueeze(-1) * slope)
 
 
 def vector_op(
-    scores: Scores, run: Callable[[Tensor, Tensor | None], NDArray[np.float64]]
+    kernel: str, scores: Scores, mask: Mask, knobs: Sequence[Any], *, costs: Any, fill: float = 0
 ) -> Tensor:
-    """``run(scores, None)``, ``[batch, list]``, with ``run(scores, weights)`` as its gradient.
+    """What ``kernel(lists, scores, mask, *knobs, weights, backward, found)`` writes of each item.
 
-    The latter are the slopes by the scores of the sum of weights times values.
+    Its gradient is what it writes with ``backward``, the slopes by the scores of the sum of weights
+    times values. On padding the values are ``fill``.
     """
-    return _Vector.apply(scores, run)
+
+    def run(scores: Tensor, weights: Tensor | None) -> Tensor:
+        backward = weights is not None
+        found = np.full(scores.shape, 0.0 if backward else fill, np.float64)
+        rest = found if weights is None else as_array(weights), backward, found
+        given, call = [as_array(scores), as_array(mask), *knobs, *rest], _kernel(kernel)
+        over_lists(lambda lists: call(lists, *given), costs)
+        return torch.from_numpy(found).to(scores.dtype)
+
+    return _Op.apply(scores, lambda _: (run(scores, None), scores), lambda grad, s: run(s, grad))
 
 
-class _Vector(torch.autograd.Function):
+class _Op(torch.autograd.Function):
+    """``run(wanted)`` gives values and a tensor, of which ``pull`` makes the gradient."""
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, run: Callable[..., NDArray[np.float64]]) -> Tensor:
-        ctx.save_for_backward(scores)
-        ctx.run = run
-        return torch.from_numpy(run(scores, None)).to(scores.dtype)
+    def forward(ctx: Any, scores: Tensor, run: Any, pull: Any) -> Tensor:
+        values, saved = run(ctx.needs_input_grad[0])
+        ctx.save_for_backward(saved)
+        ctx.pull = pull
+        return values
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (scores,) = ctx.saved_tensors
-        return torch.from_numpy(ctx.run(scores, grad)).to(scores.dtype), None
-
-
-def rank_op(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Scores:
-    """The soft ranks of ``ltr.kernels.ranks.soft_rank_lists``; 1 on padding."""
-    costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
-
-    def run(scores: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
-        found = np.ones(scores.shape) if weights is None else np.zeros(scores.shape)
-        given = as_array(scores), as_array(mask), float(temperature), laplace
-        rest = found if weights is None else as_array(weights), weights is not None, found
-        kernel = _kernel("ranks:soft_rank_lists")
-        over_lists(lambda lists: kernel(lists, *given, *rest), costs)
-        return found
-
-    return vector_op(scores, run)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.pull(grad, *ctx.saved_tensors), None, None
 
 
 def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:
     """Call ``kernel`` with the numbers of all lists, in parts on up to torch's number of threads.
 
-    Threads end with the call, so that a process can be forked at any time.
-
-    Args:
-        kernel: takes the numbers of its lists, ``[lists]``; releases Python's lock.
-        costs: of each list, such as its number of pairs, ``[batch]``.
-
-    >>> seen = []
-    >>> over_lists(lambda part: seen.append(part.tolist()), np.array([1, 3, 2]))
-    >>> seen  # too little work for a second thread; the longest first
-    [[1, 2, 0]]
+    ``kernel`` releases Python's lock; ``costs``, ``[batch]``, are such as the lists' pairs.
     """
-    lists = np.argsort(-costs, kind="stable")
+    lists = np.argsort(-costs, kind="stable")  # the longest first
     parts = min(torch.get_num_threads(), len(lists), int(costs.sum()) // WORTH_A_THREAD)
     if parts < 2:
         kernel(lists)

@@ -11,19 +11,15 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ltr.kernels.dispatch import (
     as_array,
     list_sizes,
     numba_works,
-    over_lists,
     slope_op,
     value_and_slope,
-    value_op,
     vector_op,
 )
 from ltr.metrics.cumulative_gain import discounts, gains
@@ -34,45 +30,43 @@ from ltr.typing import Labels, Mask, PerList, Scores
 
 KEPT = 1 << 22  # entries of P a thread may keep, 32 MiB; a longer band is computed in every pass
 LONGEST = 2048  # places on a GPU; the lanes of a program hold whole rows in registers
-_LOOP = "neuralndcg:neural_ndcg_lists"
 
 
 def neural_dcg(
     scores: Scores, labels: Labels, mask: Mask, *knobs: Any, kept: int = KEPT
 ) -> PerList:
     """Sum over ranks r <= k of (S g)_r d(r) on the CPU; a thread keeps ``kept`` entries of P."""
-    return value_op(_LOOP, scores, *_given(scores, labels, mask, *knobs, kept))
+    return slope_op(
+        scores, lambda wanted: _on_cpu(scores, labels, mask, *knobs, kept=kept, wanted=wanted)
+    )
 
 
-def _given(
-    scores: Scores, labels: Labels, mask: Mask, k: int | None, temperature: float, *knobs: Any
-) -> tuple[Any, ...]:
-    """The arrays, knobs and costs of the loop."""
-    transposed, max_iter, tol, kept = knobs
+def _on_cpu(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    k: int | None,
+    temperature: float,
+    *scaling: Any,
+    kept: int = KEPT,
+    wanted: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """The values, and the slope of each by the scores of its list, in the dtype of the scores."""
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64)
-    tiny = torch.finfo(scores.dtype).tiny
-    rest = [temperature, transposed, max_iter, tol, tiny, kept]
-    return [mask, gains(labels, mask), of_rank, ranked], rest, list_sizes(mask) ** 2 * 60
+    arrays = [mask, gains(labels, mask), of_rank, ranked]
+    knobs = [temperature, *scaling, torch.finfo(scores.dtype).tiny, kept]
+    loop, costs = "neuralndcg:neural_ndcg_lists", list_sizes(mask) ** 2 * 60
+    return value_and_slope(loop, scores, arrays, knobs, costs, wanted)
 
 
 def neurally_sorted(
-    scores: Scores, values: Tensor, mask: Mask, *, temperature: float, max_iter: int, tol: float
+    scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
 ) -> Tensor:
     """S v, ``[batch, rank]``, on the CPU; no gradient by ``values``. Backward computes S again."""
-    knobs = temperature, False, max_iter, tol, torch.finfo(scores.dtype).tiny, KEPT
-
-    def run(scores: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
-        from ltr.kernels.neuralndcg import neural_ndcg_lists
-
-        ranked, slope, total = np.zeros(scores.shape), np.zeros(scores.shape), np.zeros(len(scores))
-        of_rank = as_array(torch.zeros_like(scores) if weights is None else weights)
-        given = as_array(scores), as_array(mask), as_array(values), of_rank, ranked, *knobs
-        rest = weights is not None, total, slope
-        over_lists(lambda x: neural_ndcg_lists(x, *given, *rest), list_sizes(mask) ** 2 * 60)
-        return ranked if weights is None else slope
-
-    return vector_op(scores, run)
+    tiny, costs = torch.finfo(scores.dtype).tiny, list_sizes(mask) ** 2 * 60
+    knobs = [as_array(values), temperature, max_iter, tol, tiny, KEPT]
+    return vector_op("neuralndcg:neurally_sorted_lists", scores, mask, knobs, costs=costs)
 
 
 def off_the_loop(scores: Scores) -> Callable[..., Tensor] | None:
@@ -106,14 +100,14 @@ def worthwhile(lists: int, size: int, processors: int) -> bool:
 
     A list occupies one of the GPU's ``processors``. An iteration costs the kernel 0.18 ns for each
     entry of its tiles, and the plain path 30 launches of 5 us and 0.02 ns for each entry of P.
-
-    >>> [worthwhile(lists, 1000, processors=132) for lists in (1, 2, 64)]
-    [False, True, True]
     """
-    rounds = -(-lists // processors)
-    kernel = 0.18e-9 * rounds * size * tiles(size)["CHUNKS"] * tiles(size)["LANES"]
-    plain = 150e-6 + 0.02e-9 * lists * size * size
-    return size <= LONGEST and kernel <= plain
+    kernel = 0.18e-9 * -(-lists // processors) * size * _columns(size)
+    return size <= LONGEST and kernel <= 150e-6 + 0.02e-9 * lists * size * size
+
+
+def _columns(size: int) -> int:
+    """The columns that a program of the GPU works on."""
+    return max(64, 1 << (size - 1).bit_length())
 
 
 @functools.cache
@@ -138,30 +132,28 @@ def right_on(device: torch.device) -> bool:
     return right
 
 
-def tiles(size: int, dtype: torch.dtype = torch.float32) -> dict[str, int]:
-    """How a program of the GPU cuts up a list: ``CHUNKS`` x ``LANES`` columns, ``ROWS`` at a time.
-
-    A lane holds ``CHUNKS`` entries of a row and a warp whole rows (up to 512 columns): more would
-    not fit into 255 registers. ``SLOPE_ROWS`` at a time form the slope of P at the end.
-
-    >>> tiles(240)
-    {'CHUNKS': 16, 'LANES': 16, 'ROWS': 16, 'SLOPE_ROWS': 32, 'num_warps': 8}
-    """
-    block = max(64, 1 << (size - 1).bit_length())
-    warps, chunks = (4 if block <= 128 else 8), (16 if dtype == torch.float32 else 8)
-    lanes = block // chunks
-    rows = 32 * warps // lanes
-    slope_rows = rows * (2 if chunks == 16 and rows > 2 else 1)
-    cut = {"CHUNKS": chunks, "LANES": lanes, "ROWS": rows, "SLOPE_ROWS": slope_rows}
-    return {**cut, "num_warps": warps}
-
-
 def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[str, Any]:
-    """The constants and options with which the GPU's kernel is compiled."""
-    info = torch.finfo(dtype)
-    far = 2 - math.log2(info.tiny * info.eps)  # 2^-far is 0
-    constants = {"FLOOR": info.tiny**0.5, "FAR": far, "TRANSPOSED": transposed}
-    return {**constants, **tiles(size, dtype), "enable_fp_fusion": True}
+    """The constants and options with which the GPU's kernel is compiled.
+
+    A program cuts up a list into ``CHUNKS`` x ``LANES`` columns, ``ROWS`` at a time. A lane holds
+    ``CHUNKS`` entries of a row and a warp whole rows (up to 512 columns): more would not fit into
+    255 registers. ``SLOPE_ROWS`` at a time form the slope of P at the end.
+    """
+    columns, info = _columns(size), torch.finfo(dtype)
+    warps, chunks = (4 if columns <= 128 else 8), (16 if dtype == torch.float32 else 8)
+    lanes = columns // chunks
+    rows = 32 * warps // lanes
+    return {
+        "FLOOR": info.tiny**0.5,
+        "FAR": 2 - math.log2(info.tiny * info.eps),  # 2^-FAR is 0
+        "TRANSPOSED": transposed,
+        "CHUNKS": chunks,
+        "LANES": lanes,
+        "ROWS": rows,
+        "SLOPE_ROWS": rows * (2 if chunks == 16 and rows > 2 else 1),
+        "num_warps": warps,
+        "enable_fp_fusion": True,
+    }
 
 
 def value_and_slope_on_gpu(
@@ -174,10 +166,9 @@ def value_and_slope_on_gpu(
     max_iter: int,
     tol: float,
 ) -> tuple[Tensor, Tensor]:
-    """The values, and the slope of each by the scores of its list, in the dtype of the scores.
+    """As ``_on_cpu``, in the dtype of the scores: each pass computes the rows of P again.
 
-    Each pass computes the rows of P again. Memory is that of the vectors of each iteration,
-    ``[batch, 5, max_iter + 1, list]``.
+    Memory is that of the vectors of each iteration, ``[batch, 5, max_iter + 1, list]``.
     """
     from ltr.kernels.neuralndcg_triton import neural_ndcg_list
 
@@ -205,21 +196,14 @@ def neural_dcg_on_gpu(scores: Scores, labels: Labels, mask: Mask, *knobs: Any) -
     return slope_op(scores, lambda _: value_and_slope_on_gpu(scores, labels, mask, *knobs))
 
 
-@torch.library.custom_op("ltr::neural_dcg", mutates_args=(), device_types="cpu")
-def _operator(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
-) -> tuple[Tensor, Tensor]:
-    knobs = (k, temperature, transposed, max_iter, tol, KEPT)
-    return value_and_slope(_LOOP, scores, *_given(scores, labels, mask, *knobs))
-
-
+_operator = torch.library.custom_op(
+    "ltr::neural_dcg",
+    _on_cpu,
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor scores, Tensor labels, Tensor mask, SymInt? k, float temperature, "
+    "bool transposed, SymInt max_iter, float tol) -> (Tensor, Tensor)",
+)
 _operator.register_kernel("cuda")(value_and_slope_on_gpu)
 
 

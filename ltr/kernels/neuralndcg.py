@@ -83,6 +83,16 @@ def neural_ndcg_lists(
             slope[i, items[j]] = slope_x[j] / temperature
 
 
+def neurally_sorted_lists(
+    lists, scores, mask, values, temperature, max_iter, tol, tiny, kept, weights, backward, found
+):
+    """Write S v, or ``backward`` the slopes of the sum of weights times that."""
+    rest, knobs = np.zeros_like(found), (temperature, False, max_iter, tol, tiny, kept)
+    of_rank, ranked, slope = (weights, rest, found) if backward else (rest, found, rest.copy())
+    given = scores, mask, values, of_rank, ranked, *knobs, backward
+    neural_ndcg_lists(lists, *given, np.zeros(len(scores)), slope)
+
+
 @part
 def _sorted_list(
     x, a, gain, discount, transposed, max_iter, tol, tiny, kept, wanted, ranked, slope_x, slope_a,

@@ -23,13 +23,12 @@ def without_padding(
 
 
 def ideal_order(scores: Scores, labels: Labels, mask: Mask) -> Ranks:
-    """The index of the item at each rank, ``[batch, rank]``; padding comes last.
+    """The item at each rank by descending label, equal labels by score, ``[batch, rank]``.
 
-    In descending order of label, items with equal labels in that of score, equal ones of these as
-    they are given.
+    Equal ones of both stand as they are given; padding comes last.
 
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[1.0, 0.0, 1.0]])
-    >>> ideal_order(scores, labels, torch.tensor([[True, True, True]]))
+    >>> ideal_order(scores, labels, labels >= 0)
     tensor([[2, 0, 1]])
     """
     order = order_by_score(scores.detach(), mask)
@@ -59,11 +58,9 @@ def mean_over_batch(
     Raises:
         ConfigError: ``empty`` is neither, or there is not one value per list.
 
-    >>> import torch
-    >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
-    >>> labels = torch.tensor([[1.0], [0.0], [1.0]])
-    >>> mean_over_batch(values, labels, mask), mean_over_batch(values, labels, mask, empty="skip")
-    (tensor(3.), tensor(4.))
+    >>> values, labels = torch.tensor([4.0, 2.0]), torch.tensor([[1.0], [0.0]])
+    >>> [mean_over_batch(values, labels, labels >= 0, empty=x).item() for x in ("keep", "skip")]
+    [3.0, 4.0]
     """
     total, count = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
     return total / (count.clamp(min=1) if weights is None else torch.where(count > 0, count, 1.0))
@@ -80,11 +77,6 @@ def sum_over_batch(
     """What ``mean_over_batch`` divides, and by what: two scalars that can be added over slices.
 
     The second is the number of counted lists or, with ``weights``, what these weigh.
-
-    >>> import torch
-    >>> values, mask = torch.tensor([4.0, 2.0, 9.0]), torch.tensor([[True], [True], [False]])
-    >>> sum_over_batch(values, torch.tensor([[1.0], [0.0], [1.0]]), mask)
-    (tensor(6.), tensor(2))
     """
     check_values(values, mask, whose="the loss")
     counted = counted_lists(labels, mask, empty=empty)

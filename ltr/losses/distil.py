@@ -5,9 +5,9 @@ from torch import Tensor
 
 from ltr.knobs import check_choice, check_positive, check_share
 from ltr.losses.batch import without_padding
-from ltr.losses.lambdarank import lambdarank_loss
-from ltr.losses.listnet import cross_entropy, listnet_loss
+from ltr.losses.listwise import cross_entropy, listnet_loss
 from ltr.losses.pairs import PairWeight, sum_over_pairs
+from ltr.losses.pairwise import lambdarank_loss
 from ltr.metrics.cumulative_gain import discounts
 from ltr.metrics.ordering import rank_of_item
 from ltr.typing import Labels, Mask, PerList, Scores
@@ -26,17 +26,14 @@ def distil_loss(
     """Distillation of each list, ``[batch]``, >= 0.
 
     alpha D(t) + (1 - alpha) L(y), t the teacher's scores, y the labels, p = softmax(t /
-    temperature).
+    temperature):
 
     - ``cost="listnet"``: D = -sum over items j of p_j log softmax(s)_j, the softened cross entropy
-      of Hinton et al. (2015, section 2) on the top-one probabilities of ListNet; L is
-      ``listnet_loss``.
+      of Hinton et al. (2015, section 2; the student has no temperature here, and D no factor
+      temperature^2); L is ``listnet_loss``.
     - ``cost="lambdarank"``: D = sum over the pairs t_i > t_j of |p_i - p_j| |d(r_i) - d(r_j)| / m
       log(1 + exp(-(s_i - s_j))), LambdaRank with the gains p: r are the current ranks of s, m is
       the DCG of p in the teacher's order; L is ``lambdarank_loss``.
-
-    Unlike in Hinton et al. the student has no temperature, as its scores are used as they are, and
-    D no factor temperature^2. One item gives 0.
 
     Args:
         teacher: t, ``[batch, list]``; None: ``labels`` are the teacher's scores.
@@ -45,11 +42,8 @@ def distil_loss(
             with ``teacher=RUN`` gives t in units of its standard deviation within lists.
         alpha: 0 to 1, the share of the teacher; the labels have the rest.
 
-    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    >>> mask, teacher = torch.tensor([[True, True]]), torch.tensor([[2.0, -1.0]])
-    >>> distil_loss(scores, labels, mask, teacher=teacher)  # log 2, whatever the teacher says
-    tensor([0.6931])
-    >>> distil_loss(scores, labels, mask, teacher=teacher, cost="lambdarank", temperature=1.0)
+    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]])
+    >>> distil_loss(scores, labels, labels > -2, cost="lambdarank", temperature=1.0)
     tensor([0.2357])
     """
     check_choice("cost", cost, ["listnet", "lambdarank"])
@@ -70,7 +64,7 @@ def distil_loss(
 def _teachers_lambdas(scores: Scores, teacher: Scores, mask: Mask) -> PerList:
     gain = teacher.masked_fill(~mask, -torch.inf).softmax(-1)
     gain = gain.masked_fill(~mask, 0)  # of a list of no items the softmax is NaN
-    of_rank = discounts(mask.shape[-1], scores, k=None)
+    of_rank = discounts(mask.shape[-1], scores)
     ideal = (gain.sort(-1, descending=True).values * of_rank).sum(-1, keepdim=True)
     discount = of_rank[rank_of_item(scores, mask) - 1]
     gain = gain / ideal.masked_fill(ideal <= 0, 1)

@@ -4,8 +4,6 @@ import functools
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +15,7 @@ from ltr.knobs import is_number
 from ltr.typing import Labels, Loss, Mask, PerList, Scores
 
 OF_RUN = ("teacher", "generator")  # arguments that are no settings
+_OTHERWISE = {"lambda": "lambdaloss", "plistmle": "p_listmle"}
 _DEFAULT = MappingProxyType({"neuralndcg": 1.0, "listnet": 0.3})
 
 
@@ -34,9 +33,8 @@ def mix_loss(
     """Sum over the parts p of weight_p loss_p of each list, ``[batch]``.
 
     The parts are named as ``loss=`` names them, ``neuralndcg`` is ``neural_ndcg_loss``, and each
-    has the values, the gradient and the empty lists of that function, in its own units: NeuralNDCG
-    goes from -1 to 0 and ListNet from the entropy of its labels up. The transposed NeuralNDCG is
-    ``neuralndcg`` with its knob.
+    counts in its own units: NeuralNDCG goes from -1 to 0, ListNet from the entropy of its labels
+    up. The transposed NeuralNDCG is ``neuralndcg`` with its knob.
 
     Args:
         parts: the weight of each part, >= 0; 0 leaves it out.
@@ -50,8 +48,7 @@ def mix_loss(
         ConfigError: a name, a weight or a knob is wrong, or no part counts.
 
     >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
-    >>> mask = torch.tensor([[True, True]])
-    >>> mix_loss(scores, labels, mask, parts={"mse": 0.5, "ranknet": 1})  # 1/2 4/2 + log 2
+    >>> mix_loss(scores, labels, labels >= 0, parts={"mse": 0.5, "ranknet": 1})  # 1/2 4/2 + log 2
     tensor([1.6931])
     """
     known = losses_by_name()
@@ -81,16 +78,13 @@ def mix_loss(
 
 @functools.cache
 def losses_by_name() -> dict[str, Loss]:
-    """Every loss that can be a part, by the name of its file, sorted; of four, by its own."""
+    """Every loss that can be a part, by the name that ``loss=`` has for it, sorted."""
     found = {}
-    for module in iter_modules([str(Path(__file__).parent)]):
-        home = f"{__package__}.{module.name}"
-        names = [name for name, thing in vars(import_module(home)).items()
-                 if name.endswith("_loss") and thing.__module__ == home]  # fmt: skip
-        for name in names:
-            known_as = name[:-5].replace("_", "") if len(names) > 1 else module.name
-            found[known_as] = vars(import_module(home))[name]
-    return {name: found[name] for name in sorted(found) if name != "mix"}
+    for function, loss in vars(import_module(__package__)).items():
+        if function.endswith("_loss") and loss is not mix_loss:
+            name = function.removesuffix("_loss").replace("_", "")
+            found[_OTHERWISE.get(name, name)] = loss
+    return dict(sorted(found.items()))
 
 
 def reads_teacher(loss: Loss | None) -> bool:

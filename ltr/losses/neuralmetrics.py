@@ -2,17 +2,25 @@
 
 The construction is NeuralNDCG's (Pobrotyn and Bialobrzeski, 2021): the metric of softly sorted
 relevance, b = S rel with S = sinkhorn(neural_sort(s)). Each value, ``[batch]``, goes from about -1
-(best) to 0 and to minus the exact metric as the temperature goes to 0. A list without a relevant
+(best) to 0, and to minus the exact metric as the temperature goes to 0. A list without a relevant
 item gives 0 without gradient. ``relevant`` > 0 is the lowest label that counts as relevant; ``k``,
 ``temperature``, ``max_iter`` and ``tol`` are those of ``neural_ndcg_loss``.
 """
 
+from typing import Any
+
+from torch import Tensor
+
+from ltr.kernels.dispatch import with_kernel
+from ltr.kernels.neural_dcg import neurally_sorted
 from ltr.knobs import check_positive
 from ltr.losses.batch import without_padding
-from ltr.losses.soft_permutation import negative_where, softly_sorted
+from ltr.losses.soft_permutation import scaled
 from ltr.metrics.cumulative_gain import cut
 from ltr.metrics.ordering import ranks_like, running_sums
 from ltr.metrics.relevance import first_stop, is_relevant
+from ltr.relaxations import neural_sort
+from ltr.relaxations.optimal_transport import check_iterations
 from ltr.typing import Labels, Mask, PerList, Scores
 
 
@@ -30,23 +38,17 @@ def neural_map_loss(
     """Minus NeuralMAP@k of each list, ``[batch]``.
 
     NeuralMAP@k = 1/R sum over ranks r <= k of b_r (1 + sum over q < r of b_q) / r: R is the number
-    of relevant items of the list, whatever k is, and the fraction the precision at r of a relevant
-    item there.
+    of relevant items of the list, whatever k is.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> neural_map_loss(scores, labels, mask, temperature=0.01)  # -(1 / 2 + 2 / 3) / 2
+    >>> neural_map_loss(scores, labels, labels >= 0, temperature=0.01)  # -(1 / 2 + 2 / 3) / 2
     tensor([-0.5833])
-    >>> neural_map_loss(scores, labels, mask, temperature=0.01, k=2)  # -(1 / 2) / 2
-    tensor([-0.2500])
     """
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
-    b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    precisions = (1 + running_sums(b) - b) / ranks_like(b)
-    found = cut(b * precisions, k).sum(-1)
-    return negative_where(hits, found / hits.sum(-1).clamp(min=1))
+    b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
+    found = cut(b * ((1 + running_sums(b) - b) / ranks_like(b)), k).sum(-1)
+    return _negative(hits, found / hits.sum(-1).clamp(min=1))
 
 
 def neural_mrr_loss(
@@ -63,21 +65,16 @@ def neural_mrr_loss(
     """Minus NeuralMRR@k of each list, ``[batch]``.
 
     NeuralMRR@k = sum over ranks r <= k of 1/r b_r times the product over q < r of (1 - b_q), the
-    chance that no rank before r was relevant: the reciprocal rank of the first relevant item, 0
-    beyond k.
+    chance that no rank before r was relevant.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> neural_mrr_loss(scores, labels, mask, temperature=0.01)  # -1 / 2
+    >>> neural_mrr_loss(scores, labels, labels >= 0, temperature=0.01)  # -1 / 2
     tensor([-0.5000])
-    >>> neural_mrr_loss(scores, labels, mask, temperature=0.01, relevant=2)  # -1 / 3
-    tensor([-0.3333])
     """
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
-    b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    return negative_where(hits, cut(first_stop(b) / ranks_like(b), k).sum(-1))
+    b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
+    return _negative(hits, cut(first_stop(b) / ranks_like(b), k).sum(-1))
 
 
 def neural_precision_loss(
@@ -96,19 +93,14 @@ def neural_precision_loss(
     NeuralPrecision@k = sum over ranks r <= k of b_r / k, however short the list is; without k over
     the number of items, which leaves no gradient.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> neural_precision_loss(scores, labels, mask, k=2, temperature=0.01)  # -1 / 2
+    >>> neural_precision_loss(scores, labels, labels >= 0, k=2, temperature=0.01)  # -1 / 2
     tensor([-0.5000])
-    >>> neural_precision_loss(scores, labels, mask, k=3, temperature=0.01, relevant=2)  # -1/3
-    tensor([-0.3333])
     """
     scores, labels = without_padding(scores, labels, mask)
     hits = is_relevant(labels, mask, relevant)
-    b = softly_sorted(scores, hits, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    depth = mask.sum(-1).clamp(min=1) if k is None else k
-    return negative_where(hits, cut(b, k).sum(-1) / depth)
+    b = _softly_sorted(scores, hits, mask, temperature, max_iter, tol)
+    return _negative(hits, cut(b, k).sum(-1) / (mask.sum(-1).clamp(min=1) if k is None else k))
 
 
 def neural_err_loss(
@@ -124,23 +116,41 @@ def neural_err_loss(
 ) -> PerList:
     """Minus NeuralERR@k of each list, ``[batch]``.
 
-    NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q): c =
-    S p is the softly sorted chance that a user is satisfied, p_j = (2^y_j - 1) / 2^(levels - 1) as
-    in the metric (Chapelle et al., 2009), which is not divided by that of the ideal order.
+    NeuralERR@k = sum over ranks r <= k of 1/r c_r times the product over q < r of (1 - c_q), c =
+    S p, p_j = (2^y_j - 1) / 2^(levels - 1) the chance that item j satisfies (Chapelle et al.,
+    2009); not divided by that of the ideal order.
 
     Args:
         levels: > 0, the number of grades (5 for labels 0 to 4); every label must be below it.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 0.0, 1.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> neural_err_loss(scores, labels, mask, temperature=0.01, levels=3)
+    >>> neural_err_loss(scores, labels, labels >= 0, temperature=0.01, levels=3)
     tensor([-0.3125])
-    >>> neural_err_loss(scores, labels, mask, temperature=0.01, levels=3, k=2)  # -1/2 (2 - 1) / 4
-    tensor([-0.1250])
     """
     check_positive("levels", levels)
     scores, labels = without_padding(scores, labels, mask)
     p = (labels.exp2() - 1) / 2.0 ** min(levels - 1, 1023)  # the largest float64
-    c = softly_sorted(scores, p, mask, temperature=temperature, max_iter=max_iter, tol=tol)
-    return negative_where(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))
+    c = _softly_sorted(scores, p, mask, temperature, max_iter, tol)
+    return _negative(mask & (labels > 0), cut(first_stop(c) / ranks_like(c), k).sum(-1))
+
+
+def _negative(relevant: Mask, values: PerList) -> PerList:
+    """``-values`` of the lists that have a relevant item, 0 without gradient for the others."""
+    return (-values).masked_fill(~relevant.any(-1), 0)
+
+
+def _softly_sorted(
+    scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
+) -> Tensor:
+    """S v, ``[batch, rank]``, 0 at the ranks beyond the items; ``values`` get no gradient."""
+    check_positive("temperature", temperature)
+    check_iterations(max_iter, tol)
+    return _sorted(scores, values.to(scores.dtype), mask, temperature, max_iter, tol)
+
+
+@with_kernel(neurally_sorted)
+def _sorted(
+    scores: Scores, values: Tensor, mask: Mask, temperature: float, *scaling: Any
+) -> Tensor:
+    soft = neural_sort(scores, mask, temperature=temperature)
+    return (scaled(soft, mask, *scaling) * values.unsqueeze(-2)).sum(-1)

@@ -7,13 +7,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
-from ltr.errors import ConfigError
 from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
 from ltr.knobs import check_choice, check_k, check_positive
-from ltr.metrics.cumulative_gain import dcg, gains
-from ltr.metrics.ordering import rank_of_item, ranks_like
+from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import plain_path
-from ltr.typing import Labels, Mask, Pairs, PerList, Ranks, Scores
+from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 
 COSTS = ("logistic", "hinge", "squared_hinge", "exponential")  # in the order of the kernel, as
 COUNTED = ("all", "any", "both")  # these are
@@ -52,15 +50,12 @@ def sum_over_pairs(
 ) -> PerList:
     """Sum over the pairs y_i > y_j of w_ij cost(sigma (s_i - s_j)), ``[batch]``.
 
-    On the CPU each thread takes the memory of one row of pairs. A list without pairs gives 0
-    without gradient. Padding is 0 in ``scores`` and ``labels``.
+    On the CPU each thread takes the memory of one row of pairs.
 
     Args:
-        cost: one of ``COSTS``.
-        sigma: > 0, slope of the logistic log(1 + exp(-x)), in units of 1 / score.
-        k: cutoff rank, None for all pairs.
-        pairs: which count at the cutoff of the current ranking: ``"any"``, at least one item in the
-            top k, or ``"both"``.
+        scores, labels: ``[batch, list]``, 0 on padding.
+        cost: one of ``COSTS``; logistic is log(1 + exp(-x)).
+        k, pairs: which pairs count at a cutoff: ``"any"`` or ``"both"`` items in the current top k.
         ordered: False to sum over all j != i, whatever their labels, for i in the top k.
     """
     check_positive("sigma", sigma)
@@ -79,10 +74,9 @@ def _by_loops(
     items = [nothing if x is None else x for x in (weight.own, weight.gain, weight.discount)]
     ranks = mask.long() if weight.ranks is None else weight.ranks
     steps = nothing.new_zeros(mask.shape[-1]) if weight.steps is None else weight.steps
-    arrays = [labels, mask, *items, ranks, top, steps]
     numbers = COUNTED.index(counted), ordered, COSTS.index(cost), sigma, LINEAR_FROM
-    sizes = list_sizes(mask)
-    return value_op("pairs:pair_lists", scores, arrays, [weight.factors, *numbers], sizes**2)
+    arrays, costs = [labels, mask, *items, ranks, top, steps], list_sizes(mask) ** 2
+    return value_op("pairs:pair_lists", scores, arrays, [weight.factors, *numbers], costs)
 
 
 @with_kernel(_by_loops)
@@ -97,18 +91,19 @@ def _sum_over_pairs(
     cost: str,
     sigma: float,
 ) -> PerList:
-    pairs = ordered_pairs(labels, mask)
+    above, below = (labels.masked_fill(~mask, x) for x in (-torch.inf, torch.inf))
+    pairs = above.unsqueeze(-1) > below.unsqueeze(-2)
     if not ordered:
         itself = torch.eye(mask.shape[-1], dtype=torch.bool, device=mask.device)
         pairs |= (mask & top).unsqueeze(-1) & mask.unsqueeze(-2) & ~itself
     if counted != "all":
         first, second = top.unsqueeze(-1), top.unsqueeze(-2)
         pairs &= first | second if counted == "any" else first & second
-    weights = weight_matrix(weight)
+    weights = _weight_matrix(weight)
     pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
     if cost == "logistic" and not plain_path():
         return _Logistic.apply(scores, weights, pairs, sigma)
-    apart = torch.where(pairs, sigma * differences(scores), torch.inf)
+    apart = torch.where(pairs, sigma * _differences(scores), torch.inf)
     if cost == "logistic":
         costs = -logsigmoid(apart)
     elif cost == "exponential":
@@ -120,15 +115,14 @@ def _sum_over_pairs(
 
 
 class _Logistic(torch.autograd.Function):
-    """The weighted sum of log(1 + exp(-z)) and its slope: no matrix over the pairs outlives it.
+    """The weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j); no matrix over pairs is saved.
 
-    The slope by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)), z =
-    sigma (s_i - s_j). Compiled, no matrix is written at all. First derivatives only.
+    The slope by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)).
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weights: Tensor, pairs: Tensor, sigma: float) -> Tensor:
-        logs = logsigmoid(torch.where(pairs, differences(sigma * scores), torch.inf))
+        logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
         value = -(weights * logs).sum((-2, -1))
         slopes = logs.expm1_().mul_(weights)
         ctx.save_for_backward(sigma * (slopes.sum(-1) - slopes.sum(-2)))
@@ -141,62 +135,23 @@ class _Logistic(torch.autograd.Function):
         return grad.unsqueeze(-1) * slope, None, None, None
 
 
-def weight_matrix(weight: PairWeight) -> Tensor:
+def _weight_matrix(weight: PairWeight) -> Tensor:
     """w_ij, ``[batch, i, j]``, or ``[batch, i, 1]`` where it is the same for all j."""
     own: Any = 0 if weight.own is None else weight.own.unsqueeze(-1)
     constant, of_discount, of_step = weight.factors
     changes: list[Any] = [constant] if constant else []
     if weight.discount is not None and of_discount:
-        changes.append(differences(of_discount * weight.discount).abs_())
+        changes.append(_differences(of_discount * weight.discount).abs_())
     if weight.ranks is not None and weight.steps is not None and of_step:
-        apart = differences(weight.ranks).abs_()
+        apart = _differences(weight.ranks).abs_()
         changes.append((of_step * weight.steps)[(apart - 1).clamp(min=0)])  # of 0: of no pair
     if weight.gain is None or not changes:
         return own
-    swapped = differences(weight.gain).abs_()
+    swapped = _differences(weight.gain).abs_()
     swapped *= sum(changes[1:], changes[0])
     return swapped if weight.own is None else own + swapped
 
 
-def differences(values: Tensor) -> Tensor:
+def _differences(values: Tensor) -> Tensor:
     """x_i - x_j of each two items, ``[batch, i, j]``."""
     return values.unsqueeze(-1) - values.unsqueeze(-2)
-
-
-def ordered_pairs(labels: Labels, mask: Mask) -> Pairs:
-    """True where item i is more relevant than item j and both are real, ``[batch, i, j]``."""
-    above, below = (labels.masked_fill(~mask, x) for x in (-torch.inf, torch.inf))
-    return above.unsqueeze(-1) > below.unsqueeze(-2)
-
-
-def normalised_gains(labels: Labels, mask: Mask, *, k: int | None) -> Scores:
-    """g_j / maxDCG@k of each item, g = 2^y - 1, ``[batch, list]``; 0 in a list without gain."""
-    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
-    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
-
-
-def label_weight(labels: Labels, mask: Mask, pair_weight: str | None) -> PairWeight:
-    """The weight of item i over item j that the knob ``pair_weight`` names.
-
-    - None: 1.
-    - ``"ndcg_beta"``: tau = (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r) of
-      the ideal order. The taus of the pairs in the wrong order add up to 1 - NDCG_beta (the RankNet
-      report, eq. 12 to 18, whose division by the number of queries K is the mean over the lists).
-
-    ``labels`` are 0 on padding.
-
-    >>> labels, mask = torch.tensor([[0.0, 2.0]]), torch.tensor([[True, True]])
-    >>> weight_matrix(label_weight(labels, mask, "ndcg_beta"))[0, 1, 0]  # (2 - 0) / (2 (2 - 1))
-    tensor(1.)
-    """
-    if pair_weight is None:
-        return PairWeight(own=torch.ones_like(labels))
-    if pair_weight != "ndcg_beta":
-        raise ConfigError(
-            f"pair_weight={pair_weight!r} is not known: write ndcg_beta, or null (None in Python) "
-            "for pairs that all count 1"
-        )
-    below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
-    # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
-    ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
-    return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

@@ -14,29 +14,20 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
     """RankProp of each list, ``[batch]``, >= 0.
 
     Mean over items of (s_j - t_j)^2 with targets t that are constants in the gradient and that
-    every call takes anew from the scores s:
+    every call takes anew from the scores s and the order of the labels:
 
     - ``ranks``: the items are sorted by label, equal labels by their score, and t falls evenly with
-      the rank r, t = (n - r + 1/2) / n from near 1 to near 0 for n items (Caruana, Baluja and
-      Mitchell, 1996: before each epoch they sort the training set by the true order, ties by the
-      network's output, and scale the ranks to targets).
-    - ``isotonic``: of all t that fall with that order, the closest to s in squares. The loss is the
-      squared distance to the right orders, whose gradient it has; it is 0 for all right orders and
-      for scores that are all equal.
-
-    The paper ranks one set of patients once per epoch; here each list is ranked by itself and at
-    every step, and the scale of the targets is a choice. Only the order of the labels matters. An
-    empty list is drawn apart by ``ranks``, in the order that it has, and gives 0 with ``isotonic``.
+      the rank r, t = (n - r + 1/2) / n (Caruana, Baluja and Mitchell, 1996, who rank one training
+      set before each epoch; the scale of the targets is a choice).
+    - ``isotonic``: of all t that fall with that order, the closest to s in squares. The loss is 0
+      for all right orders and for scores that are all equal.
 
     Args:
         targets: ``"ranks"`` (the paper's) or ``"isotonic"``.
 
     >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
-    >>> mask = torch.tensor([[True, True]])
-    >>> rankprop_loss(scores, labels, mask)  # ((0 - 3/4)^2 + (1 - 1/4)^2) / 2
+    >>> rankprop_loss(scores, labels, labels >= 0)  # ((0 - 3/4)^2 + (1 - 1/4)^2) / 2
     tensor([0.5625])
-    >>> rankprop_loss(scores, labels, mask, targets="isotonic")  # both to 1/2
-    tensor([0.2500])
     """
     check_choice("targets", targets, ["ranks", "isotonic"])
     scores, labels = without_padding(scores, labels, mask)
@@ -54,8 +45,8 @@ def rankprop_loss(scores: Scores, labels: Labels, mask: Mask, *, targets: str = 
 def _closest_falling(values: Scores, real: Mask) -> Scores:
     """The closest t to ``values`` with t_1 >= t_2 >= ..., ``[batch, rank]``; 0 where not ``real``.
 
-    On the CPU by pooling adjacent violators, in time and memory of the items. Elsewhere t_r = min
-    over p <= r of the max over q >= r of the mean of the values from p to q, on whole tensors.
+    On the CPU by pooling adjacent violators; elsewhere t_r = min over p <= r of the max over q >= r
+    of the mean of the values from p to q, on whole tensors.
     """
     if values.device.type == "cpu" and not torch.compiler.is_compiling():
         from scipy.optimize import isotonic_regression

@@ -1,0 +1,201 @@
+"""Losses of pairs of items: RankNet, LambdaRank, LambdaLoss, RankSVM and RankBoost.
+
+A list without pairs gives 0 without gradient. Ranks of ties follow the order of the items. At a
+cutoff ``k`` (None: all pairs), ``pairs="any"`` counts pairs of which at least one item is in the
+current top k, ``"both"`` those of which both are (as in the NeuralNDCG paper): only pairs across
+the cutoff can lift a relevant item into the top k.
+"""
+
+import torch
+
+from ltr.errors import ConfigError
+from ltr.knobs import check_choice, check_positive
+from ltr.losses.batch import without_padding
+from ltr.losses.pairs import PairWeight, sum_over_pairs
+from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.ordering import rank_of_item, ranks_like
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def ranknet_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    sigma: float = 1.0,
+    pairs: str = "any",
+) -> PerList:
+    """RankNet of each list, ``[batch]``, >= 0.
+
+    Sum over the pairs y_i > y_j of log(1 + exp(-sigma (s_i - s_j))) (Burges et al., 2005, eq. 3;
+    the RankNet note, whose slope alpha is sigma; pairs of equal labels do not count here).
+
+    Args:
+        k, pairs: which pairs count, see the module.
+        sigma: > 0, slope of the logistic, in units of 1 / score.
+
+    >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    >>> ranknet_loss(scores, labels, labels >= 0)  # log(1 + exp(2)) + log(1 + exp(1))
+    tensor([3.4402])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    weight = PairWeight(own=torch.ones_like(scores))
+    return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
+
+
+def lambdarank_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    sigma: float = 1.0,
+    pairs: str = "any",
+) -> PerList:
+    """LambdaRank of each list, ``[batch]``, >= 0.
+
+    Sum over the pairs y_i > y_j of |delta NDCG@k|_ij log(1 + exp(-sigma (s_i - s_j))), with
+    |delta NDCG@k|_ij = |g_i - g_j| |d(r_i) - d(r_j)| / maxDCG@k, a constant, the change of NDCG@k
+    when i and j swap places at the current ranks r; g = 2^y - 1, d(r) = 1/log2(1 + r) and 0 beyond
+    k (Burges et al., 2006, and the overview of 2010, section 4.1). Knobs are those of RankNet.
+
+    >>> scores, labels = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 0.0, 1.0]])
+    >>> lambdarank_loss(scores, labels, labels >= 0, k=1)  # |1 - 0| * log(1 + exp(2)), one pair
+    tensor([2.1269])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    discount = discounts(mask.shape[-1], scores, k=k)[rank_of_item(scores, mask) - 1]
+    gain = _normalised_gains(labels, mask, k)
+    weight = PairWeight(gain=gain, discount=discount, factors=(0.0, 1.0, 0.0))
+    return sum_over_pairs(scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs)
+
+
+def lambda_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    variant: str = "ndcg2++",
+    k: int | None = None,
+    sigma: float = 1.0,
+    mu: float = 10.0,
+    pairs: str = "any",
+) -> PerList:
+    """LambdaLoss of each list, ``[batch]``, >= 0.
+
+    Sum over pairs of w_ij log(1 + exp(-sigma (s_i - s_j))) at the current ranks r, w constant, with
+    G = (2^y - 1) / maxDCG@k and d(r) = 1/log2(1 + r) (Wang et al., 2018, sections 4 and 5; their
+    logarithm has base 2):
+
+    - ``ndcg1``: w_ij = G_i d(r_i), over all i != j whatever their labels (NDCG-Loss1, eq. 12;
+      theirs with i = j, which has no gradient).
+    - ``ndcg2``: w_ij = delta_ij |G_i - G_j|, over the pairs y_i > y_j, with delta_ij =
+      |d(|r_i - r_j|) - d(|r_i - r_j| + 1)|.
+    - ``ndcg2++``: w_ij = (rho_ij + mu delta_ij) |G_i - G_j|, over the same pairs, with rho_ij =
+      |d(r_i) - d(r_j)|: mu = 0 would be LambdaRank.
+
+    The paper has no cutoff: here the pairs and maxDCG are those of the top k, discounts are not
+    cut, and an item below the top k is paired only with those in it that have lower labels.
+
+    Args:
+        k, sigma, pairs: as those of RankNet.
+        mu: > 0, weight of delta in ``ndcg2++`` (10 in the paper).
+
+    >>> scores, labels = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
+    >>> lambda_loss(scores, labels, labels >= 0, variant="ndcg1")  # log(1 + e) / log2(1 + 2)
+    tensor([0.8286])
+    >>> lambda_loss(scores, labels, labels >= 0, mu=1.0)  # 2 (1 - 1 / log2(1 + 2)) log(1 + e)
+    tensor([0.9694])
+    """
+    check_choice("variant", variant, ["ndcg1", "ndcg2", "ndcg2++"])
+    check_positive("mu", mu)
+    scores, labels = without_padding(scores, labels, mask)
+    gain, ranks = _normalised_gains(labels, mask, k), rank_of_item(scores, mask)
+    of_rank = discounts(mask.shape[-1] + 1, scores)
+    discount, steps = of_rank[ranks - 1], of_rank[:-1] - of_rank[1:]
+    ordered = variant != "ndcg1"
+    if ordered:
+        factors = (0.0, 1.0, float(mu)) if variant == "ndcg2++" else (0.0, 0.0, 1.0)
+        weight = PairWeight(None, gain, discount, ranks, steps, factors)
+    else:
+        weight = PairWeight(own=gain * discount)
+    return sum_over_pairs(
+        scores, labels, mask, weight, sigma=sigma, k=k, pairs=pairs, ordered=ordered
+    )
+
+
+def _normalised_gains(labels: Labels, mask: Mask, k: int | None) -> Scores:
+    """g_j / maxDCG@k of each item, g = 2^y - 1, ``[batch, list]``; 0 in a list without gain."""
+    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
+    return gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)
+
+
+def ranksvm_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    squared: bool = False,
+    pair_weight: str | None = None,
+) -> PerList:
+    """RankSVM of each list, ``[batch]``, >= 0.
+
+    Sum over the pairs y_i > y_j of w_ij max(0, 1 - (s_i - s_j)), or of its square (Joachims, 2002;
+    Chapelle and Keerthi, 2010); the margin is 1 in units of the scores. With ``ndcg_beta`` it is
+    RankSVMndcg, an upper bound of 1 - NDCG_beta (the RankNet report, eq. 18 to 20). With a linear
+    model and the trainer's ``l2`` or ``l1`` it is the support vector machine.
+
+    Args:
+        squared: the squared hinge.
+        pair_weight: None, w_ij = 1, or ``"ndcg_beta"``, w_ij = (y_i - y_j) / DCG_beta.
+
+    >>> scores, labels = torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[2.0, 0.0, 0.0]])
+    >>> ranksvm_loss(scores, labels, labels >= 0)  # (1 + 2) + (1 + 0.5)
+    tensor([4.5000])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    weight, cost = _label_weight(labels, mask, pair_weight), "squared_hinge" if squared else "hinge"
+    return sum_over_pairs(scores, labels, mask, weight, cost=cost)
+
+
+def rankboost_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, pair_weight: str | None = None
+) -> PerList:
+    """RankBoost of each list, ``[batch]``, >= 0.
+
+    Sum over the pairs y_i > y_j of w_ij exp(-(s_i - s_j)) (Freund et al., 2003, section 3, by
+    gradient descent instead of boosting); with ``ndcg_beta``, RankBoostndcg (the RankNet report,
+    eq. 18 and 19). From s_j - s_i = 30 on the exponential goes on as its tangent.
+
+    Args:
+        pair_weight: see ``ranksvm_loss``.
+
+    >>> scores, labels = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.0]])
+    >>> rankboost_loss(scores, labels, labels >= 0)  # exp(2) + exp(0)
+    tensor([8.3891])
+    >>> rankboost_loss(scores, labels, labels >= 0, pair_weight="ndcg_beta")  # 2 / (2 (3 - 1)) each
+    tensor([4.1945])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    weight = _label_weight(labels, mask, pair_weight)
+    return sum_over_pairs(scores, labels, mask, weight, cost="exponential")
+
+
+def _label_weight(labels: Labels, mask: Mask, pair_weight: str | None) -> PairWeight:
+    """The weight that the knob ``pair_weight`` names; ``labels`` are 0 on padding.
+
+    None is 1. ``"ndcg_beta"`` is (y_i - y_j) / DCG_beta, DCG_beta = sum over ranks r of y_r (n - r)
+    of the ideal order: the weights of pairs in the wrong order add up to 1 - NDCG_beta.
+    """
+    if pair_weight is None:
+        return PairWeight(own=torch.ones_like(labels))
+    if pair_weight != "ndcg_beta":
+        raise ConfigError(
+            f"pair_weight={pair_weight!r} is not known: write ndcg_beta, or null (None in Python) "
+            "for pairs that all count 1"
+        )
+    below = (mask.sum(-1, keepdim=True) - ranks_like(mask)).clamp(min=0)
+    # padding, labelled 0 here, adds nothing wherever it is sorted to, if no label is below 0
+    ideal = (labels.sort(-1, descending=True).values * below).sum(-1, keepdim=True)
+    return PairWeight(gain=labels / ideal.masked_fill(ideal <= 0, 1), factors=(1.0, 0.0, 0.0))

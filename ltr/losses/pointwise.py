@@ -1,0 +1,105 @@
+"""Each item by itself: regression to the labels, relevant or not, thresholds between grades."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ltr.errors import ConfigError
+from ltr.knobs import check_levels, check_positive
+from ltr.losses.batch import without_padding
+from ltr.metrics.relevance import is_relevant
+from ltr.typing import Labels, Mask, PerList, Scores
+
+MOST_LEVELS = 1000  # of ``ordinal``: a number is kept for each item and threshold
+
+
+def _mean(costs: Tensor, mask: Mask) -> PerList:
+    """Mean over the items of each list of what is 0 on padding."""
+    return costs.sum(-1) / mask.sum(-1).clamp(min=1)
+
+
+def mse_loss(scores: Scores, labels: Labels, mask: Mask) -> PerList:
+    """Mean square error of each list, ``[batch]``, >= 0.
+
+    Mean over items of (s_j - y_j)^2, scores in units of the labels: subset regression (Cossock and
+    Zhang, 2006, section 5, with equal weights).
+
+    >>> mask = torch.tensor([[True, True, False]])
+    >>> mse_loss(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[2.0, 0.0, 0.0]]), mask)
+    tensor([2.5000])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    return _mean((scores - labels).square(), mask)
+
+
+def rmse_loss(scores: Scores, labels: Labels, mask: Mask, *, levels: float | int = 5) -> PerList:
+    """Root mean square error of each list, ``[batch]``, >= 0.
+
+    sqrt(mean over items of (levels sigmoid(s_j) - y_j)^2) (the NeuralNDCG paper, 5.4). At an error
+    of exactly 0 the gradient is 0.
+
+    Args:
+        levels: > 0, the number of grades (5 for labels 0 to 4).
+
+    >>> scores, labels = torch.tensor([[0.0, 0.0]]), torch.tensor([[4.0, 0.0]])
+    >>> rmse_loss(scores, labels, labels >= 0, levels=4)  # 2 against 4 and 0
+    tensor([2.])
+    """
+    check_positive("levels", levels)
+    scores, labels = without_padding(scores, labels, mask)
+    mean = _mean((levels * scores.sigmoid() - labels).square().masked_fill(~mask, 0), mask)
+    exact = mean == 0  # where the root has no derivative
+    return mean.masked_fill(exact, 1).sqrt().masked_fill(exact, 0)
+
+
+def bce_loss(scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1) -> PerList:
+    """Binary cross entropy of each list, ``[batch]``, >= 0.
+
+    Mean over items of log(1 + exp(-s_j)) for relevant ones and log(1 + exp(s_j)) for the others:
+    minus the log likelihood under P(relevant) = sigmoid(s_j) (a baseline of the RankNet report).
+
+    Args:
+        relevant: > 0, the lowest label that counts as relevant.
+
+    >>> scores, labels = torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 1.0]])
+    >>> bce_loss(scores, labels, labels > 0, relevant=2)  # (log 2 + log(1 + exp(2))) / 2
+    tensor([1.4100])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    signed = scores.where(is_relevant(labels, mask, relevant), -scores)
+    return _mean(-logsigmoid(signed).masked_fill(~mask, 0), mask)
+
+
+def ordinal_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, levels: int = 5, sigma: float = 1.0
+) -> PerList:
+    """Ordinal regression of each list, ``[batch]``, >= 0.
+
+    Mean over items of the sum over grades l from 1 to levels - 1 of log(1 + exp(-z)), z =
+    sigma (s_j - l + 1/2) if y_j >= l and -z otherwise: the all-threshold logistic loss (Rennie and
+    Srebro, 2005, section 4.2), thresholds fixed half way between the grades, scores in units of the
+    labels. A label between two grades counts as both, in proportion.
+
+    Args:
+        labels: ``[batch, list]``, from 0 to ``levels`` - 1.
+        levels: from 2 to 1000, the number of grades (5 for labels 0 to 4).
+        sigma: > 0, slope of the logistic, in units of 1 / score.
+
+    >>> scores, labels = torch.tensor([[0.5]]), torch.tensor([[1.0]])
+    >>> ordinal_loss(scores, labels, labels > 0, levels=3)  # log 2 + log(1 + exp(-1))
+    tensor([1.0064])
+    """
+    check_positive("sigma", sigma)
+    check_levels(levels)
+    if levels > MOST_LEVELS:
+        raise ConfigError(
+            f"levels={levels:g} are too many for ordinal, with a threshold for each: write at most "
+            f"{MOST_LEVELS}, or choose a loss of the labels as numbers, such as loss=rmse"
+        )
+    scores, labels = without_padding(scores, labels, mask)
+    grades = torch.arange(1, levels, dtype=scores.dtype, device=scores.device)
+    margins = sigma * (scores.unsqueeze(-1) - grades + 0.5)
+    above = labels.unsqueeze(-1) - grades
+    signed = margins.where(above >= 0, -margins)
+    share = (1 + above).clamp(min=0).masked_fill(above >= 0, 0)  # 0 for a label that is a grade
+    return _mean((-logsigmoid(signed) - share * margins).sum(-1).masked_fill(~mask, 0), mask)

@@ -1,0 +1,227 @@
+"""NDCG of soft ranks: ApproxNDCG, LapNDCG, SoDeep-NDCG, and SoftNDCG of distributions of ranks.
+
+Each value, ``[batch]``, is minus NDCG@k with soft ranks, from about -1 (best) to 0; a list without
+a relevant item gives 0 without gradient. ``k`` is a cutoff rank >= 1, None for the whole list;
+``temperature`` > 0 is in units of the scores, and the value goes to minus the exact NDCG@k as it
+goes to 0. The first three are sums over items j of g_j t(r_j) / log2(1 + r_j) / maxDCG@k with g =
+2^y - 1, r the soft ranks and t(r) = sigmoid(cut_slope (k + 1/2 - r)), 1 without k.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ltr.kernels.dispatch import list_sizes, value_op, vector_op, with_kernel
+from ltr.knobs import check_choice, check_positive
+from ltr.losses.batch import without_padding
+from ltr.losses.soft_permutation import negative_ndcg, negative_ratio
+from ltr.metrics.cumulative_gain import discounts, gains
+from ltr.metrics.ordering import order_by_score, ranks_like
+from ltr.relaxations import learned_ranks, rank_distribution, sinkhorn
+from ltr.typing import Labels, Mask, PerList, Scores
+
+
+def _ranks_by_loops(scores: Scores, mask: Mask, temperature: float, *, laplace: bool) -> Scores:
+    costs = list_sizes(mask) * 64 if laplace else list_sizes(mask) ** 2
+    knobs = [float(temperature), laplace]
+    return vector_op("ranks:soft_rank_lists", scores, mask, knobs, costs=costs, fill=1)
+
+
+def approx_ndcg_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 1.0,
+    cut_slope: float = 10.0,
+) -> PerList:
+    """Minus ApproxNDCG@k of each list, ``[batch]``.
+
+    The ranks are r_j = 1 + sum over i != j of sigmoid((s_i - s_j) / temperature) (Qin, Liu and Li,
+    2010, sections 4.1 and 4.2; their alpha = 1 / temperature, beta = cut_slope; they cut at k,
+    which does not go to the exact NDCG@k).
+
+    Args:
+        cut_slope: > 0, steepness of the truncation t, in units of 1 / rank; not used without ``k``.
+
+    >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
+    >>> approx_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
+    tensor([-0.6309])
+    """
+    check_positive("temperature", temperature)
+    check_positive("cut_slope", cut_slope)
+    scores, labels = without_padding(scores, labels, mask)
+    return _negative_ndcg_at(_sigmoid_ranks(scores, mask, temperature), labels, mask, k, cut_slope)
+
+
+@with_kernel(partial(_ranks_by_loops, laplace=False))
+def _sigmoid_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    """r of each item, ``[batch, list]``; not defined on padding."""
+    above = ((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature).sigmoid()
+    # the item itself adds sigmoid(0) = 1/2
+    return 0.5 + above.masked_fill(~mask.unsqueeze(-2), 0).sum(-1)
+
+
+def lap_ndcg_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    temperature: float = 1.0,
+    cut_slope: float = 10.0,
+) -> PerList:
+    """Minus LapNDCG@k of each list, ``[batch]``, in the time of one sort.
+
+    The ranks are r_j = 1 + sum over i != j of Phi((s_i - s_j) / temperature), Phi(x) = 1/2 e^x
+    up to 0 and 1 - 1/2 e^-x from there on: a Lap-Sum of Struski et al. (2025, "LapSum - One Method
+    to Differentiate Them All: Ranking, Sorting and Top-k Selection"), who train classifiers by it.
+
+    Args:
+        cut_slope: see ``approx_ndcg_loss``.
+
+    >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
+    >>> lap_ndcg_loss(scores, labels, labels >= 0, temperature=0.1)  # -1 / log2(1 + 2)
+    tensor([-0.6309])
+    """
+    check_positive("temperature", temperature)
+    check_positive("cut_slope", cut_slope)
+    scores, labels = without_padding(scores, labels, mask)
+    return _negative_ndcg_at(_laplace_ranks(scores, mask, temperature), labels, mask, k, cut_slope)
+
+
+@with_kernel(partial(_ranks_by_loops, laplace=True))
+def _laplace_ranks(scores: Scores, mask: Mask, temperature: float) -> Scores:
+    """r of each item, ``[batch, list]``; not defined on padding."""
+    order = order_by_score(scores.detach(), mask)
+    ranked = scores.gather(-1, order)
+    gaps = (ranked[:, 1:] - ranked[:, :-1]) / temperature
+    near = gaps.masked_fill(~mask.gather(-1, order)[:, 1:], -torch.inf).exp()
+    near = pad(near, (1, 0))[:, : mask.shape[-1]]  # no place: no ratio either
+    in_front = _running(near)
+    behind = _running(_later(near.flip(-1), 1)).flip(-1)
+    ranks = ranks_like(ranked) + (behind - in_front) / 2
+    return torch.zeros_like(scores).scatter(-1, order, ranks)
+
+
+def _running(ratios: Tensor) -> Tensor:
+    """x_i = ratio_i (1 + x_(i - 1)) along the last dimension, in log n steps of whole tensors."""
+    sums, step = ratios, 1
+    while step < ratios.shape[-1]:
+        sums = sums + ratios * _later(sums, step)
+        ratios = ratios * _later(ratios, step)
+        step *= 2
+    return sums
+
+
+def _later(values: Tensor, step: int) -> Tensor:
+    """``values`` moved ``step`` places to the right, 0 before them."""
+    return pad(values, (step, 0))[..., : values.shape[-1]]
+
+
+def sodeep_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    k: int | None = None,
+    cut_slope: float = 10.0,
+    sorter: str | None = None,
+) -> PerList:
+    """Minus NDCG@k by learned soft ranks of each list, ``[batch]``.
+
+    The ranks are those of ``learned_ranks``, a network that was taught to sort (Engilberge et al.,
+    2019, section 3, of other metrics); neither unit nor shift of the scores matters, and no limit
+    is the exact NDCG@k.
+
+    Args:
+        cut_slope: see ``approx_ndcg_loss``.
+        sorter: a file of ``python -m ltr.relaxations.teach_sorter``; None: the package's own.
+
+    >>> scores, labels = torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([[2.0, 1.0, 0.0]])
+    >>> sodeep_loss(scores, labels, labels >= 0).round(decimals=1)  # -(3/2 + 1) / (3 + 1 / log2(3))
+    tensor([-0.7000])
+    """
+    check_positive("cut_slope", cut_slope)
+    scores, labels = without_padding(scores, labels, mask)
+    ranks = learned_ranks(scores, mask, sorter=sorter)
+    return _negative_ndcg_at(ranks, labels, mask, k, cut_slope)
+
+
+def _negative_ndcg_at(
+    ranks: Scores, labels: Labels, mask: Mask, k: int | None, cut_slope: float
+) -> PerList:
+    """Minus NDCG@k at soft ``ranks``, those of padding >= 0; ``labels`` are 0 on padding."""
+    found = gains(labels, mask) / (1 + ranks).log2()
+    if k is not None:
+        found = found * (cut_slope * (k + 0.5 - ranks)).sigmoid()
+    return negative_ndcg(found.sum(-1), labels, mask, k=k)
+
+
+def soft_ndcg_loss(
+    scores: Scores,
+    labels: Labels,
+    mask: Mask,
+    *,
+    sigma: float = 1.0,
+    k: int | None = None,
+    discount: str = "log2",
+    normalise: bool = False,
+) -> PerList:
+    """Minus SoftNDCG@k of each list, ``[batch]``.
+
+    SoftNDCG@k = sum over items j of g_j sum over ranks r <= k of d(r) p_j(r) / maxDCG@k, p_j the
+    Rank-Binomial distribution of the rank of an item whose score is Gaussian (Taylor et al., 2008,
+    section 4; the SoftNDCG review, eq. 2.7), g = 2^y - 1 (2^y in the slides).
+
+    On the CPU, without ``normalise``, a list of n items of which m are relevant takes time
+    n m min(n, k) and memory of n min(n, k) numbers for each thread; else n^3 time.
+
+    Args:
+        sigma: > 0, standard deviation of every score, in units of the scores; 0 is the exact limit.
+        discount: d, in maxDCG too: ``log2`` is 1/log2(1 + r); shallower, as in the slides' study,
+            are ``sqrt_log2``, its square root, and ``linear``, 1 - (r - 1)/n.
+        normalise: scale rows and columns to one first by ``sinkhorn`` (the slides' improvement).
+
+    >>> scores, labels = torch.tensor([[0.0, 9.0]]), torch.tensor([[1.0, 0.0]])
+    >>> soft_ndcg_loss(scores, labels, labels >= 0, sigma=1e9, discount="linear")  # -(1 + 1/2) / 2
+    tensor([-0.7500])
+    """
+    check_choice("discount", discount, ["log2", "sqrt_log2", "linear"])
+    scores, labels = without_padding(scores, labels, mask)
+    check_positive("sigma", sigma)
+    of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
+    if discount == "sqrt_log2":
+        of_rank = of_rank.sqrt()
+    elif discount == "linear":
+        linear = 1 - (ranks_like(of_rank) - 1) / mask.sum(-1, keepdim=True).clamp(min=1)
+        of_rank = linear.clamp(min=0).masked_fill(of_rank == 0, 0)
+    gain = gains(labels, mask)
+    if normalise:
+        soft = sinkhorn(rank_distribution(scores, mask, sigma=sigma), mask)
+        found = (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)
+    else:
+        found = _expected_dcg(scores, gain, of_rank, mask, sigma, k)
+    return negative_ratio(found, (gain.sort(-1, descending=True).values * of_rank).sum(-1))
+
+
+def _by_loops(
+    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
+) -> PerList:
+    sizes, k = list_sizes(mask), k or mask.shape[-1]
+    costs = sizes**2 * np.minimum(sizes, k)
+    knobs = [float(sigma), k]
+    return value_op("ranks:expected_dcg_lists", scores, [mask, gain, of_rank], knobs, costs)
+
+
+@with_kernel(_by_loops)
+def _expected_dcg(
+    scores: Scores, gain: Scores, of_rank: Scores, mask: Mask, sigma: float, k: int | None
+) -> PerList:
+    """Sum over items j of g_j sum over ranks r of d(r) p_j(r), ``[batch]``."""
+    soft = rank_distribution(scores, mask, sigma=sigma)
+    return (gain * (soft * of_rank.unsqueeze(-1)).sum(-2)).sum(-1)

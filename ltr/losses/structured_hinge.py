@@ -1,0 +1,125 @@
+"""SVM-MAP and SVM-NDCG: structured hinge losses, their worst ranking found exactly.
+
+max over rankings pi of (1 - metric(pi)) + F(pi) - F(pi*), at least 1 - metric; F is linear in the
+scores, higher for the ideal ranking pi*, and the margin is in their units. The papers train linear
+models by cutting planes; here any model follows a subgradient of the same objective, of which the
+trainer's ``l2`` is the other part.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
+from ltr.losses.batch import ideal_order, without_padding
+from ltr.metrics.cumulative_gain import dcg, discounts, gains
+from ltr.metrics.ordering import at_items, order_by_score, ranks_like, running_sums
+from ltr.metrics.relevance import is_relevant
+from ltr.typing import Labels, Mask, PerList, Ranks, Scores
+
+
+def svm_map_loss(
+    scores: Scores, labels: Labels, mask: Mask, *, relevant: float | int = 1
+) -> PerList:
+    """SVM-MAP of each list, ``[batch]``, >= 1 - AP.
+
+    AP is average precision; F(pi) is the mean over the pairs of a relevant item i and another item
+    j of s_i - s_j where pi has i in front of j, of s_j - s_i where not (Yue et al., 2007, section
+    3). As theirs, the maximum is found with both kinds of items in descending order of score: each
+    other item goes in front of the relevant items from the p-th on for which the sum of
+
+        w_ij = i / (n (i + j) (i + j - 1)) - 2 (s_i - s_j) / (n m)
+
+    is largest, n relevant and m other items, i and j counted in that order. A list without a
+    relevant item, or of them alone, gives 0 without gradient.
+
+    Args:
+        relevant: > 0, the lowest label that counts as relevant.
+
+    >>> scores, labels = torch.tensor([[0.2, 0.0]]), torch.tensor([[1.0, 0.0]])
+    >>> svm_map_loss(scores, labels, labels >= 0)  # 1 - 1/2 - 2 (0.2 - 0)
+    tensor([0.1000])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    return _hinge(scores, is_relevant(labels, mask, relevant), mask)
+
+
+def _by_loops(scores: Scores, hits: Mask, mask: Mask) -> PerList:
+    return value_op("listwise:hinge_map_lists", scores, [mask, hits], [], list_sizes(mask) ** 2)
+
+
+@with_kernel(_by_loops)
+def _hinge(scores: Scores, hits: Mask, mask: Mask) -> PerList:
+    """max over rankings of (1 - AP) + F - F(ideal), ``[batch]``."""
+    order = order_by_score(scores.detach(), mask)
+    ranked, good, real = (x.gather(-1, order) for x in (scores, hits, mask))
+    other = real & ~good
+    n, m = (x.sum(-1)[:, None, None].clamp(min=1) for x in (good, other))
+    i, j = good.cumsum(-1).unsqueeze(-1), other.cumsum(-1).unsqueeze(-2)
+    lost = i / (n * (i + j) * (i + j - 1).clamp(min=1)).to(scores.dtype)
+    gained = lost - 2 * (ranked.unsqueeze(-1) - ranked.unsqueeze(-2)) / (n * m)
+    gained = gained.masked_fill(~(good.unsqueeze(-1) & other.unsqueeze(-2)), 0)
+    from_here = running_sums(gained.flip(-2).mT).mT.flip(-2)  # [batch, p, other item]
+    none = from_here.new_zeros(len(mask), 1, mask.shape[-1])
+    best, _ = torch.cat([from_here, none], -2).max(-2)
+    return best.sum(-1)
+
+
+def svm_ndcg_loss(scores: Scores, labels: Labels, mask: Mask, *, k: int | None = None) -> PerList:
+    """SVM-NDCG of each list, ``[batch]``, >= 1 - NDCG@k.
+
+    F(pi) is a weighted mean of the scores, that of the item at rank r with the weight a(r) =
+    max(min(k, n) + 1 - r, 0), n the number of items, and pi* is the ideal order, equal labels by
+    score (Le and Smola, 2007; Chapelle et al., 2007; a is a choice of theirs, here divided by its
+    sum). The worst ranking is a linear assignment of items to ranks, found on the CPU in up to n^3
+    time and n^2 memory. A list without a relevant item gives 0 without gradient.
+
+    Args:
+        k: cutoff rank >= 1, None for the whole list.
+
+    >>> scores, labels = torch.tensor([[0.3, 0.0]]), torch.tensor([[1.0, 0.0]])
+    >>> svm_ndcg_loss(scores, labels, labels >= 0)  # 1 - 1 / log2(1 + 2) - 0.3 (2 - 1) / (2 + 1)
+    tensor([0.2691])
+    """
+    scores, labels = without_padding(scores, labels, mask)
+    best = at_items(ideal_order(scores, labels, mask))
+    ideal = dcg(labels, labels, mask, k=k).unsqueeze(-1)
+    counted = mask & (ideal > 0)
+    gain = (gains(labels, mask) / ideal.masked_fill(ideal <= 0, 1)).masked_fill(~counted, 0)
+    of_rank = discounts(mask.shape[-1], scores, k=k)
+    depth = mask.sum(-1, keepdim=True).clamp(max=mask.shape[-1] if k is None else k)
+    weight = (depth + 1 - ranks_like(scores)).clamp(min=0).to(scores.dtype)
+    weight = weight / weight.sum(-1, keepdim=True).clamp(min=1)
+    worst = _worst_ranks(scores, gain, weight, of_rank, best, counted)
+    # the first part is 1 - NDCG, the second F(pi) - F(pi*)
+    lost = gain * (of_rank[best - 1] - of_rank[worst - 1])
+    moved = (weight.gather(-1, worst - 1) - weight.gather(-1, best - 1)).masked_fill(~counted, 0)
+    return (lost + moved * scores).sum(-1)
+
+
+def _worst_ranks(
+    scores: Scores, gain: Labels, weight: Tensor, of_rank: Tensor, best: Ranks, counted: Mask
+) -> Ranks:
+    """The rank of each item in the ranking that is the maximum, ``[batch, item]``.
+
+    Items not ``counted`` have their ``best``; behind the ranks of some weight the order is none.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    values = (scores, gain, weight, of_rank)
+    s, g, a, d = (x.detach().cpu().double().numpy() for x in values)
+    places, real = best.cpu().numpy(), counted.cpu().numpy()
+    found = places.copy()
+    for b in np.nonzero(real.any(-1))[0]:
+        ranks, items = np.nonzero(a[b])[0], np.nonzero(real[b])[0]
+        items = items[np.argsort(places[b][items])]
+        # equal gains stand by score: at most as many of each as there are ranks take one
+        own = -g[b][items]
+        tried = items[np.arange(len(items)) - np.searchsorted(own, own) < len(ranks)]
+        worth = np.outer(s[b][tried], a[b][ranks]) - np.outer(g[b][tried], d[ranks])
+        worth = np.nan_to_num(worth, posinf=0, neginf=0)  # the value says that it is not finite
+        rows, columns = linear_sum_assignment(worth, maximize=True)
+        rest = np.setdiff1d(items, tried[rows])
+        found[b][tried[rows]] = ranks[columns] + 1
+        found[b][rest] = len(ranks) + 1 + np.arange(len(rest))
+    return torch.from_numpy(found).to(best.device)
