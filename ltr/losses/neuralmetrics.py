@@ -9,7 +9,7 @@ item gives 0 without gradient. ``relevant`` > 0 is the lowest label that counts 
 
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from ltr.kernels.dispatch import with_kernel
 from ltr.kernels.neural_dcg import neurally_sorted
@@ -140,8 +140,8 @@ def _negative(relevant: Mask, values: PerList) -> PerList:
 
 
 def _softly_sorted(
-    scores: Scores, values: Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
-) -> Tensor:
+    scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, max_iter: int, tol: float
+) -> torch.Tensor:
     """S v, ``[batch, rank]``, 0 at the ranks beyond the items; ``values`` get no gradient."""
     check_positive("temperature", temperature)
     check_iterations(max_iter, tol)
@@ -150,7 +150,7 @@ def _softly_sorted(
 
 @with_kernel(neurally_sorted)
 def _sorted(
-    scores: Scores, values: Tensor, mask: Mask, temperature: float, *scaling: Any
-) -> Tensor:
+    scores: Scores, values: torch.Tensor, mask: Mask, temperature: float, *scaling: Any
+) -> torch.Tensor:
     soft = neural_sort(scores, mask, temperature=temperature)
     return (scaled(soft, mask, *scaling) * values.unsqueeze(-2)).sum(-1)
