@@ -24,7 +24,7 @@ from ltr.experiment.run_folder import FILES, RESULTS, RunFolder
 from ltr.metrics import Convention
 from ltr.scorers.parts import as_list, make_convention, own_metrics
 from ltr.scorers.scorer import load_model
-from ltr.scorers.trust import check_override, trusted
+from ltr.scorers.trust import check_metrics, check_override, trusted
 from ltr.training.checkpoint import ENSEMBLE
 from ltr.training.device import pick_device
 from ltr.training.hooks import OnEpoch, quiet
@@ -233,9 +233,10 @@ def params_of(trained: Trained) -> dict[str, Any]:
     for key, value in given.items():
         if (first := _group(key)) in {*keys(Kind.PLACE), "dataset", "hydra"}:
             continue
-        named = own_metrics({first: value}) if first in ("metrics", "select_on") else []
+        if first in ("metrics", "select_on"):
+            check_metrics(own_metrics({first: value}), trained.trust)
         node = {"_target_": value} if key.endswith("._target_") else value
-        check_override(key, node, named, trained.trust)
+        check_override(key, node, trained.trust)
         params["random_state" if key == "seed" else key] = value
     if columns is not None and columns.categories:
         params["categories"] = list(columns.categories)

@@ -16,7 +16,7 @@ from ltr.data.transforms import no_transform
 from ltr.experiment.run import run
 from ltr.models.rounds import CatBoost, LightGBM, XGBoost
 from ltr.models.rounds.model import FitData, Round, RoundModel
-from ltr.scorers.parts import make_loss
+from ltr.scorers.parts import make
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.evaluation import predict
@@ -63,7 +63,7 @@ def after(model: RoundModel, data: ItemTensors, rounds: int = 1, **more: Any) ->
 
 
 def a_loss(name: str, *overrides: str) -> Any:
-    return make_loss(compose(f"loss={name}", *overrides).loss)
+    return make(compose(f"loss={name}", *overrides).loss, "loss")
 
 
 def scores_of(path: Path) -> NDArray[np.float32]:

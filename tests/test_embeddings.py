@@ -18,7 +18,7 @@ from ltr.data.transforms import fit_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
 from ltr.experiment.build import build
 from ltr.models.embeddings import WithEmbeddings
-from ltr.scorers.parts import make_model, model_for
+from ltr.scorers.parts import make, model_for
 from ltr.scorers.scorer import check_columns, load_model
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.distributed import check_shards
@@ -38,7 +38,7 @@ def test_padding_is_never_read(model: str) -> None:
     lists = mixed(6)
     transform = fit_transform(lists, missing="indicator")
     torch.manual_seed(0)
-    network = model_for(make_model(compose(f"model={model}").model), transform).eval()
+    network = model_for(make(compose(f"model={model}").model, "model"), transform).eval()
     assert isinstance(network, WithEmbeddings)
     with torch.no_grad():
         for parameter in network.embeddings.parameters():
@@ -70,7 +70,7 @@ def test_each_value_has_a_vector_of_its_own_and_unseen_ones_the_shared_part() ->
 
 
 def test_batch_norm_behind_embeddings_is_known() -> None:
-    network = model_for(make_model(compose("model=dasalc").model), fit_transform(mixed(6)))
+    network = model_for(make(compose("model=dasalc").model, "model"), fit_transform(mixed(6)))
     assert isinstance(network, WithEmbeddings)
     with pytest.raises(ConfigError, match=r"^shards=2: .* shards=null"):
         check_shards(network, 2)

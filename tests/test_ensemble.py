@@ -22,9 +22,8 @@ from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
 from ltr.ranker import Ranker
-from ltr.scorers.ensemble import Ensemble, Member, standardised
+from ltr.scorers.ensemble import Ensemble, Member, chosen_on_vali, parse_weights, standardised
 from ltr.scorers.scorer import load_model
-from ltr.scorers.weights import chosen_on_vali, parse_weights
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.evaluation import predict
 

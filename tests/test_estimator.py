@@ -261,7 +261,7 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
         ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
         ({"epochs": "x", "seed": "a"}, "seed=a: give a whole number >= 0; epochs=x: give a whole"),
         ({"verbose": "x"}, "verbose=x: give 0, 1 or 2"),
-        ({"optimizer.lr": "abc"}, "optimizer.lr=abc: give a number, such as 0.0"),
+        ({"optimizer.lr": "abc"}, "check the optimizer.* settings (lr=abc"),
         ({"dataset": "letor"}, "dataset: a Ranker takes its lists from fit"),
         ({"seed": 1, "random_state": 2}, "seed and random_state: give one"),
         ({"vali_fraction": 1.5}, "vali_fraction=1.5"),

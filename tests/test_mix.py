@@ -8,7 +8,7 @@ from ragged import ragged, value_and_gradient
 
 from ltr.errors import ConfigError
 from ltr.losses import listmle_loss, mix_loss, neural_ndcg_loss, rmse_loss
-from ltr.scorers.parts import make_loss
+from ltr.scorers.parts import make
 from ltr.scorers.trust import config_to_keep, trusted
 
 
@@ -17,7 +17,7 @@ def test_it_is_the_sum_of_its_parts() -> None:
         *("loss=mix", "suggested.levels=7", "loss.parts.rmse=0.5", "loss.parts.listnet=0"),
         *("loss.parts.neuralndcg=2", "+loss.knobs.neuralndcg.temperature=0.1"),
     ]
-    found = value_and_gradient(make_loss(compose(*given).loss), *ragged())
+    found = value_and_gradient(make(compose(*given).loss, "loss"), *ragged())
 
     def by_hand(*data):
         return 2 * neural_ndcg_loss(*data, temperature=0.1) + 0.5 * rmse_loss(*data, levels=7)
@@ -55,6 +55,6 @@ def test_what_is_wrong_is_named(knobs, said: str) -> None:
 
 def test_a_kept_mix_names_no_other_code(tmp_path) -> None:
     kept = config_to_keep(compose("loss=mix", "+loss.knobs.listnet={}"), tmp_path)
-    assert make_loss(trusted(kept, ["loss"]).loss) is not None
+    assert make(trusted(kept, ["loss"]).loss, "loss") is not None
     kept["loss"]["knobs"]["listnet"] = {"_target_": "os.system", "command": "true"}
     assert "trust=[MODULE]" in refused(lambda: trusted(kept, ["loss"]), ConfigError)

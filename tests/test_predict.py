@@ -30,7 +30,7 @@ TEXT = (
 def given(folder: Path, text: str = TEXT) -> Input:
     path = folder / "new.txt"
     path.write_text(text)
-    return read_file(path, True, ids=True)
+    return read_file(path, True, labelled=False)
 
 
 def test_ids_go_with_the_items_that_are_moved(tmp_path: Path) -> None:

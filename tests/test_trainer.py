@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,37 +56,42 @@ def assert_same_run(a: Path, b: Path) -> None:
         assert one[name] == two[name]
 
 
+def in_place_of(monkeypatch: pytest.MonkeyPatch, part: str, instead: Callable[[Any], Any]) -> None:
+    """Train with ``instead`` of what the config of ``part`` makes, untried."""
+    original = ltr.scorers.parts.make
+
+    def make(node, name):
+        return instead(ltr.scorers.parts.bind(node, name)) if name == part else original(node, name)
+
+    monkeypatch.setattr(ltr.scorers.parts, "make", make)
+
+
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
     """Do ``action`` when the loss is called for the ``at``-th time in training."""
     calls = itertools.count(1)
-    original = ltr.scorers.parts.bind
 
-    def bind(node, part):
-        function = original(node, part)
-
+    def counted(function):
         def loss(scores, labels, mask):
             value = function(scores, labels, mask)
             return action(value) if next(calls) == at else value
 
-        return loss if part == "loss" else function
+        return loss
 
-    monkeypatch.setattr(ltr.scorers.parts, "_tried", lambda function, part, *args: function)
-    monkeypatch.setattr(ltr.scorers.parts, "bind", bind)
+    in_place_of(monkeypatch, "loss", counted)
 
 
 def model_of(monkeypatch: pytest.MonkeyPatch) -> dict[str, nn.Module]:
     """The model of the run that comes, also where it fails."""
     kept: dict[str, nn.Module] = {}
-    original = ltr.scorers.parts.make_model
 
-    def make(node):
+    def keeping(make):
         def model(width):
-            kept["model"] = original(node)(width)
+            kept["model"] = make(width)
             return kept["model"]
 
         return model
 
-    monkeypatch.setattr(ltr.scorers.parts, "make_model", make)
+    in_place_of(monkeypatch, "model", keeping)
     return kept
 
 

@@ -31,7 +31,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics.spec import METRICS
 from ltr.models.rounds import RoundModel
-from ltr.scorers.parts import make_model, named_metrics, tiny_lists
+from ltr.scorers.parts import make, named_metrics, tiny_lists
 from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import load_checkpoint
 
@@ -102,13 +102,13 @@ def check_model(cfg: DictConfig) -> tuple[str, bool]:
     else:
         config, _ = run_config([f"model={name}", *(f"model.{x}" for x in settings), *_SHORT])
     build(config)  # a wrong setting is a mistake of the user's, not a finding
-    make, width = make_model(config.model), whole(cfg, "width", least=1)
+    model, width = make(config.model, "model"), whole(cfg, "width", least=1)
     with tempfile.TemporaryDirectory() as folder, _quiet():
         config.cache_dir = config.dataset.cache_dir = f"{folder}/cache"
-        if isinstance(make(width), RoundModel):  # without rounds it scores nothing
-            make, width = _after_three_rounds(config, Path(folder))
+        if isinstance(model(width), RoundModel):  # without rounds it scores nothing
+            model, width = _after_three_rounds(config, Path(folder))
         subject = ModelSubject(
-            make,
+            model,
             width=width,
             list_aware=None if cfg.list_aware is None else flag(cfg, "list_aware"),
             trained=partial(_trained, config, Path(folder)),

@@ -44,10 +44,10 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
         "device": attempt(pick_device, cfg.device),
         "dataset": dataset or attempt(parts.make_dataset, cfg.dataset),
         "fit_transform": attempt(parts.bind, cfg.transform, "transform"),
-        "model": attempt(parts.make_model, cfg.model),
-        "loss": attempt(parts.make_loss, cfg.get("loss")),
-        "optimizer": attempt(parts.make_optimizer, cfg.optimizer),
-        "schedule": attempt(parts.make_schedule, cfg.schedule),
+        "model": attempt(parts.make, cfg.model, "model"),
+        "loss": attempt(parts.make, cfg.get("loss"), "loss"),
+        "optimizer": attempt(parts.make, cfg.optimizer, "optimizer"),
+        "schedule": attempt(parts.make, cfg.schedule, "schedule"),
     }
     attempt(parts.check_bagging, cfg.bagging)
     if made["metrics"] and made["convention"]:

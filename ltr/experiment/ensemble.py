@@ -29,11 +29,11 @@ from ltr.experiment.provenance import place_of, places_of, versions
 from ltr.experiment.report import computed_on, measure, metric_table, write_tested
 from ltr.experiment.run_folder import NOTE, RunFolder, find_runs, write_results
 from ltr.metrics import Convention, Metric
+from ltr.scorers.ensemble import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.scorers.inputs import set_threads
 from ltr.scorers.parts import as_list, make_convention, named_metrics
 from ltr.scorers.scorer import Scorer, check_columns, ensemble_of, scorer_of
 from ltr.scorers.trust import seen_from, trusted
-from ltr.scorers.weights import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.training.checkpoint import ENSEMBLE, MEMBER, save_checkpoint, selected_checkpoint
 from ltr.training.device import pick_device
 from ltr.training.evaluation import metrics_of_scores, predict

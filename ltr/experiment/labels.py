@@ -15,7 +15,7 @@ from ltr.errors import ConfigError
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
 from ltr.metrics.relevance import threshold
-from ltr.scorers.parts import Experiment, make_convention, make_loss
+from ltr.scorers.parts import Experiment, make, make_convention
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def resolve_labels(
     resolved = with_levels(cfg, lambda: lists["train"])
     if resolved is not cfg:
         log.info("%d grades (levels) by the largest label of train", resolved.suggested.levels)
-        loss, convention = make_loss(resolved.get("loss")), make_convention(resolved)
+        loss, convention = make(resolved.get("loss"), "loss"), make_convention(resolved)
         experiment = replace(experiment, loss=loss, convention=convention)
     levels = _knob(experiment.loss, "levels")
     for split, part in lists.items():

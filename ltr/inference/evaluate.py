@@ -17,7 +17,7 @@ from ltr.experiment.report import metric_table
 from ltr.experiment.run_folder import write_queries
 from ltr.knobs import levels_for
 from ltr.metrics import Convention, Metric
-from ltr.scorers.inputs import check_output, is_table, read_text, set_threads
+from ltr.scorers.inputs import check_output, is_table, read_file, set_threads
 from ltr.scorers.parts import as_list, named_metrics
 from ltr.scorers.scorer import load_model
 from ltr.training.device import pick_device
@@ -64,7 +64,7 @@ def evaluate_model(cfg: DictConfig) -> str:
     conventions = chosen_conventions(cfg, settings)
     if of_file:
         name, split = cfg.data, "data"
-        lists = read_text(cfg, "data", scorer, labelled=True).lists
+        lists = read_file(Path(cfg.data), flag(cfg, "regroup"), scorer).lists
     else:
         if chosen and cfg.data_dir is None:
             OmegaConf.update(cfg, "data_dir", own.data_dir)

@@ -1,13 +1,23 @@
-"""``Ensemble``: the weighted mean of several models' scores, standardised within each list."""
+"""Ensembles: the mean of standardised scores by weights, given or chosen on vali."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.data.transforms import FeatureTransform
+from ltr.errors import ConfigError, DataError
 from ltr.training.device import matrix_products
 from ltr.typing import Features, Mask, Ranks, Scores
+
+EQUAL, VALI = "equal", "vali"
+_PICKS = 10  # members picked on each half of vali: weights are tenths, and means of such
+_SPLITS = 5  # of vali into halves
 
 
 class Member(nn.Module):
@@ -45,8 +55,6 @@ class Ensemble(nn.Module):
     def __init__(self, members: Sequence[Member], weights: Sequence[float]) -> None:
         super().__init__()
         self.members, self.weights = nn.ModuleList(members), tuple(weights)
-        if any(hasattr(member.model, "bytes_needed") for member in members):
-            self.bytes_needed = self._bytes_needed
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]`` float32 of raw features, 0 where ``mask`` is False."""
@@ -56,10 +64,10 @@ class Ensemble(nn.Module):
                 total += weight * standardised(member(features, mask, ranks), mask)
         return total.float()
 
-    def _bytes_needed(self, items: int, *, training: bool) -> int:
+    def bytes_needed(self, items: int, *, training: bool) -> int:
         """The most that a member needs for a list of ``items``: they score one after the other."""
-        asked = [getattr(member.model, "bytes_needed", None) for member in self.members]
-        return max(int(one(items, training=training)) for one in asked if one is not None)
+        asked = (getattr(member.model, "bytes_needed", None) for member in self.members)
+        return max((int(one(items, training=training)) for one in asked if one), default=0)
 
 
 def standardised(scores: Scores, mask: Mask) -> Tensor:
@@ -78,3 +86,93 @@ def standardised(scores: Scores, mask: Mask) -> Tensor:
     deviation = (off.square().sum(-1, keepdim=True) / count).sqrt()
     # of equal float32 scores the sum, and so the mean, is exact in float64
     return (off / deviation).masked_fill(~mask | (deviation == 0), 0)
+
+
+class Weights(NamedTuple):
+    """The weights of the members, >= 0, 1 in sum.
+
+    ``crossfit`` is the metric on the halves of vali on which they were not chosen; None where
+    nothing was chosen.
+    """
+
+    values: tuple[float, ...]
+    crossfit: float | None = None
+
+
+def parse_weights(given: Sequence[str], members: int) -> str | tuple[float, ...]:
+    """``equal``, ``vali``, or given weights, scaled to 1 in sum.
+
+    Raises:
+        ConfigError: it is none of these, or not a weight for each member.
+    """
+    if len(given) == 1 and given[0] in (EQUAL, VALI):
+        return given[0]
+    try:
+        values = [float(text) for text in given]
+    except ValueError:
+        values = []
+    if not 0 < sum(values) < math.inf or min(values) < 0 or len(values) != members:
+        raise ConfigError(
+            f"weights={','.join(given)}: write equal, vali, or a number >= 0 for each of the "
+            f"{members} runs, such as [0.7,0.3]"
+        )
+    return tuple(value / sum(values) for value in values)
+
+
+def chosen_on_vali(
+    measure: Callable[[tuple[int, ...]], NDArray[np.float64]], members: int, *, seed: int = 0
+) -> Weights:
+    """Weights by greedy selection with replacement, on random halves of vali.
+
+    On a half, the member is picked ten times that makes the mean of those picked best, and the best
+    of the ten sets counts; of equal ones the first (Caruana et al., 2004, "Ensemble selection from
+    libraries of models", whose bags are of models; here they are of lists). The weights are the
+    mean over both halves of five splits, which a few lists move less than one choice on all.
+
+    Args:
+        measure: how often each member counts in the mean of the standardised scores -> the metric
+            of every vali list, NaN where the convention skips it.
+        members: how many.
+        seed: of the splits.
+
+    Raises:
+        DataError: fewer than two vali lists count.
+    """
+
+    @cache
+    def reduced(counts: tuple[int, ...]) -> NDArray[np.float64]:
+        values = measure(counts)
+        return values[~np.isnan(values)]
+
+    def values(counts: tuple[int, ...]) -> NDArray[np.float64]:
+        least = math.gcd(*counts)  # scores twice as large are in the same order
+        return reduced(tuple(count // least for count in counts))
+
+    def picked(half: NDArray[np.int64]) -> tuple[int, ...]:
+        """How often each member was picked in the set that is best on ``half``."""
+        counts = best = (0,) * members
+        most = -math.inf
+        for _ in range(_PICKS):
+            options = [(*counts[:i], counts[i] + 1, *counts[i + 1 :]) for i in range(members)]
+            found = [float(values(option)[half].mean()) for option in options]
+            counts = options[int(np.argmax(found))]
+            if max(found) > most:
+                best, most = counts, max(found)
+        return best
+
+    lists = len(values((1,) * members))
+    if lists < 2:
+        raise DataError(
+            f"weights=vali: {lists} vali list counts under this convention; set weights=equal"
+        )
+    rng = np.random.default_rng(seed)
+    weights, apart = np.zeros(members), []
+    for _ in range(_SPLITS):
+        order = rng.permutation(lists)
+        halves = order[: lists // 2], order[lists // 2 :]
+        for own, other in (halves, halves[::-1]):
+            counts = picked(own)
+            weights += np.array(counts) / sum(counts)
+            apart.append(float(values(counts)[other].mean()))
+    weights /= weights.sum()
+    return Weights(tuple(weights.tolist()), float(np.mean(apart)))

@@ -1,6 +1,8 @@
 """The lists that a scorer is asked to score: LETOR text, or a table."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,16 @@ def is_table(path: Path) -> bool:
     return path.is_dir() or ending(path) is not None
 
 
+@contextmanager
+def _keys_of_the_command() -> Iterator[None]:
+    """Within, an error of the data does not name the keys of a data set but the command's."""
+    try:
+        yield
+    except DataError as error:
+        text = re.sub(r"dataset\.(?=query|id\b|header|names|regroup)", "", str(error))
+        raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
+
+
 def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
     """The lists of ``cfg.input``, a table by its name or else LETOR text, for ``scorer``."""
     path = Path(cfg.input)
@@ -51,7 +63,7 @@ def read_input(cfg: DictConfig, scorer: Scorer) -> Input:
         return read_table(cfg, scorer)
     for key in (key for key in _OF_TABLES if cfg[key] is not None):
         raise ConfigError(f"{key}={cfg[key]}: {path} is LETOR text, not a table; leave {key} out")
-    return read_text(cfg, "input", scorer, labelled=False)
+    return read_file(path, flag(cfg, "regroup"), scorer, labelled=False)
 
 
 def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
@@ -88,66 +100,40 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
     if twice := [name for name in roles.id if name in reserved]:
         raise ConfigError(f"id: a column {twice[0]!r} would stand twice in the output; drop it")
     names = None if given["names"] is None else tuple(map(str, given["names"]))
-    form = Form(given["header"] is not False, names)
-    source = Source(Path(cfg.input), form)
-    try:
+    source = Source(Path(cfg.input), Form(given["header"] is not False, names))
+    with _keys_of_the_command():
         read = lists_of(source, roles, columns=columns, labelled=False)
-    except DataError as error:  # it names keys of a data set; here they are the command's
-        raise DataError(re.sub(r"dataset\.(?=query|id\b|header|names)", "", str(error))) from None
     ids = read.ids.take(read.order).to_pandas(types_mapper=pd.ArrowDtype)
     return Input(read.lists, read.order, ids)
 
 
-def read_text(cfg: DictConfig, key: str, scorer: Scorer, *, labelled: bool) -> Input:
-    """The lists of the LETOR file ``cfg[key]`` for ``scorer``; with ids, if unlabelled."""
-    if scorer.columns is not None and scorer.columns.categories:
-        raise ConfigError(
-            f"{key}={cfg[key]}: the model was trained on a table with categories, which LETOR text "
-            "cannot hold; give a table"
-        )
-    path, width = Path(cfg[key]), scorer.transform.width
-    return read_file(path, flag(cfg, "regroup"), width=width, labelled=labelled, ids=not labelled)
-
-
 def read_file(
-    path: Path,
-    regroup: bool,
-    *,
-    width: int | None = None,
-    labelled: bool = True,
-    ids: bool = False,
+    path: Path, regroup: bool, scorer: Scorer | None = None, *, labelled: bool = True
 ) -> Input:
-    """The lists of a LETOR file.
+    """The lists of the LETOR file ``path``, of the width that ``scorer`` reads, if one is given.
 
-    Args:
-        path: the file.
-        regroup: whether the rows of a query may stand apart.
-        width: the number of features, None as the file has it.
-        labelled: whether every row must have a label.
-        ids: whether to keep the ids in the comments.
+    Its rows have ids in their comments unless they are ``labelled``; with ``regroup`` the rows of a
+    query may stand apart.
     """
+    if scorer is not None and scorer.columns is not None and scorer.columns.categories:
+        raise ConfigError(
+            f"{path}: the model was trained on a table with categories, which LETOR text cannot "
+            "hold; give a table"
+        )
+    width = None if scorer is None else scorer.transform.width
     found = list[str]()
-    rules = Rules(width=width, labels="real", labelled=labelled)
-    try:
-        see = (lambda text: found.extend(item_ids(text))) if ids else len
+    with _keys_of_the_command():
+        see = len if labelled else (lambda text: found.extend(item_ids(text)))
+        rules = Rules(width=width, labels="real", labelled=labelled)
         lists = assemble(read_blocks(path, rules, see), apart=together(regroup))
-    except DataError as error:  # its remedies name keys of a data set; here they are the command's
-        text = str(error).replace("dataset.regroup", "regroup")
-        raise DataError(text.replace("(dataset.width)", "(as the model was trained)")) from None
     rows = np.arange(lists.items) if lists.rows is None else lists.rows
     return Input(lists, rows, [found[row] for row in rows] if any(found) else None)
 
 
 def check_output(output: Path, *endings: str, **inputs: str) -> None:
-    """See that ``output`` can be written before anything is computed.
+    """Raise ``ConfigError`` unless ``output``, which may end in ``endings``, can be written.
 
-    Args:
-        output: the file.
-        endings: what its name may end in.
-        inputs: the files that are read, by key.
-
-    Raises:
-        ConfigError: it cannot be written, or is one of ``inputs``.
+    It may not be one of ``inputs``, the files that are read, by key.
     """
     for key, path in inputs.items():
         if output.exists() and Path(path).exists() and output.samefile(path):
@@ -155,9 +141,7 @@ def check_output(output: Path, *endings: str, **inputs: str) -> None:
     if not output.name.endswith(endings):
         raise ConfigError(f"output={output}: choose a name that ends in {' or '.join(endings)}")
     if not output.parent.is_dir():
-        raise ConfigError(
-            f"output={output}: the folder {output.parent} is not there; create it first"
-        )
+        raise ConfigError(f"output={output}: there is no folder {output.parent}; create it first")
 
 
 def set_threads(cfg: DictConfig) -> None:

@@ -62,8 +62,7 @@ def make_settings(cfg: DictConfig) -> Settings:
         name: OmegaConf.to_object(cfg[name]) if OmegaConf.is_config(cfg[name]) else cfg[name]
         for name in Settings.names()
     }
-    values["monitor"] = tuple(as_list(values["monitor"]))
-    return Settings(**values)
+    return Settings(**{**values, "monitor": tuple(as_list(values["monitor"]))})
 
 
 def as_list(value: Any) -> list[str]:
@@ -81,11 +80,9 @@ def make_metrics(cfg: DictConfig) -> tuple[Metric, ...]:
 def named_metrics(
     names: Sequence[str], nodes: Mapping[str, Any] | None = None
 ) -> tuple[Metric, ...]:
-    """The metrics of these names, each once.
+    """The metrics of these names as configs write them, each once.
 
-    Args:
-        names: as configs write them.
-        nodes: a config for each name of the user's own; None: as the user's own files have it.
+    ``nodes`` has a config for each name of the user's own; None: as the user's own files have it.
     """
     nodes = metric_configs(*names) if nodes is None else nodes
     lazy = {name: OmegaConf.create({**node, "_partial_": True}) for name, node in nodes.items()}
@@ -105,14 +102,13 @@ def own_metrics(config: Mapping[str, Any]) -> list[str]:
 
 def make_convention(cfg: DictConfig) -> Convention:
     """The convention of ``cfg``, checked."""
-    known = inspect.signature(Convention).parameters
-    for name in cfg.convention:
-        if name not in known:
-            raise ConfigError(f"convention.{name}: no such key; convention has {', '.join(known)}")
     try:
         values: Any = OmegaConf.to_container(cfg.convention, resolve=True)
     except InterpolationResolutionError as error:
         raise user_error(error) or error from None
+    known = inspect.signature(Convention).parameters
+    if unknown := [name for name in values if name not in known]:
+        raise ConfigError(f"convention.{unknown[0]}: no such key; there are {', '.join(known)}")
     return Convention(**values)
 
 
@@ -120,13 +116,6 @@ def make_dataset(node: DictConfig) -> Dataset:
     """The data set of a ``dataset`` node; nothing is read yet."""
     dataset: Dataset = _instantiated(node, "dataset")
     return dataset
-
-
-def make_model(node: DictConfig) -> Callable[[int], nn.Module]:
-    """The model of a ``model`` node as a function of the number of features, tried."""
-    model = bind(node, "model")
-    with torch.device("meta"):  # costs no memory
-        return _tried(model, "model", 2)
 
 
 def class_of(model: Callable[[int], nn.Module] | DictConfig) -> type:
@@ -157,33 +146,17 @@ def model_for(make: Callable[[int], nn.Module], transform: FeatureTransform) -> 
     """
     if not transform.codes.any():
         return make(transform.outputs)
-    if by_rounds(make) and not boosts(make):
+    if not by_rounds(make):
+        indicators = transform.outputs - transform.width
+        return WithEmbeddings(make, transform.codes.tolist(), numbers=indicators)
+    trees = make(transform.outputs)
+    if not isinstance(trees, BoostedTrees):
         raise ConfigError(
             "a feature is a category, and this model reads numbers alone: leave it out of the "
             "table, or choose model=lightgbm, xgboost or catboost"
         )
-    if not boosts(make):
-        indicators = transform.outputs - transform.width
-        return WithEmbeddings(make, transform.codes.tolist(), numbers=indicators)
-    trees = make(transform.outputs)
-    assert isinstance(trees, BoostedTrees)
     trees.categories = np.flatnonzero(transform.codes).tolist()
     return trees
-
-
-def make_loss(node: DictConfig | None) -> Loss | None:
-    """The loss of a ``loss`` node, tried; None where there is none."""
-    return None if node is None else _tried(bind(node, "loss"), "loss", *tiny_lists())
-
-
-def make_optimizer(node: DictConfig) -> Callable[..., torch.optim.Optimizer]:
-    """The optimizer of an ``optimizer`` node as a function of the parameters, tried."""
-    return _tried(bind(node, "optimizer"), "optimizer", [nn.Parameter(torch.ones(1))])
-
-
-def make_schedule(node: DictConfig) -> Callable[..., float]:
-    """The schedule of a ``schedule`` node, tried."""
-    return _tried(bind(node, "schedule"), "schedule", 0.5, 1)
 
 
 def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> list[Tracking]:
@@ -215,6 +188,17 @@ def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return scores, labels, torch.ones(2, 2, dtype=torch.bool)
 
 
+def _instantiated(node: DictConfig, part: str) -> Any:
+    try:
+        return instantiate(node, _convert_="all")
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, LTRError):
+            raise cause from None  # from ``error`` they would be causes of each other
+        text = " ".join(str(cause or error).split())
+        raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
+
+
 def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     """The function or class of ``node`` with its knobs bound and checked against its signature.
 
@@ -234,34 +218,32 @@ def bind(node: DictConfig, part: str) -> functools.partial[Any]:
     return functools.partial(function, **knobs)
 
 
-def _instantiated(node: DictConfig, part: str) -> Any:
-    try:
-        return instantiate(node, _convert_="all")
-    except InstantiationException as error:
-        cause = error.__cause__
-        if isinstance(cause, LTRError):
-            raise cause from None  # from ``error`` they would be causes of each other
-        text = " ".join(str(cause or error).split())
-        raise ConfigError(f"{part} ({node.get('_target_')}) cannot be built: {text}") from error
+def make(node: DictConfig | None, part: str) -> Any:
+    """The model (a function of the width), loss, optimizer or schedule of ``node``; None of None.
 
-
-def _tried(function: functools.partial[Any], part: str, *args: Any) -> functools.partial[Any]:
-    """Call ``function`` once on something tiny, so that a wrong knob shows before data is read."""
+    It is called once on something tiny, so that a wrong knob shows before data is read.
+    """
+    if node is None:
+        return None
+    function = bind(node, part)
+    given: dict[str, tuple[Any, ...]] = {
+        "model": (2,),
+        "loss": tiny_lists(),
+        "optimizer": ([nn.Parameter(torch.ones(1))],),
+        "schedule": (0.5, 1),
+    }
     try:
-        with torch.random.fork_rng(devices=[]):  # a loss may draw
-            made = function(*args)
+        with (
+            torch.random.fork_rng(devices=[]),  # a loss may draw
+            torch.device("meta" if part == "model" else "cpu"),  # costs no memory
+        ):
+            made = function(*given[part])
         if part == "loss":
-            check_values(made, args[-1], whose="the loss")
+            check_values(made, given[part][-1], whose="the loss")
     except LTRError:
         raise
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        known = inspect.signature(function.func).parameters
-        for name, value in function.keywords.items():
-            usual = known[name].default if name in known else None
-            if isinstance(value, str) and type(usual) in (int, float):
-                raise ConfigError(
-                    f"{part}.{name}={value}: give a number, such as {usual}"
-                ) from error
+        knobs = ", ".join(f"{name}={value}" for name, value in function.keywords.items())
         text = " ".join(str(error).split())
-        raise ConfigError(f"{part}: {text}; check the {part}.* settings") from error
+        raise ConfigError(f"{part}: {text}; check the {part}.* settings ({knobs})") from error
     return function

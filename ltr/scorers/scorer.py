@@ -17,9 +17,9 @@ from ltr.errors import CheckpointError, DataError
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble, Member
 from ltr.scorers.parts import (
+    make,
     make_convention,
     make_dataset,
-    make_model,
     make_settings,
     model_for,
 )
@@ -79,11 +79,7 @@ class Scorer:
         }
 
     def open(self, lists: Lists) -> ItemTensors:
-        """``lists`` as the model reads them, on its device.
-
-        Raises:
-            DataError: they have other names or categories.
-        """
+        """``lists`` as the model reads them, on its device; ``DataError`` as ``check_columns``."""
         check_columns(lists, self.columns)
         return ItemTensors(lists, self.transform, self.device)
 
@@ -134,20 +130,20 @@ def scorer_of(
         transform, columns = transform_of(content), columns_of(content)
     checked = trusted(config, [] if members else ["model"], trust)
     make_settings(checked), make_convention(checked)  # a wrong value is named
-    if members:
-        with fitting(file):
+    if not members:
+        made = make(checked.model, "model")
+        check_size(made, transform, file)
+        model = model_for(made, transform)
+    with fitting(file):
+        if not members:
+            model.load_state_dict(content["model"])
+        else:
             if weight_bytes(content) > file.stat().st_size:
                 raise ValueError("members: larger than the file that holds them")
             scorers = [scorer_of(file, member, device, trust) for _, member in members]
             if any(one.transform.width != transform.width for one in scorers):
                 raise ValueError("members: of other features")
-            model: nn.Module = ensemble_of(scorers, [weight for weight, _ in members])
-    else:
-        make = make_model(checked.model)
-        check_size(make, transform, file)
-        model = model_for(make, transform)
-        with fitting(file):
-            model.load_state_dict(content["model"])
+            model = ensemble_of(scorers, [weight for weight, _ in members])
     return Scorer(model.to(device).eval(), transform, columns, config, data, device)
 
 
@@ -164,10 +160,10 @@ def check_size(make: Callable[[int], nn.Module], transform: FeatureTransform, fi
     with fitting(file), torch.device("meta"):
         model = model_for(make, transform)
         needed = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
-    if needed > file.stat().st_size:
+    if needed > (size := file.stat().st_size):
         raise CheckpointError(
-            f"{file} has {file.stat().st_size:,} bytes, the model of its config takes {needed:,}: "
-            "train.py did not write it; use another"
+            f"{file} has {size:,} bytes, the model of its config takes {needed:,}: train.py did "
+            "not write it; use another"
         )
 
 

@@ -8,7 +8,7 @@ choose and are not in it.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,59 +30,60 @@ _PLAIN_LINK = re.compile(r"\$\{[\w.]+\}", re.ASCII)  # a value of the config, no
 _READ = (*Settings.names(), "device", "dataset", "model", "data_dir", "metrics", "convention")
 RELATIVE = ("data_dir", "init_from", "teacher")  # paths that are kept as seen from the run folder
 
+
+def _in(module: str, names: str | Iterable[str]) -> set[str]:
+    return {f"{module}.{name}" for name in (names.split() if isinstance(names, str) else names)}
+
+
 # What each part of a checkpoint's config may be, and nothing that merely lives in the same module.
 TARGETS: dict[str, set[str]] = {
-    "model": {f"ltr.models.{name}" for name in ltr.models.__all__}
-    | {f"ltr.models.rounds.{name}" for name in ("LightGBM", "XGBoost", "CatBoost")}
-    | {f"ltr.models.rounds.{name}" for name in ("AdaRank", "PRank", "RankBoost")},
-    "loss": {f"ltr.losses.{name}" for name in vars(ltr.losses) if name.endswith("_loss")},
-    "optimizer": {
-        f"torch.optim.{name}"
-        for name, kind in vars(torch.optim).items()
-        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
-    },
-    "schedule": {f"ltr.training.schedules.{name}" for name in ("constant", "cosine", "step_decay")},
-    "transform": {
-        "ltr.data.transforms.fit_transform",
-        "ltr.data.transforms.no_transform",
-        "ltr.data.transforms.quantile_transform",
-    },
-    "dataset": {
-        "ltr.data.files.LetorFiles",
-        "ltr.data.memory.MemoryLists",
-        "ltr.data.synthetic.SyntheticLists",
-        "ltr.data.table_files.TableFiles",
-    },
+    "model": _in("ltr.models", ltr.models.__all__)
+    | _in("ltr.models.rounds", "LightGBM XGBoost CatBoost AdaRank PRank RankBoost"),
+    "loss": _in("ltr.losses", (name for name in vars(ltr.losses) if name.endswith("_loss"))),
+    "optimizer": _in(
+        "torch.optim",
+        (
+            name
+            for name, kind in vars(torch.optim).items()
+            if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+        ),
+    ),
+    "schedule": _in("ltr.training.schedules", "constant cosine step_decay"),
+    "transform": _in("ltr.data.transforms", "fit_transform no_transform quantile_transform"),
+    "dataset": _in(
+        "ltr.data",
+        "files.LetorFiles memory.MemoryLists synthetic.SyntheticLists table_files.TableFiles",
+    ),
 }
 
 
 def config_to_keep(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     """The config of a run as its checkpoints hold it, its paths as seen from the run folder."""
     text: Any = OmegaConf.to_container(cfg)
-    config: Any = _with_links(text, OmegaConf.to_container(cfg, resolve=True), text)
-    of_user = keys(Resumed.OWN, Resumed.FOLDER)
+
+    def with_links(text: Any, value: Any) -> Any:
+        """``value``, with those of its ``text`` that are links to what is not itself one."""
+        if isinstance(text, str):
+            link = LINK.fullmatch(text)
+            return text if link and not LINK.fullmatch(str(root.get(link[1]))) else value
+        if isinstance(text, Mapping) and isinstance(value, Mapping):
+            return {key: with_links(text[key], one) for key, one in value.items()}
+        if isinstance(text, list) and isinstance(value, list):
+            return list(map(with_links, text, value))
+        return value
+
+    root, of_user = text, keys(Resumed.OWN, Resumed.FOLDER)
+    config = with_links(text, OmegaConf.to_container(cfg, resolve=True))
     return seen_from({key: one for key, one in config.items() if key not in of_user}, folder)
 
 
-def seen_from(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """``config`` with its relative paths, seen from here, as seen from ``folder``."""
+def seen_from(config: Mapping[str, Any], folder: Path, base: Path = Path()) -> dict[str, Any]:
+    """``config`` with its relative paths, seen from ``base``, as seen from ``folder``."""
     return dict(config) | {
-        key: os.path.relpath(config[key], folder)
+        key: os.path.relpath(base / config[key], folder)
         for key in RELATIVE
         if config.get(key) is not None and not Path(config[key]).is_absolute()
     }
-
-
-def _with_links(text: Any, value: Any, root: Mapping[str, Any]) -> Any:
-    """``value``, with those of its ``text`` that are links to what is not itself one."""
-    if isinstance(text, str):
-        link = LINK.fullmatch(text)
-        return text if link and not LINK.fullmatch(str(root.get(link[1]))) else value
-    if isinstance(text, Mapping) and isinstance(value, Mapping):
-        return {key: _with_links(text[key], one, root) for key, one in value.items()}
-    if isinstance(text, list) and isinstance(value, list):
-        return [_with_links(one, other, root) for one, other in zip(text, value, strict=True)]
-    return value
 
 
 def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -93,11 +94,7 @@ def config_of(content: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """
     with fitting(file):
         config = {key: content["config"][key] for key in _READ} | content["config"]
-        return config | {
-            key: os.path.relpath(file.parent / config[key])
-            for key in RELATIVE
-            if config[key] is not None and not Path(config[key]).is_absolute()
-        }
+        return seen_from(config, Path(), file.parent)
 
 
 def trusted(
@@ -115,7 +112,12 @@ def trusted(
         ConfigError: naming the part and what it would have called.
     """
     try:
-        _check_links(config)
+        for value in _values(config):
+            if isinstance(value, str) and "${" in value:
+                link = LINK.fullmatch(value)
+                end = config.get(link[1]) if link else "${"
+                if isinstance(end, (Mapping, list, tuple)) or "${" in str(end):
+                    raise ValueError(f"{value[:60]!r} in it")
         resolved: Any = OmegaConf.create(dict(config))
     except (OmegaConfBaseException, RecursionError, ValueError) as error:
         raise ConfigError(
@@ -124,7 +126,7 @@ def trusted(
     for part in parts:
         node = config.get(part)
         if part == "metrics":
-            _check_metrics(own_metrics(config), trust)
+            check_metrics(own_metrics(config), trust)
             nodes = config.get("own_metrics") or {}
             for node in nodes.values() if isinstance(nodes, Mapping) else [nodes]:
                 _check_target("metric", node, trust)
@@ -137,17 +139,8 @@ def trusted(
     return resolved
 
 
-def check_override(
-    key: str, value: Any, metrics: Sequence[str], trust: Sequence[str] | str = ()
-) -> None:
-    """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``.
-
-    Args:
-        key, value: of the override.
-        metrics: the user's own functions that it names as metrics.
-        trust: as for ``trusted``.
-    """
-    _check_metrics(metrics, trust)
+def check_override(key: str, value: Any, trust: Sequence[str] | str = ()) -> None:
+    """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``."""
     for one in _values(value):
         if isinstance(one, Mapping) and "_target_" in one:
             target = str(one["_target_"])
@@ -160,7 +153,8 @@ def check_override(
             )
 
 
-def _check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
+def check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
+    """Raise ``ConfigError`` where a metric of the user's own is outside ``trust``."""
     for metric in metrics:
         if not _lives_in(metric, trust):
             raise _refusal("metric", metric)
@@ -180,16 +174,6 @@ def _refusal(part: str, target: str) -> ConfigError:
         f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
         "where the file comes from, allow it with 'trust=[MODULE]'"
     )
-
-
-def _check_links(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` where an interpolation is not a link to a plain value."""
-    for value in _values(config):
-        if isinstance(value, str) and "${" in value:
-            link = LINK.fullmatch(value)
-            end = config.get(link[1]) if link else "${"
-            if isinstance(end, (Mapping, list, tuple)) or (isinstance(end, str) and "${" in end):
-                raise ValueError(f"{value[:60]!r} in it")
 
 
 def _values(value: Any) -> Iterator[Any]:

@@ -13,8 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ltr.console.arguments import as_text
 from ltr.console.configs import files_of, hint
 from ltr.errors import ConfigError
+from ltr.scorers.ensemble import parse_weights
 from ltr.scorers.parts import named_metrics
-from ltr.scorers.weights import parse_weights
 
 RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"
 FOLD_SPLITS = ("test", "vali")  # of a table fold by fold
