@@ -16,6 +16,7 @@ import torch
 from conftest import compose, make_lists
 from torch import nn
 
+import ltr.experiment.labels
 import ltr.scorers.parts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
@@ -63,7 +64,8 @@ def in_place_of(monkeypatch: pytest.MonkeyPatch, part: str, instead: Callable[[A
     def make(node, name):
         return instead(ltr.scorers.parts.bind(node, name)) if name == part else original(node, name)
 
-    monkeypatch.setattr(ltr.scorers.parts, "make", make)
+    for module in (ltr.scorers.parts, ltr.experiment.labels):
+        monkeypatch.setattr(module, "make", make)
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, at: int, action: Any) -> None:
