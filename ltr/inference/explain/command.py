@@ -3,17 +3,24 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.report import Report, page, terminal
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.console.folders import register_resolvers
+from ltr.console.configs import CONFIGS
+from ltr.console.folders import register_resolvers, run_folder
 from ltr.console.values import whole
 from ltr.errors import as_started
-from ltr.inference.explain.attributions import Attributions, attributions_of
-from ltr.inference.explain.effects import leave_one_out, permutation_importance
+from ltr.experiment.run_folder import RunFolder
+from ltr.inference.explain.effects import (
+    Attributions,
+    attributions_of,
+    leave_one_out,
+    permutation_importance,
+)
 from ltr.inference.explain.page import (
     effects_section,
     importance_section,
@@ -23,11 +30,8 @@ from ltr.inference.explain.page import (
 from ltr.inference.explain.subject import Subject, subject_of
 from ltr.training.evaluation import metrics_of_scores
 
-_SHOWN = 15  # features of a table
-_DEFAULTS = {
-    "split": "vali", "input": None, "regroup": False, "query": None, "id": None, "header": None,
-    "names": None, "items": None, "top": 10, "features": _SHOWN, "lists": 100, "seed": 0,
-}  # fmt: skip
+_SHOWN = 15  # features of a table where ``features`` names columns
+_PLACES = ("defaults", "hydra", "output", "output_dir", "cache_dir")  # the same from any of them
 
 
 def explain(cfg: DictConfig) -> str:
@@ -51,13 +55,15 @@ def explain(cfg: DictConfig) -> str:
     if lists:
         table = permutation_importance(subject, lists=lists, seed=seed, items=items)
         sections["permutation importance"] = importance_section(subject, table, shown)
-    folder = _folder(cfg, subject)
+    run = run_folder(str(cfg.checkpoint))
+    name = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{run.name}-qid-{cfg.qid}")
+    folder = Path(cfg.output or Path(cfg.output_dir, "explained", name))
     frames = {name: one.frame for name, one in sections.items() if one.frame is not None}
     report = Report(
         name=folder.name,
-        title=f"list {subject.qid} of {subject.name}",
+        title=f"list {cfg.qid} of {subject.name}",
         command=_command(cfg),
-        facts=_facts(subject, parts, lists),
+        facts=_facts(cfg, subject, parts, lists),
         blocks=tuple(section.block for section in sections.values()),
         ours="one trained model",
         pictures=[one.picture for one in sections.values() if one.picture is not None],
@@ -71,33 +77,29 @@ def explain(cfg: DictConfig) -> str:
     return f"{terminal(report)}\nkept in {folder} ({', '.join(files)})"
 
 
-def _folder(cfg: DictConfig, subject: Subject) -> Path:
-    if cfg.output is not None:
-        return Path(cfg.output)
-    run = Path(subject.checkpoint)
-    name = run.parent.name if run.suffix == ".pt" else run.name
-    words = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{name}-qid-{subject.qid}")
-    return Path(cfg.output_dir, "explained", words)
-
-
 def _command(cfg: DictConfig) -> str:
-    """The command that explains the same."""
-    words = [f"checkpoint={cfg.checkpoint}", f"qid={cfg.qid}"]
-    for key, default in _DEFAULTS.items():
-        if (value := cfg[key]) != default:
-            listed = OmegaConf.is_list(value)
-            words.append(f"{key}=[{','.join(map(str, value))}]" if listed else f"{key}={value}")
+    """The command that explains the same: the keys that are not as the config has them."""
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONFIGS / "explain.yaml"))
+    words = []
+    for key in (key for key in defaults if key not in _PLACES and cfg[key] != defaults[key]):
+        listed, value = OmegaConf.is_list(cfg[key]), cfg[key]
+        words.append(f"{key}=[{','.join(map(str, value))}]" if listed else f"{key}={value}")
     return f"{as_started('explain')} {shlex.join(words)}"
 
 
-def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tuple[str, str], ...]:
-    metric, convention, place = subject.metric, subject.convention, subject.split or subject.name
+def _facts(
+    cfg: DictConfig, subject: Subject, parts: Attributions | None, lists: int
+) -> list[tuple[str, str]]:
+    run, model = RunFolder(run_folder(str(cfg.checkpoint))), subject.scorer.model
+    chosen = run.results.get("choices", {}).get("model") if run.finished else None
+    place = f"{subject.split or subject.name}, {len(subject.scores)} items"
     facts = {
-        "run": subject.checkpoint,
-        "model": subject.model_name,
-        "list": f"qid {subject.qid} of {place}, {len(subject.scores)} items",
+        "run": str(cfg.checkpoint),
+        "model": chosen or type(getattr(model, "model", model)).__name__,
+        "list": f"qid {cfg.qid} of {place}",
     }
     if subject.split is not None:
+        metric, convention = subject.metric, subject.convention
         values = metrics_of_scores(subject.data, subject.scores, [metric], convention)
         words = convention.describe(metric.parts)
         facts[str(metric)] = f"{values[str(metric)][0]:.4f} ({words})"
@@ -118,4 +120,4 @@ def _facts(subject: Subject, parts: Attributions | None, lists: int) -> tuple[tu
     if lists:
         count = min(lists, len(subject.lists))
         facts["permutation"] = f"each feature shuffled within the lists, {count} lists"
-    return tuple(facts.items())
+    return [*facts.items()]
