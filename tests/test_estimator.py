@@ -257,7 +257,7 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
     ("keys", "found"),
     [
         ({"model": "mpl"}, "model=mpl: no such choice; model is one of"),
-        ({"model": "mlp", "model.hiden_sizes": [3]}, "(did you mean hidden_sizes?)"),
+        ({"model": "mlp", "model.hiden_sizes": [3]}, "(did you mean model.hidden_sizes?)"),
         ({"optimizer": {"learning_rate": 1}}, "optimizer.learning_rate: no such key"),
         ({"epochs": "x", "seed": "a"}, "seed=a: give a whole number >= 0; epochs=x: give a whole"),
         ({"verbose": "x"}, "verbose=x: give 0, 1 or 2"),

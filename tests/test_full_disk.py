@@ -13,7 +13,7 @@ import processes
 import pytest
 from test_cli import ROOT
 
-from ltr.console.ending import LogFile, ending, is_full, one_line
+from ltr.console.process import LogFile, ending, is_full, one_line
 from ltr.errors import OutputError
 from ltr.training.hooks import TensorBoard
 
@@ -107,7 +107,7 @@ def test_what_is_behind_an_error_tells_whether_the_disk_is_full() -> None:
 
 @pytest.mark.slow
 def test_output_that_cannot_be_printed_is_one_line() -> None:
-    code = "from ltr.console.ending import ending\nwith ending(): print('x')"
+    code = "from ltr.console.process import ending\nwith ending(): print('x')"
     with open("/dev/full", "w") as full:  # noqa: PTH123
         got = subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True,

@@ -7,7 +7,7 @@ import pytest
 from folders import refused
 
 from ltr.console.compose import run_config, typed
-from ltr.console.configs import CONFIGS, choices, files_of
+from ltr.console.configs import CONFIGS, files_of
 from ltr.errors import ConfigError
 from ltr.search.space import read_space
 from ltr.tables.config import TableConfig
@@ -38,8 +38,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_own_files_stand_among_the_project_s(own: Path) -> None:
-    assert {"squared", "neuralndcg"} <= set(choices("loss"))
-    assert {"mine", "paper"} <= set(choices("metrics_as"))
+    assert {"squared", "neuralndcg"} <= {*files_of("loss")}
+    assert {"mine", "paper"} <= {*files_of("metrics_as")}
     assert files_of("loss")["listnet"] == CONFIGS / "loss" / "listnet.yaml"  # as Hydra has it
     assert files_of("space")["mlp"] == own / "search" / "mlp.yaml"
     assert list(read_space("deep")) == ["model.hidden"]

@@ -14,12 +14,12 @@ from folders import read_folder, refused, sha256, write_folder
 from omegaconf import OmegaConf
 from test_unpack import write_zip
 
-from ltr.console import prepare as room
-from ltr.console.prepare import count_items, differences, prepare, table
 from ltr.data.files import LetorFiles
 from ltr.data.lists import Lists
 from ltr.data.public_sets import Known, PublicSet, public_sets
 from ltr.errors import ConfigError
+from ltr.experiment import prepare_data as room
+from ltr.experiment.prepare_data import count_items, differences, prepared, table
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ("train", "vali", "test")
@@ -47,52 +47,55 @@ OWN = {"name": "letor", "folder": "mine"}
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Prepare the set SMALL; its table."""
     sets = {"small": SMALL}
     monkeypatch.setattr(room, "public_sets", lambda: sets)
 
     def run(given: Mapping[str, Any] = GIVEN, public: PublicSet = SMALL, **options: Any) -> str:
         sets["small"] = public
-        places = {"data_dir": tmp_path / "data", "cache_dir": tmp_path / "cache"}
-        report = prepare(given, **places | options)
+        places = {"data_dir": str(tmp_path / "data"), "cache_dir": str(tmp_path / "cache")}
+        places |= {key: options.pop(key) for key in places if key in options}
+        dataset = {"_target_": "ltr.data.files.LetorFiles", **given, **places}
+        keys = {"archive": None, "folds": "all", "dataset": dataset, **places, **options}
+        report = prepared(OmegaConf.create(keys))
         report.check()
         return report.table
 
     return run
 
 
-def test_prepare_from_archive_to_table(tmp_path: Path, prepared) -> None:
+def test_prepare_from_archive_to_table(tmp_path: Path, ask) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", FILES)
     exact = replace(SMALL, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
     (tmp_path / "data/SMALL").mkdir(parents=True)  # an empty folder may be there
-    text = prepared(public=exact, archive=archive)
+    text = ask(public=exact, archive=archive)
     lines = [line.split() for line in text.splitlines()]
     assert ["1", "train", "3", "2", "1", "1", "1.5", "2", "1", "0", "2", "0", "1"] in lines
     assert ["2", "test", "2", "1", "1", "2", "2", "2", "2", "1", "2", "0", "0"] in lines
     assert text.endswith("all counts are as published")
     archive.unlink()
-    assert prepared(public=exact, archive=archive) == text  # in place already
+    assert ask(public=exact, archive=archive) == text  # in place already
 
 
-def test_prepare_only_some_folds(tmp_path: Path, prepared) -> None:
+def test_prepare_only_some_folds(tmp_path: Path, ask) -> None:
     write_folder(tmp_path / "data/SMALL", {k: v for k, v in FILES.items() if "Fold2" in k})
     for folds in (2, [2]):
-        assert len(prepared(folds=folds).splitlines()) == 2 + 3 + 2
+        assert len(ask(folds=folds).splitlines()) == 2 + 3 + 2
     for folds in (0, 3, [1, 3], [], "two"):
-        message = refused(lambda folds=folds: prepared(folds=folds), ConfigError)
+        message = refused(lambda folds=folds: ask(folds=folds), ConfigError)
         assert message == f"folds={folds}: give all, or some of 1 to 2 as in 'folds=[1,2]'"
-    message = refused(lambda: prepared(GIVEN | {"folds": 0}, folds=1), ConfigError)
+    message = refused(lambda: ask(GIVEN | {"folds": 0}, folds=1), ConfigError)
     assert message == "folds=1: give all"
 
 
-def test_prepare_names_every_difference(tmp_path: Path, prepared) -> None:
+def test_prepare_names_every_difference(tmp_path: Path, ask) -> None:
     files = FILES | {
         "Fold1/train.txt": TEXT["train"] + "1 qid:9 1:1\n",
         "Fold2/test.txt": TEXT["test"].replace("0.25", "0.26"),
     }
     archive = write_zip(tmp_path / "SMALL.zip", files)
-    message = refused(lambda: prepared(archive=archive))
+    message = refused(lambda: ask(archive=archive))
     assert message.split("; ") == [
         *("Fold1 train has 4 rows, not 3", "Fold1 train has 3 lists, not 2"),
         *("Fold1 train+vali+test has 7 rows, not 6", "Fold1 train+vali+test has 5 lists, not 4"),
@@ -125,11 +128,11 @@ def test_many_different_labels_are_not_listed() -> None:
     assert " ".join(cells) == "test 12 1 0 12 12 12 1 22 12 0 1.375"
 
 
-def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, prepared) -> None:
+def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, ask) -> None:
     rows = "".join(f"{i % 3} qid:{i // 4} 1:{i} 2:1\n" for i in range(80))
     archive = write_zip(tmp_path / "a.zip", {"train.txt": rows, "test.txt": TEXT["test"]})
     given = GIVEN | {"folds": 0, "vali_share": 0.25}
-    text = prepared(given, replace(SMALL, files={}, known=()), archive=archive)
+    text = ask(given, replace(SMALL, files={}, known=()), archive=archive)
     lines = [line.split()[:4] for line in text.splitlines()]
     assert ["train", "60", "15", "0"] in lines
     assert ["vali", "20", "5", "0"] in lines
@@ -147,41 +150,33 @@ def test_vali_is_cut_from_train_where_there_is_none(tmp_path: Path, prepared) ->
     assert len(LetorFiles(**knobs).split("train")) == 20, "a vali.txt of its own is taken"
 
 
-def test_a_folder_that_is_there_is_never_touched(tmp_path: Path, prepared) -> None:
+def test_a_folder_that_is_there_is_never_touched(tmp_path: Path, ask) -> None:
     archive = write_zip(tmp_path / "SMALL.zip", FILES)
-    assert refused(prepared).startswith(f"there is no folder {tmp_path}/data/SMALL; download SMALL")
+    assert refused(ask).startswith(f"there is no folder {tmp_path}/data/SMALL; download SMALL")
     write_folder(tmp_path / "data/SMALL", {"Fold1/train.txt": "mine"})
-    message = refused(lambda: prepared(archive=archive))
+    message = refused(lambda: ask(archive=archive))
     assert f"{tmp_path}/data/SMALL is there, but without Fold1/vali.txt, " in message
     assert read_folder(tmp_path / "data/SMALL") == {"Fold1/train.txt": "mine"}
     write_folder(tmp_path / "data/SMALL", FILES | {"Fold1/vali.txt": "0 qid:1 1:7\n"})
-    assert "Fold1/vali.txt is not the official file" in refused(lambda: prepared(archive=archive))
+    assert "Fold1/vali.txt is not the official file" in refused(lambda: ask(archive=archive))
     assert (tmp_path / "data/SMALL/Fold1/vali.txt").read_text() == "0 qid:1 1:7\n"
 
 
-def test_own_lists_are_counted(tmp_path: Path, prepared) -> None:
+def test_own_lists_are_counted(tmp_path: Path, ask) -> None:
     write_folder(tmp_path / "data/mine", FLAT)
-    assert "published" not in prepared(OWN)
+    assert "published" not in ask(OWN)
     write_folder(tmp_path / "data/folds", FILES | {"Fold9/x": "", "Folder/x": ""})
-    assert len(prepared(OWN | {"folder": "folds"}).splitlines()) == 2 + 6
-    message = refused(lambda: prepared(OWN | {"folder": None}), ConfigError)
+    assert len(ask(OWN | {"folder": "folds"}).splitlines()) == 2 + 6
+    message = refused(lambda: ask(OWN | {"folder": None}), ConfigError)
     assert message.startswith("give dataset.folder=NAME")
-    message = refused(lambda: prepared(OWN | {"folder": "no"}))
+    message = refused(lambda: ask(OWN | {"folder": "no"}))
     assert message.startswith(f"there is no folder {tmp_path}/data/no; put train.txt, vali.txt")
 
 
-def test_names_that_are_numbers_or_too_long(tmp_path: Path, monkeypatch, prepared) -> None:
+def test_names_may_be_numbers(tmp_path: Path, monkeypatch, ask) -> None:
     write_zip(tmp_path / "2028", FILES)
     monkeypatch.chdir(tmp_path)
-    prepared(GIVEN | {"folder": 2027}, archive=2028, data_dir=2024, cache_dir=2026)
-    (tmp_path / "data").mkdir()
-    for given, archive in (
-        (OWN | {"folder": "a" * 300}, None),
-        (GIVEN, "a" * 300),
-        (GIVEN | {"folder": "a" * 300}, "2028"),
-    ):
-        message = refused(lambda given=given, archive=archive: prepared(given, archive=archive))
-        assert "File name too long; set data_dir, dataset.folder and archive" in message
+    ask(GIVEN | {"folder": 2027}, archive=2028, data_dir=2024, cache_dir=2026)
 
 
 @pytest.mark.parametrize("name", public_sets())
@@ -194,7 +189,7 @@ def test_facts_agree_with_each_other_and_with_the_configs(name: str) -> None:
     assert settings.name == public.name
     folds = range(1, settings.folds + 1) or [None]
     splits = [split for split in SPLITS if split != "vali" or not settings.get("vali_share")]
-    files = {room._inside(fold, split) for fold in folds for split in splits}
+    files = {f"Fold{f}/{one}.txt" if f else f"{one}.txt" for f in folds for one in splits}
     assert set(public.files) in (set(), files)
     assert {len(digest) for digest in public.files.values()} <= {64}
     assert {known.fold for known in public.known} == set(folds)
@@ -220,13 +215,10 @@ def test_facts_of_parts_that_folds_share() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif("LTR_DATA_DIR" not in os.environ, reason="LTR_DATA_DIR names no folder")
-def test_real_mq2008_is_as_published(tmp_path: Path, monkeypatch) -> None:
+def test_real_mq2008_is_as_published(ask, monkeypatch) -> None:
     given = {"name": "mq2008", "folder": "MQ2008", "folds": 5, "width": 46, "max_grade": 2}
-    places = {"data_dir": os.environ["LTR_DATA_DIR"], "cache_dir": tmp_path}
-    prepare(given, **places).check()
-    other = replace(public_sets()["mq2008"], files={f"Fold3/{one}.txt": "0" * 64 for one in SPLITS})
-    monkeypatch.setattr(room, "public_sets", lambda: {"mq2008": other})
-    assert len(prepare(given, **places, folds=3).differences) == 3
+    monkeypatch.setattr(room, "public_sets", public_sets)
+    assert "as published" in ask(given, data_dir=os.environ["LTR_DATA_DIR"])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from test_trainer import assert_same_run, train
 from torch import Tensor
 from torch.distributed import TCPStore
 
-from ltr.console.torchrun import check_torchrun
+from ltr.console.process import check_torchrun
 from ltr.data.batches import ItemTensors, train_batches, train_slices
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
@@ -194,7 +194,7 @@ def test_what_processes_cannot_share_is_refused(monkeypatch) -> None:
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="start table without torchrun"):
         check_torchrun("table", several=False)
-    with pytest.raises(ConfigError, match="leave out -m"):
+    with pytest.raises(ConfigError, match="start train -m without torchrun"):
         check_torchrun("train", several=True)
     assert with_shards(compose(), 4).shards == 4
     for overrides, remedy in (

@@ -1,8 +1,6 @@
 """Paths reach Hydra as they are, whatever signs are in them."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
 from conftest import compose
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from processes import ROOT
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.errors import ConfigError
 
 NAMES = [
     "/home/müller/x", "/home/o'neil/x", "/tmp/a#b", "a&b", "a;b", "a b", "a,b", "a=b", "~x", "a!b",
@@ -55,25 +52,6 @@ def test_lists_of_commands_that_do_not_sweep_need_no_brackets() -> None:
 )  # fmt: skip
 def test_what_needs_no_quotes_stays(argument: str) -> None:
     assert with_quotes(argument) == argument
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("typed", "whole"),
-    [
-        ("dataset.split={train:a.csv,vali:b.csv}", "dataset.split={train:a.csv,vali:b.csv}"),
-        ("epochs=1 scores={a:x,b:y,c:z} seed=2", "scores={a:x,b:y,c:z}"),
-        ("metrics=[ndcg@5, ndcg@10] seed=1", "metrics=[ndcg@5, ndcg@10]"),
-        ("dataset.hashed={brand: 1000}", "dataset.hashed={brand: 1000}"),
-    ],
-)
-def test_what_a_shell_took_apart_is_to_be_quoted(typed: str, whole: str) -> None:
-    bash = shutil.which("bash") or pytest.skip("needs bash")
-    done = subprocess.run([bash, "-c", f"printf '%s\\n' {typed}"], capture_output=True, text=True)
-    with pytest.raises(ConfigError, match=f"quote .*{re.escape(whole)}'"):
-        as_hydra("train", done.stdout.splitlines())
-    quoted_ones = [whole, "data_dir=a", "data_dir=b", "storage=a://b", "storage=c://d"]
-    assert len(as_hydra("train", quoted_ones)) == 5
 
 
 def test_every_override_with_brackets_is_shown_in_quotes() -> None:

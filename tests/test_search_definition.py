@@ -13,7 +13,7 @@ from orders import search_of
 from test_checkpoint import content
 
 import ltr.search
-from ltr.console.configs import CONFIGS, choices
+from ltr.console.configs import CONFIGS, files_of
 from ltr.errors import LTRError
 from ltr.search.command import check_space, search_identity
 from ltr.search.definition import Search
@@ -108,7 +108,7 @@ def test_the_users_code_and_the_weights_it_begins_with_count(tmp_path, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in choices("space") if name != "features"])
+@pytest.mark.parametrize("name", [name for name in files_of("space") if name != "features"])
 def test_every_space_holds_what_its_model_or_loss_has(name: str) -> None:
     of_loss = name.startswith("loss/")
     if name == "catboost":

@@ -56,7 +56,7 @@ def test_what_is_under_way_is_undone(tmp_path) -> None:
     got = program(
         f"""
         from pathlib import Path
-        from ltr.console.ending import ending
+        from ltr.console.process import ending
         from ltr.atomic import atomic_write
         def half(file):
             file.write(b"half")

@@ -9,7 +9,7 @@ import pytest
 from conftest import compose
 from omegaconf import OmegaConf
 
-from ltr.console.ending import is_full
+from ltr.console.process import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.identity import identity_without_data
 from ltr.experiment.resume import resumed

@@ -82,7 +82,7 @@ def evaluated(folder: Path, *overrides: str) -> str:
         ("model", "ltr.models.MLP"),
         ("dataset", {"_target_": "ltr.data.files.os.system"}),
         ("dataset", {"_target_": "ltr.data.cache._build"}),
-        ("dataset", {"_target_": "ltr.console.prepare.unpack"}),
+        ("dataset", {"_target_": "ltr.console.unpack.unpack"}),
         ("optimizer", {"_target_": "torch.optim.optimizer.torch.hub.load"}),
         ("optimizer", {"_target_": "torch.optim.Adam", "lr": {"_target_": "os.getcwd"}}),
         ("loss", {"_target_": "ltr.losses.listnet_loss", "knob": [{"_target_": "os.getcwd"}]}),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from folders import read_folder, refused, write_folder
 
-from ltr.console.prepare import check_archive, unpack
+from ltr.console.unpack import check_archive, unpack
 from ltr.data.public_sets import PublicSet
 from ltr.errors import DataError
 

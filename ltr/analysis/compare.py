@@ -27,7 +27,7 @@ from ltr.analysis.verdicts import (
     rule,
 )
 from ltr.atomic import atomic_write, make_folder, write_frame
-from ltr.console.values import number, text, texts, whole
+from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import mixed, short_commit
 from ltr.experiment.run_folder import RunFolder, find_runs

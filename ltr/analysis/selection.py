@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.analysis.systems import runs_frame
-from ltr.console.values import text, texts
+from ltr.console.keys import text, texts
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder, find_runs
 

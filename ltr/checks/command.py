@@ -23,7 +23,7 @@ from ltr.checks.metric_properties import METRIC_PROPERTIES, MetricSubject
 from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Property, Subject, judge
 from ltr.console.compose import run_config
-from ltr.console.values import flag, number, required, texts, whole
+from ltr.console.keys import flag, number, required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
 from ltr.experiment.resume import resumed

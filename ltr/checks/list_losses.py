@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
 
 from ltr.console.configs import CONFIGS, files_of, hint
-from ltr.console.values import flag
+from ltr.console.keys import flag
 from ltr.errors import ConfigError, as_started
 
 _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?")

@@ -35,6 +35,18 @@ GRAMMARS = {
     "table": Grammar(lists=("rows",), rest="train", launcher="launcher"),
     "search": Grammar(lists=("space", "folds", "seeds"), rest="train"),
 }
+# Hydra's options
+_FLAGS = (
+    "--help",
+    "-h",
+    "--hydra-help",
+    "--version",
+    "--resolve",
+    "--run",
+    "-r",
+    "--multirun",
+    "-m",
+)
 _WITH_VALUE = (
     "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p",
     "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--experimental-rerun",
@@ -59,33 +71,27 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
     ['rows=null']
     """
     grammar, own = GRAMMARS.get(config_name, Grammar()), own_keys(config_name)
-    several = grammar.bare in grammar.lists
-    collected: dict[str | None, list[str]] = {
-        grammar.bare: [],
-        grammar.rest: [],
-        grammar.launcher: [],
-    }
     out: list[str] = []
-    follows = False
-    _check_quotes(typed)
-    for before, argument in zip(["", *typed], typed, strict=False):
+    lists: dict[str, list[str]] = {}  # what ``bare``, ``rest`` and ``launcher`` collect
+    follows = False  # an option, whose value this is
+    for argument in typed:
         key, equals, value = argument.partition("=")
         name = key.lstrip("+~")
-        if key.startswith("--") and equals and key not in _WITH_VALUE:
-            raise ConfigError(f"{argument}: write {argument.lstrip('-')}, see --help")
-        if follows or argument.startswith("-"):
+        group = re.split(r"[./@]", name)[0]
+        if follows or key in _WITH_VALUE or argument in _FLAGS:
             out.append(argument)
             follows = not follows and argument in _WITH_VALUE
+        elif argument.startswith("-"):
+            raise ConfigError(f"{argument}: write {key.lstrip('-')}={value or 'VALUE'}, see --help")
         elif grammar.launcher and name.startswith(("hydra/launcher", "hydra.launcher.")):
-            collected[grammar.launcher].append(argument)
+            lists.setdefault(grammar.launcher, []).append(argument)
         # Path.exists raises at what is longer than a name can be
         elif grammar.bare and (not equals or os.path.exists(argument)):  # noqa: PTH110
-            collected[grammar.bare].append(argument)
+            lists.setdefault(grammar.bare, []).append(argument)
         elif not equals and not key.startswith("~"):
-            argument = f"{before} {argument}" if before.startswith("-") else argument
-            raise ConfigError(f"{argument}: write KEY=VALUE, see --help")
-        elif grammar.rest and name not in own and re.split(r"[./@]", name)[0] != "hydra":
-            collected[grammar.rest].append(argument)
+            raise ConfigError(f"{argument}: write KEY=VALUE, 'KEY=[A, B]' in quotes, see --help")
+        elif grammar.rest and name not in own and group != "hydra":
+            lists.setdefault(grammar.rest, []).append(argument)
         elif value == "null":  # a key's own default, as the help writes it
             out.append(argument)
         elif key in grammar.lists and value and not value.startswith("["):
@@ -94,37 +100,14 @@ def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
             out.append(f"{key}={quoted(value)}")
         else:
             out.append(with_quotes(argument))
-    for to, values in collected.items():
-        single = to == grammar.bare and not several
-        if single and len(values) > 1:
-            raise ConfigError(f"{values[1]}: write KEY=VALUE, see --help")
-        if values:
-            out.append(f"{to}={quoted(values[0]) if single else _listed(values)}")
+    for to, values in lists.items():
+        if to == grammar.bare and to not in grammar.lists:
+            if len(values) > 1:
+                raise ConfigError(f"{values[1]}: write KEY=VALUE, see --help")
+            out.append(f"{to}={quoted(values[0])}")
+        else:
+            out.append(f"{to}={_listed(values)}")
     return out
-
-
-_PART = re.compile(r"([\w./@+]+=)[A-Za-z_]\w*:(?!//)")  # of {NAME:FILE,...}
-
-
-def _check_quotes(typed: Sequence[str]) -> None:
-    """Raise ``ConfigError`` where a shell has taken an argument with brackets apart.
-
-    Of ``KEY={a:A,b:B}`` bash and zsh make ``KEY=a:A KEY=b:B``, of ``KEY=[a, b]`` two arguments.
-    """
-    for i, argument in enumerate(typed):
-        part = _PART.match(argument)
-        same = [one for one in typed if part and one.startswith(part[0][: len(part[1])])]
-        if len(same) > 1 and all(map(_PART.match, same)):
-            inside = ",".join(one.partition("=")[2] for one in same)
-            raise ConfigError(
-                f"{argument}: quote braces: '{argument.partition('=')[0]}={{{inside}}}'"
-            )
-        if "=" in argument and argument.count("[") + argument.count("{") > (
-            argument.count("]") + argument.count("}")
-        ):
-            end = next((j for j in range(i, len(typed)) if typed[j][-1:] in ("]", "}")), None)
-            if end is not None:
-                raise ConfigError(f"{argument}: quote spaces: '{' '.join(typed[i : end + 1])}'")
 
 
 def _listed(values: Sequence[str]) -> str:

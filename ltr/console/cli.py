@@ -12,31 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml  # type: ignore[import-untyped]
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra
 from ltr.console.compose import explain
 from ltr.console.configs import CONFIGS, composed_with, own_configs
-from ltr.console.ending import ending, one_line
 from ltr.console.folders import register_resolvers
-from ltr.console.jobs import JobsSweeper
-from ltr.console.torchrun import check_torchrun
+from ltr.console.process import check_torchrun, ending, one_line
 from ltr.errors import ConfigError
 from ltr.training.interruption import stoppable
 
 _SEVERAL = {"-m", "--multirun"}
 _GOES_ON = ("table", "search")  # the same command goes on where it was stopped
 _IMPORT_HERE = ("list_losses", "check_loss", "check_metric", "check_model")  # modules of one's own
-# Hydra 1.4 instantiates only what is listed; 1.3 asks for the behaviour of a version instead.
-_HYDRA_MAIN: dict[str, Any] = (
-    {"version_base": "1.3"}
-    if tuple(int(n) for n in hydra.__version__.split(".")[:2]) < (1, 4)
-    else {"execution_whitelist": ["ltr.*", "torch.nn.*", "torch.optim.*"]}
-)
 
 
 def run_command(name: str, place: str) -> None:
@@ -102,7 +96,7 @@ def through_hydra(
     register_resolvers()
     Plugins.instance().register(JobsSweeper)
     GlobalHydra.instance().clear()  # a command may start another
-    entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, **_HYDRA_MAIN)
+    entry = hydra.main(config_path=str(CONFIGS), config_name=config_name, version_base="1.3")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand every exception to us
     seen = own and (composed_with(config_name) or CONFIGS)  # in place of one that was typed
     sys.argv = [argv[0], *arguments, *_config_dir(seen)]
@@ -126,3 +120,38 @@ def _config_dir(folder: Path | None) -> list[str]:
 
 class Stop(BaseException):
     """Carries an error through Hydra, which would print its own lines of an Exception."""
+
+
+class JobsSweeper(Sweeper):
+    """Hydra's sweeper ``jobs``: pass every job of a file to the launcher, in the file's order."""
+
+    def __init__(self, jobs: str | None) -> None:
+        """``jobs``: a YAML file, a list of lists of overrides."""
+        self._jobs = jobs
+
+    def setup(self, **context: Any) -> None:
+        """Build the launcher that the config names."""
+        self._launcher = Plugins.instance().instantiate_launcher(**context)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Launch the jobs, each with ``arguments`` too; raise the error of the first that failed.
+
+        Raises:
+            ConfigError: the file lists no jobs.
+        """
+        try:
+            jobs = yaml.safe_load(Path(self._jobs or "").read_text())
+            listed = [[*map(str, job), *arguments] for job in jobs if isinstance(job, list)]
+        except (OSError, ValueError, TypeError, yaml.YAMLError):
+            listed = []
+        if not listed:
+            raise ConfigError(
+                f"hydra.sweeper.jobs={self._jobs}: give a YAML list of lists of overrides, such as "
+                "- [loss=listnet, seed=1]"
+            )
+        return [job.return_value for job in self._launcher.launch(listed, initial_job_idx=0)]
+
+
+# Hydra takes plugins of the package hydra_plugins alone
+JobsSweeper.__module__ = "hydra_plugins.ltr_jobs"
+sys.modules["hydra_plugins.ltr_jobs"] = sys.modules[__name__]

@@ -3,8 +3,8 @@
 import pickle
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ltr.console.arguments import as_hydra, quoted, with_quotes
-from ltr.console.configs import CONFIGS, choices, composed_with, groups_of, hint
-from ltr.console.ending import one_line
+from ltr.console.configs import CONFIGS, composed_with, files_of, groups_of, hint
 from ltr.console.folders import register_resolvers
 from ltr.console.keys import flat
+from ltr.console.process import one_line
 from ltr.errors import ConfigError, LTRError
 
 _KEY = re.compile(r"(?!hydra\b)[A-Za-z_][\w.]*=", re.ASCII)  # no addition, deletion or package
+_ERRORS = (HydraException, OmegaConfBaseException)
 
 
 def composed(config_name: str, *overrides: str) -> DictConfig:
@@ -38,22 +39,16 @@ def composed(config_name: str, *overrides: str) -> DictConfig:
 
 def with_choices(config_name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """The config and the choice of each group; a table composes the same choices many times."""
-    groups = groups_of(config_name)
-    chosen = [text for text in overrides if text.partition("=")[0] in groups]
+    groups, own = groups_of(config_name), composed_with(config_name)
+    chosen = tuple(text for text in overrides if text.partition("=")[0] in groups)
     others = [text for text in overrides if text.partition("=")[0] not in groups]
-    if all(map(_KEY.match, others)):
-        own = composed_with(config_name)
-        files = [] if own is None else sorted(own.rglob("*.yaml"))
-        state = tuple((str(path), path.stat().st_mtime_ns) for path in files)
-        try:
-            config, found = pickle.loads(_pickled(config_name, tuple(chosen), own, state))
-            for one in OverridesParser.create().parse_overrides(others):
-                if one.is_sweep_override():
-                    return compose_by_hydra(config_name, overrides)
+    state = own and tuple((str(path), path.stat().st_mtime_ns) for path in own.rglob("*.yaml"))
+    with suppress(*_ERRORS):  # Hydra says what is wrong
+        parsed = OverridesParser.create().parse_overrides(others)
+        if all(map(_KEY.match, others)) and not any(one.is_sweep_override() for one in parsed):
+            config, found = pickle.loads(_pickled(config_name, chosen, own, state))
+            for one in parsed:
                 OmegaConf.update(config, one.key_or_group, one.value())  # as Hydra does
-        except (HydraException, OmegaConfBaseException):
-            pass  # Hydra says what is wrong
-        else:
             return config, found
     return compose_by_hydra(config_name, overrides)
 
@@ -89,6 +84,14 @@ def choices_of(hydra_config: DictConfig | HydraConf) -> dict[str, str]:
     }
 
 
+@contextmanager
+def _explained(config_name: str, overrides: Sequence[str] | None = None) -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        raise ConfigError(explain(error, config_name, overrides)) from error
+
+
 def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
     """The config that a command composes from the arguments that a user types.
 
@@ -98,10 +101,8 @@ def typed(config_name: str, arguments: Sequence[str]) -> DictConfig:
     >>> typed("compare", ["outputs/a", "seed=3"]).runs
     ['outputs/a']
     """
-    try:
+    with _explained(config_name):
         return composed(config_name, *as_hydra(config_name, arguments))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, config_name)) from error
 
 
 def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
@@ -110,11 +111,9 @@ def run_config(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     Raises:
         ConfigError: one of them is wrong.
     """
-    try:
+    with _explained("train", overrides):
         config, chosen = with_choices("train", [*map(with_quotes, overrides)])
         OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, "train", overrides)) from error
     if "name" not in config.dataset:  # tables and searches name their folders by it
         raise ConfigError(
             f"dataset={chosen['dataset']} has no name: write name: {chosen['dataset']} among the "
@@ -132,10 +131,8 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
     >>> values_of(["loss=listnet", "optimizer.lr=0.01", "metrics=['ndcg@5',mrr]"])
     {'loss': 'listnet', 'optimizer.lr': 0.01, 'metrics': ['ndcg@5', 'mrr']}
     """
-    try:
+    with _explained("train", overrides):
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise ConfigError(explain(error, "train", overrides)) from error
     return {
         str(one.input_line).partition("=")[0]: one.value() for one in parsed if not one.is_delete()
     }
@@ -151,8 +148,7 @@ def explain(error: BaseException, config_name: str, overrides: Sequence[str] | N
     """
     if isinstance(error, MissingConfigException):
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
-        options = sorted(error.options or choices(group))
-        if group and options:
+        if group and (options := sorted(error.options or files_of(group))):
             known = f"{group} is one of {', '.join(options)}{hint(choice, options)}"
             return f"{group}={choice}: no such choice; {known}"
     cause = user_error(error) or error.__cause__
@@ -174,30 +170,22 @@ def user_error(error: BaseException) -> LTRError | None:
 
 
 def _explain_key(key: str, config_name: str, given: Sequence[str]) -> str:
-    """``key`` is not in the config: name the keys that are, composed with the same choices.
+    """``key`` is not in the config: name those beside it, and one of that name that stands deeper.
 
-    Where keys of that name stand deeper in it, these alone; inside a group also its numbers.
     ``suggested`` is left out: its values are proposals that other keys read.
     """
-    parent, _, last = key.rpartition(".")
-    groups = groups_of(config_name)
-    cfg = composed(config_name)
-    with suppress(HydraException, OmegaConfBaseException):  # the choices are wrong too
+    groups, cfg = groups_of(config_name), composed(config_name)
+    with suppress(*_ERRORS):  # the choices are wrong too
         cfg = composed(config_name, *(one for one in given if one.split("=")[0] in groups))
+    container: Any = OmegaConf.to_container(cfg)
+    known = [one for one in [*flat(container), *groups] if not one.startswith("suggested")]
+    parent, _, last = key.rpartition(".")
     if parent in groups and cfg.get(parent) is None:
         return f"{key}: no {parent} is chosen; add {parent}=CHOICE"
-    whole: Any = OmegaConf.to_container(cfg)
-    values = {one: value for one, value in flat(whole).items() if "suggested" not in one}
-    if deep := [one for one in values if one.endswith(f".{last}")]:
-        return f"{key}: no such key (did you mean {' or '.join(deep)}?)"
-    node = OmegaConf.select(cfg, parent) if parent else cfg
-    inside = {*map(str, node)} if isinstance(node, DictConfig) else set()
-    names = {name for name in inside if not name.startswith("_")} - {"suggested"}
-    shown = []
-    for name in sorted(names if parent else names | {*groups}):
-        value = OmegaConf.select(cfg, f"{parent}.{name}") if parent else None
-        sized = OmegaConf.is_list(value) or type(value) in (int, float)
-        shown.append(f"{name}={value}".replace(" ", "") if sized else name)
-    known = f"{parent} has" if parent else "the keys are"
-    listed = f"; {known} {', '.join(shown)}" if shown else ""
-    return f"{key}: no such key{listed}{hint(last, sorted(names | {*groups}))}"
+    start = f"{parent}." if parent else ""
+    names = {one[len(start) :].partition(".")[0] for one in known if one.startswith(start)}
+    beside = ", ".join(sorted(name for name in names if not name.startswith("_")))
+    listed = f"; {f'{parent} has' if parent else 'the keys are'} {beside}" if beside else ""
+    deeper = [one for one in known if one.endswith(f".{last}")]
+    near = f" (did you mean {' or '.join(deeper)}?)" if deeper else hint(key, known)
+    return f"{key}: no such key{listed}{near}"

@@ -1,5 +1,6 @@
 """The folders of the configs, and the choices in them. Importing this is cheap."""
 
+import argparse
 import difflib
 import re
 import sys
@@ -16,6 +17,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 CONFIGS = next(
     folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()
 )
+# Keys that are names in a folder, but no groups.
+_FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
 
 
 @cache
@@ -37,13 +40,8 @@ def groups_of(config_name: str) -> list[str]:
     return sorted(found | ({"transform"} if config_name == "train" else set()))  # by the data set
 
 
-def choices(key: str) -> list[str]:
-    """What ``key=`` may name, the user's own files too, sorted."""
-    return list(files_of(key))
-
-
 def files_of(key: str) -> dict[str, Path]:
-    """The file of each choice of ``key=``, by name.
+    """The file of each choice of ``key=``, the user's own too, by name.
 
     Of two files of one name Hydra composes the project's; where it composes none (a key of
     ``_FOLDERS``) the user's own is read.
@@ -58,37 +56,29 @@ def files_of(key: str) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-# keys that are names in a folder, but no groups
-_FOLDERS = {"table": "tables", "space": "search", "metric": "metric"}
-
-
 def help_of(config_name: str) -> str:
     """The ``--help`` of a command: the comments of its config, as the file has them."""
     text = (CONFIGS / f"{config_name}.yaml").read_text()
     head, keys = text.split("\ndefaults:\n")[0], text.split("\n\n", 1)[1]
-    said = "\n".join(line.removeprefix("#").removeprefix(" ") for line in head.splitlines())
+    about = re.sub(r"^# ?", "", head, flags=re.M)
     keys = keys.split("\nhydra:\n")[0].split("\nsuggested:")[0].rstrip()
     groups = [*groups_of(config_name), *sorted(_FOLDERS.keys() & own_keys(config_name))]
-    chosen = [f"{group}: {', '.join(names)}" for group in groups if (names := choices(group))]
-    parts = [said, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
+    chosen = [f"{group}: {', '.join(names)}" for group in groups if (names := files_of(group))]
+    parts = [about, *(["Choices (GROUP=CHOICE)", "\n".join(chosen)] if chosen else [])]
     parts += ["Keys and their defaults (KEY=VALUE; ??? must be given)", keys]
     whole = "\n\n".join(parts) + "\n"
     if as_started("train") != "python train.py":
-        whole = re.sub(r"(?:python )?(?:scripts/(\w+)|(train))\.py", _started, whole)
+        command = r"(?:python )?(?:scripts/(\w+)|(train))\.py"
+        whole = re.sub(command, lambda found: as_started(found[1] or found[2]), whole)
     return whole.replace("$", "$$")  # Hydra fills the help in as a template
-
-
-def _started(script: re.Match[str]) -> str:
-    return as_started(script[1] or script[2])
 
 
 def own_configs() -> Path | None:
     """The folder of the user's own configs: that of ``--config-dir``, else ``./configs``."""
-    given = [text for text in sys.argv if text.partition("=")[0] in ("--config-dir", "-cd")]
-    if given:
-        _, equals, value = given[-1].partition("=")
-        follows = sys.argv[sys.argv.index(given[-1]) + 1 :]
-        return Path(value).resolve() if equals else Path(*follows[:1]).resolve()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd")
+    if given := parser.parse_known_args(sys.argv[1:])[0].config_dir:
+        return Path(given).resolve()
     own = Path("configs").resolve()
     return own if own.is_dir() and own != CONFIGS.resolve() else None
 

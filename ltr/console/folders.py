@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import files_of, help_of
 from ltr.console.keys import Kind, keys
-from ltr.console.torchrun import rank
+from ltr.console.process import rank
 from ltr.errors import CheckpointError, ConfigError, DataError, as_started
 
 LATEST = "latest"  # in output_dir, a link to the folder of the last run
@@ -27,8 +27,6 @@ _WRITTEN_THROUGH = (
     ".lock", "train.log", "error.txt", ".hydra", ".hydra/resumed",
     *(f".hydra/resumed/{name}.yaml" for name in ("config", "hydra", "overrides")),
 )  # fmt: skip
-
-
 # The keys of ``dataset`` that say where the lists are from.
 _OF_SOURCE = (
     "folder", "path", "split", "query", "label", "id", "features", "categories", "hashed",
@@ -57,9 +55,7 @@ def run_folder(path: str) -> Path:
 
 def _hydra_subdir(resume: str | None) -> str | None:
     """Where Hydra keeps a run's config in its folder; of torchrun's processes one does."""
-    if rank() > 0:
-        return None
-    return ".hydra" if resume is None else ".hydra/resumed"
+    return None if rank() > 0 else ".hydra" if resume is None else ".hydra/resumed"
 
 
 @functools.cache
@@ -105,9 +101,8 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
             raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
         return str(Path(output_dir) / sweep)
     wanted, several = asked(overrides, unshown_keys(overrides)), _varied(overrides)
-    named = [item.partition("=")[0] for item in wanted]
-    words = _slug("_".join(["sweep", *(key for key in named if key.lstrip("+") in several)]), 60)
-    return str(Path(output_dir) / f"{words}_{_hash(wanted)}")
+    named = [key for key in (item.partition("=")[0] for item in wanted) if key in several]
+    return str(Path(output_dir) / f"{_slug('_'.join(['sweep', *named]), 60)}_{_hash(wanted)}")
 
 
 def job_dir(
@@ -135,9 +130,10 @@ def unshown_keys(overrides: Iterable[str] = ()) -> list[str]:
 
 
 def _varied(overrides: Iterable[str]) -> set[str]:
-    """The keys of a sweep that differ among its jobs."""
+    """The keys of a sweep that differ among its jobs, and these with a plus."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return {one.key_or_group for one in parsed if one.is_sweep_override()}
+    found = {one.key_or_group for one in parsed if one.is_sweep_override()}
+    return found | {f"+{key}" for key in found}
 
 
 def asked(overrides: Iterable[str], unshown: Sequence[str] | None = None) -> list[str]:
@@ -195,7 +191,7 @@ def metric_configs(*named: Any) -> dict[str, Any]:
     """
     files, found = files_of("metric"), {}
     texts = [str(text) for one in named for text in ([one] if isinstance(one, str) else one or ())]
-    for name in dict.fromkeys(text.partition("@")[0] for text in texts):
+    for name in {text.partition("@")[0]: None for text in texts if files}:
         if name in files:
             node = OmegaConf.load(files[name])
             if not isinstance(node, DictConfig) or "_target_" not in node:

@@ -1,8 +1,13 @@
-"""Classify every key of ``configs/train.yaml``: the one table of what a key does to a run."""
+"""What each key of ``configs/train.yaml`` does to a run, in one table; read values of a config."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from ltr.errors import ConfigError
+from ltr.knobs import is_number
 
 
 class Kind(Enum):
@@ -96,3 +101,44 @@ def stated(config: Mapping[str, Any]) -> dict[str, Any]:
     {'seed': 0}
     """
     return {key: value for key, value in config.items() if value is not None and value is not False}
+
+
+def whole(cfg: DictConfig, key: str, *, least: int) -> int:
+    """The whole number ``cfg.key``; ``ConfigError`` where it is none, or below ``least``."""
+    value = cfg[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{key}={value}: give a whole number >= {least}")
+    return value
+
+
+def number(cfg: DictConfig, key: str) -> float:
+    """The finite number ``cfg.key``; ``ConfigError`` where it is none."""
+    if not is_number(cfg[key]):
+        raise ConfigError(f"{key}={cfg[key]}: give a number, such as 0.05")
+    return float(cfg[key])
+
+
+def flag(cfg: DictConfig, key: str) -> bool:
+    """True or false; ``ConfigError`` where ``cfg.key`` is neither."""
+    if not isinstance(value := cfg[key], bool):
+        raise ConfigError(f"{key}={value}: write true or false")
+    return value
+
+
+def text(cfg: DictConfig, key: str) -> str | None:
+    """``cfg.key`` as text, None where it is null."""
+    return None if cfg[key] is None else str(cfg[key])
+
+
+def texts(cfg: DictConfig, key: str) -> tuple[str, ...]:
+    """The texts of the list ``cfg.key``; none where it is null or missing, one if no list."""
+    value = cfg.get(key)
+    values = value if isinstance(value, ListConfig) else [] if value is None else [value]
+    return tuple(map(str, values))
+
+
+def required(cfg: DictConfig, *keys: str) -> None:
+    """Raise ``ConfigError`` that names every one of ``keys`` that was not given."""
+    missing = [key for key in keys if OmegaConf.is_missing(cfg, key) or cfg.get(key) is None]
+    if missing:
+        raise ConfigError(f"give {' '.join(f'{key}=...' for key in missing)}; see --help")

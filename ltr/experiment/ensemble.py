@@ -20,8 +20,7 @@ from tabulate import tabulate
 
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.folders import write_overrides
-from ltr.console.keys import Kind, keys, without
-from ltr.console.values import text, texts
+from ltr.console.keys import Kind, keys, text, texts, without
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from tabulate import tabulate
 
 from ltr.console.folders import LATEST
-from ltr.console.torchrun import processes, rank
+from ltr.console.process import processes, rank
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.run_folder import RESULTS, RunFolder
 

@@ -10,8 +10,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from ltr.console.compose import choices_of
-from ltr.console.ending import is_full, one_line
-from ltr.console.torchrun import check_torchrun, processes, rank
+from ltr.console.process import check_torchrun, is_full, one_line, processes, rank
 from ltr.errors import ConfigError, OutputError, as_started
 from ltr.experiment.gpus import take_gpu
 from ltr.experiment.identity import identity

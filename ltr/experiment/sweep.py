@@ -19,8 +19,7 @@ from ltr.console.arguments import quoted
 from ltr.console.cli import Stop
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import unshown_keys
-from ltr.console.keys import Kind, keys
-from ltr.console.values import flag
+from ltr.console.keys import Kind, flag, keys
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 

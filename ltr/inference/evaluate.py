@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ltr.analysis.scores_file import read_scored
 from ltr.console.configs import files_of
-from ltr.console.values import flag
+from ltr.console.keys import flag
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write, write_frame
-from ltr.console.values import required
+from ltr.console.keys import required
 from ltr.data.lists import Columns
 from ltr.errors import ConfigError
 from ltr.scorers.inputs import Input, check_output, read_input, set_threads

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.console.values import flag, whole
+from ltr.console.keys import flag, whole
 from ltr.data.assemble import assemble
 from ltr.data.letor import Rules, item_ids, read_blocks, together
 from ltr.data.lists import Columns, Lists

@@ -19,9 +19,8 @@ from ltr.atomic import atomic_write, write_csv
 from ltr.console.arguments import as_text
 from ltr.console.compose import values_of
 from ltr.console.configs import CONFIGS, own_configs
-from ltr.console.ending import is_full, one_line
 from ltr.console.keys import Kind, keys, stated
-from ltr.console.progress import Finished, say
+from ltr.console.process import Finished, is_full, one_line, say
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, LTRError, OutputError, TrainingError, as_started
 from ltr.experiment.build import build

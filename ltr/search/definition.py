@@ -13,8 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.arguments import merged
 from ltr.console.compose import composed, run_config
 from ltr.console.configs import own_keys
-from ltr.console.keys import Kind, flat, without
-from ltr.console.values import flag, text, texts, whole
+from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
 from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
 from ltr.search.space import Space, chosen_space

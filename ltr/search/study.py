@@ -25,8 +25,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ltr.atomic import atomic_write
 from ltr.console.arguments import as_text
-from ltr.console.ending import is_full
 from ltr.console.keys import stated
+from ltr.console.process import is_full
 from ltr.data.lists import Lists
 from ltr.errors import (
     CheckpointError,

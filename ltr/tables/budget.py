@@ -26,7 +26,7 @@ from ltr.atomic import atomic_write, make_folder, writing
 from ltr.console.arguments import as_hydra, merged
 from ltr.console.compose import run_config, typed
 from ltr.console.configs import CONFIGS, own_configs
-from ltr.console.progress import say
+from ltr.console.process import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
 from ltr.scorers.parts import make_dataset

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 
 from ltr.console.folders import asked, label_of
-from ltr.console.values import flag, number, required, text, texts, whole
+from ltr.console.keys import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.gpus import gpus_here, offer
 from ltr.tables.spec import split_space

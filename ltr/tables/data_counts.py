@@ -9,7 +9,7 @@ import pandas as pd
 from ltr.analysis.report import PUBLISHED, Block, Report, terminal
 from ltr.console.arguments import merged
 from ltr.console.compose import run_config
-from ltr.console.progress import say
+from ltr.console.process import say
 from ltr.data.lists import SPLITS, Dataset
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ import numpy as np
 from ltr.analysis.values import align
 from ltr.analysis.verdicts import BETTER, draw
 from ltr.atomic import make_folder
-from ltr.console.progress import say
+from ltr.console.process import say
 from ltr.errors import DataError, LTRError
 from ltr.experiment.ensemble import EnsembleConfig, make_ensemble
 from ltr.experiment.run_folder import RunFolder, lock_run_folder

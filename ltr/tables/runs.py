@@ -21,7 +21,7 @@ from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import merged, quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
-from ltr.console.progress import Finished
+from ltr.console.process import Finished
 from ltr.errors import ConfigError, DataError, LTRError, as_started
 from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
 from ltr.experiment.job import train_job

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from ltr.analysis.report import Report, terminal
 from ltr.console.arguments import merged
 from ltr.console.folders import asked
-from ltr.console.progress import say
+from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.tables.config import MARGIN, TableConfig, table_config

@@ -213,8 +213,8 @@ def warm() -> None:
 
     tqdm.tqdm.monitor_interval = 0  # no thread of its own: forks must find one thread
     import ltr.analysis.compare
-    import ltr.console.prepare
     import ltr.experiment.job
+    import ltr.experiment.prepare_data
     import ltr.inference.evaluate
     import ltr.inference.predict
     import ltr.ranker

@@ -12,7 +12,7 @@ from ltr.analysis.report import Report, page, terminal
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import register_resolvers, run_folder
-from ltr.console.values import whole
+from ltr.console.keys import whole
 from ltr.errors import as_started
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.explain.effects import (

@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from ltr.atomic import make_folder, write_frame
 from ltr.console.folders import register_resolvers
-from ltr.console.values import required, whole
+from ltr.console.keys import required, whole
 from ltr.errors import CheckpointError, ConfigError, as_started
 from ltr.models.rounds import BoostedTrees, RoundModel
 from ltr.scorers.scorer import load_model

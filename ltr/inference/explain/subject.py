@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.configs import hint
-from ltr.console.values import required, texts, whole
+from ltr.console.keys import required, texts, whole
 from ltr.data.batches import ItemTensors
 from ltr.data.cells import query_text
 from ltr.data.lists import Lists, check_split

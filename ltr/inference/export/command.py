@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write, make_folder, without_nan, writing
 from ltr.console.folders import run_folder
-from ltr.console.values import required, text
+from ltr.console.keys import required, text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
