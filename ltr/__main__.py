@@ -10,7 +10,7 @@ from ltr.training.interruption import end_when_stopped
 # Of each command the function that takes its config (``configs/COMMAND.yaml``), and what it is for.
 # --help and mistakes answer at once: the function's module is imported when it is called.
 COMMANDS = {
-    "train": ("ltr.experiment.folder_list:train", "train a ranker, a sweep of rankers with -m"),
+    "train": ("ltr.experiment.commands:train", "train a ranker, a sweep of rankers with -m"),
     "evaluate": (
         "ltr.inference.evaluate:evaluate", "metrics of a kept model, or of any tool's scores"
     ),
@@ -23,7 +23,7 @@ COMMANDS = {
     ),
     "prepare_data": ("ltr.experiment.prepare_data:prepare_data", "check, unpack, count a data set"),
     "table": ("ltr.tables.table:table", "many runs beside the published numbers"),
-    "runs": ("ltr.experiment.folder_list:list_runs", "the runs in a folder, and what they reached"),
+    "runs": ("ltr.experiment.commands:list_runs", "the runs in a folder, and what they reached"),
     "compare": ("ltr.analysis.compare:compare", "which runs are better, and how sure that is"),
     "selection": (
         "ltr.analysis.selection:selection", "whether vali says what test does, over settings"

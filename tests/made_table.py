@@ -11,7 +11,7 @@ from conftest import make_lists, write_letor
 from orders import table_of
 
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import prepare_folder
+from ltr.experiment.run_folder import RunFolder
 from ltr.tables import table
 from ltr.tables.runs import Run
 
@@ -31,7 +31,7 @@ def train_here(
     """``execute`` without Hydra."""
     for one in runs:
         one.folder.mkdir(parents=True, exist_ok=True)
-        prepare_folder(one.folder, one.known)
+        RunFolder(one.folder).prepare(one.known)
         run(one.config, one.folder, {"model": "mlp", "loss": one.label})
     return {}
 

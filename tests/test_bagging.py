@@ -7,9 +7,8 @@ import pytest
 from conftest import compose, make_lists
 
 from ltr.errors import ConfigError
-from ltr.experiment.list_steps import draw_lists
+from ltr.experiment.list_steps import check_bagging, draw_lists
 from ltr.experiment.run import run
-from ltr.scorers.parts import check_bagging
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.network import NetworkLearner
 

@@ -18,8 +18,8 @@ from made_trees import SMALL, needed, reading
 from omegaconf import DictConfig
 
 from ltr.errors import CheckpointError, ConfigError, OutputError
-from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
+from ltr.experiment.start import resumed
 from ltr.scorers.scorer import load_model
 from ltr.scorers.trust import config_to_keep
 from ltr.training.checkpoint import (

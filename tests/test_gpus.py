@@ -1,6 +1,6 @@
 """Processes that run jobs at once have a GPU each, as far as there are."""
 
-from ltr.experiment.gpus import gpus_here, offer, take_gpu
+from ltr.experiment.sweep import gpus_here, offer, take_gpu
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -106,7 +106,7 @@ def test_what_scores_a_teacher_counts_in_its_students(tmp_path: Path, monkeypatc
     shutil.copytree(CONFIGS.parent / "ltr", tmp_path / "ltr")
     monkeypatch.setattr(identities, "_LTR", tmp_path / "ltr")
     monkeypatch.setattr(identities, "room_digest", identities.room_digest.__wrapped__)  # no cache
-    monkeypatch.setattr(identities, "teacher_digest", lambda teacher: teacher)
+    monkeypatch.setattr(identities, "run_digest", lambda path: path)
     student = ("model=linear", "loss=distil", "teacher=outputs/x")
     found = [known(*student)]
     for file in ("experiment/ensemble.py", "models/rounds/trees.py"):

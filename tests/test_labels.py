@@ -9,7 +9,7 @@ from conftest import compose
 from folders import refused
 
 from ltr.errors import ConfigError
-from ltr.experiment import resume
+from ltr.experiment import start
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.labels import resolve_labels
@@ -60,7 +60,7 @@ def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
     run(cfg, out, {})
     results = json.loads((out / "results.json").read_text())
     assert results["convention"]["levels"] == results["protocol"]["loss"]["levels"] == 11
-    again, _ = resume.resumed(compose(f"resume={out}"), [f"resume={out}"])
+    again, _ = start.resumed(compose(f"resume={out}"), [f"resume={out}"])
     assert again.loss.levels == again.convention.levels == 11
     assert identity(again) == identity(cfg)
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
-from ltr.experiment.warm_start import check_reads
+from ltr.experiment.start import check_reads
 from ltr.scorers.scorer import Scorer
 
 CUT = ("dataset=table", "dataset.path=a.csv")

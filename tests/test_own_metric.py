@@ -18,8 +18,8 @@ from folders import refused
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
+from ltr.experiment.start import resumed
 from ltr.inference.evaluate import evaluate_model
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.parts import named_metrics

@@ -1,7 +1,6 @@
 """Threads and devices: recorded, kept over resumes, compared, and no part of what a run is."""
 
 import json
-import logging
 import re
 import subprocess
 from importlib import metadata
@@ -12,10 +11,10 @@ import torch
 from conftest import compose
 
 from ltr.experiment.identity import identity
-from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, places_of, versions
-from ltr.experiment.resume import resumed
+from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, versions
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import FILES, write_results
+from ltr.experiment.start import resumed
 from ltr.training.checkpoint import load_checkpoint
 
 
@@ -53,7 +52,7 @@ def test_the_threads_of_a_run_are_not_those_of_the_next(tiny: list[str], tmp_pat
         folder = tmp_path / str(threads)
         folder.mkdir()
         run(compose(*tiny, "loss=listnet", "epochs=0", f"threads={threads}"), folder, {})
-        assert places_of(json.loads((folder / "results.json").read_text())) == (place,)
+        assert json.loads((folder / "results.json").read_text())["computed_on"] == [place]
 
 
 def test_the_version_of_every_package_that_computes_is_recorded() -> None:
@@ -84,7 +83,6 @@ def test_a_finished_run_of_another_place_is_said(
     said = elsewhere([one, two, gpu], "cpu, 1 thread") or ""
     assert "cpu, 4 threads and cuda and not on cpu, 1 thread" in said
     assert f"2 finished, such as {two}" in said
-    assert places_of({}) == ()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     steady = asked_place(compose("device=cuda", "deterministic=true"))
     assert f"computed on cuda and not on {steady}" in (elsewhere([gpu], steady) or "")
@@ -98,17 +96,6 @@ def test_runs_side_by_side_of_different_places_are_noted() -> None:
     assert mixed([("a", here), ("b", here)]) is None
     said = mixed([("a", here), ("a", there), ("b", here)]) or ""
     assert "cpu, 1 thread: a (1), b (1); cuda: a (1)" in said
-
-
-def test_a_sweep_says_so(tiny, tmp_path, monkeypatch, caplog) -> None:
-    from ltr.experiment import job
-
-    cfg = compose(*tiny, "threads=2", "device=cpu")
-    keep(tmp_path / "run", computed_on=["cpu, 1 thread"], vali={"ndcg@5": 0.5})
-    monkeypatch.setattr(job, "prepare_folder", lambda *_: "done")
-    with caplog.at_level(logging.INFO):
-        assert job._continued(cfg, tmp_path / "run", {}) == 0.5
-    assert "computed on cpu, 1 thread and not on cpu, 2 threads" in caplog.text
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.resume import with_shards
+from ltr.experiment.start import with_shards
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.distributed import set_gradients
 from ltr.training.step import Step

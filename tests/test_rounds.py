@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 from ltr.data.lists import Lists
 from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
 from ltr.experiment.build import build
-from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.start import resumed
 from ltr.inference.explain.importances import importances
 from ltr.kernels.prank import prank_pass
 from ltr.metrics import Convention

@@ -21,7 +21,6 @@ from ltr.experiment.run_folder import (
     NOTE,
     RESULTS,
     RunFolder,
-    prepare_folder,
     write_queries,
     write_scores,
 )
@@ -113,12 +112,12 @@ def test_results_of_an_earlier_version_are_refused_with_the_remedy(tmp_path) -> 
 
 @pytest.mark.parametrize("name", [RESULTS, *FILES])
 def test_a_sweep_tests_a_run_again_whose_results_are_damaged(name, tmp_path, caplog) -> None:
-    prepare_folder(tmp_path, "a" * 64)
+    RunFolder(tmp_path).prepare("a" * 64)
     left(tmp_path)
     (tmp_path / "last.pt").touch()
-    assert prepare_folder(tmp_path, "a" * 64) == "done"
+    assert RunFolder(tmp_path).prepare("a" * 64) == "done"
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-2])
-    assert prepare_folder(tmp_path, "a" * 64) == "cut off"
+    assert RunFolder(tmp_path).prepare("a" * 64) == "cut off"
     assert f"{name} is damaged" in caplog.text
 
 
@@ -173,6 +172,6 @@ def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
             shutil.copytree(done, run)
             (run / NOTE).write_bytes(damaged if number % 2 else cut)
             assert RunFolder(run).was_resumed or "resumed" not in plain
-            assert prepare_folder(run, wanted) == "new"
+            assert RunFolder(run).prepare(wanted) == "new"
             (old,) = run.glob("before-*")
             assert RunFolder(old).damage() is None

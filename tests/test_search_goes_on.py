@@ -106,7 +106,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    caplog.set_level(logging.INFO, "ltr.experiment.start")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
     stopped_at_epoch_2(small)
     stopped_at_epoch_2(small)
@@ -130,7 +130,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    caplog.set_level(logging.INFO, "ltr.experiment.start")
     last = tmp_path / "out/search/mine/trials/0000/last.pt"
     save = torch.save
 
@@ -176,7 +176,7 @@ main("search")
 def test_a_killed_search_goes_on_where_it_was(
     small: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "ltr.experiment.fit")
+    caplog.set_level(logging.INFO, "ltr.experiment.start")
     small = [*small, "epochs=5", "trials=3", "pruner=none", "select_value=best"]
     killed = processes.run(KILLED, *small)
     assert killed.returncode == -signal.SIGKILL

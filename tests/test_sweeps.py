@@ -17,7 +17,7 @@ from ltr.console import folders
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import job_dir, sweep_dir, unshown_keys
 from ltr.errors import ConfigError
-from ltr.experiment.run_folder import NOTE, prepare_folder
+from ltr.experiment.run_folder import NOTE, RunFolder
 from ltr.experiment.sweep import SweepSummary
 from ltr.training.checkpoint import load_checkpoint
 
@@ -63,18 +63,18 @@ def test_a_sweep_over_a_place_moves_nothing_away(tiny: list[str], tmp_path: Path
 
 
 def test_a_run_is_new_cut_off_or_done_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:
-    assert prepare_folder(tmp_path, "a" * 64) == "new"
-    assert prepare_folder(tmp_path, "a" * 64) == "new"  # nothing was kept yet
+    assert RunFolder(tmp_path).prepare("a" * 64) == "new"
+    assert RunFolder(tmp_path).prepare("a" * 64) == "new"  # nothing was kept yet
     for name in ("train.log", "history.csv", "last.pt"):
         (tmp_path / name).write_text(name)
-    assert prepare_folder(tmp_path, "a" * 64) == "cut off"
+    assert RunFolder(tmp_path).prepare("a" * 64) == "cut off"
     (tmp_path / "results.json").write_text("results.json")
-    assert prepare_folder(tmp_path, "b" * 64) == "new"
+    assert RunFolder(tmp_path).prepare("b" * 64) == "new"
     assert {path.name for path in tmp_path.iterdir()} == {NOTE, "train.log", "before-aaaaaaaaaa"}
     old = tmp_path / "before-aaaaaaaaaa"
     assert {path.name for path in old.iterdir()} == {"results.json", "last.pt", "history.csv"}
     finish(tmp_path, {})
-    assert prepare_folder(tmp_path, "b" * 64) == "done"
+    assert RunFolder(tmp_path).prepare("b" * 64) == "done"
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from ltr.data import table_sources as sources
 from ltr.data.lists import Lists
 from ltr.data.table_files import TableFiles
 from ltr.errors import ConfigError
-from ltr.experiment import warm_start
-from ltr.experiment.prepare_data import prepared
-from ltr.experiment.warm_start import with_its_categories
+from ltr.experiment import start as beginning
+from ltr.experiment.prepare_data import prepare_data
+from ltr.experiment.start import with_its_categories
 
 Write = Callable[[pa.Table, Path], None]
 
@@ -236,15 +236,15 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         assert word in refused(lambda knobs=knobs: files(tmp_path, **knobs), ConfigError)
 
 
-def test_prepare_data_counts_tables(tmp_path: Path) -> None:
+def test_prepare_data_counts_tables(tmp_path: Path, capsys) -> None:
     pa.parquet.write_table(table(), tmp_path / "a.parquet")
     given = ["dataset=table", "dataset.query=query", "dataset.label=grade", "dataset.id=[sku]"]
     given += ["dataset.path=a.parquet", "dataset.categories=[brand]", "dataset.hashed={size: 7}"]
     places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache"]
-    report = prepared(compose(*given, *places, config="prepare_data"))
-    report.check()
-    assert "brand (3), size (hashed to 7)" in report.table
-    assert "train" in report.table
+    prepare_data(compose(*given, *places, config="prepare_data"))
+    printed = capsys.readouterr().out
+    assert "brand (3), size (hashed to 7)" in printed
+    assert "train" in printed
 
 
 def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
@@ -260,7 +260,7 @@ def test_the_digest_is_of_the_items_and_a_warm_start_keeps_its_categories(
     cfg: Any = SimpleNamespace(init_from="a run", resume=None, trust=[])
     for columns in (fewer.columns, None):
         scorer = SimpleNamespace(columns=columns)
-        monkeypatch.setattr(warm_start, "load_model", lambda *_, scorer=scorer, **__: scorer)
+        monkeypatch.setattr(beginning, "load_model", lambda *_, scorer=scorer, **__: scorer)
         begun = with_its_categories(cfg, first, tmp_path)
         assert begun.split("train").columns == (columns or first.columns)
     assert begun is first

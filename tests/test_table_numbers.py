@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from ltr.analysis.report import Report, latex, markdown, terminal
 from ltr.data.public_sets import public_sets
 from ltr.errors import ConfigError
-from ltr.experiment.run_folder import prepare_folder
+from ltr.experiment.run_folder import RunFolder
 from ltr.tables import runs as runs_module
 from ltr.tables.data_counts import unlike_published
 from ltr.tables.measure import Measured
@@ -224,7 +224,7 @@ def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None
     for run in runs:
         if run.label == "all" or run.fold == 1 or (run.label, run.seed) == ("part", 1):
             run.folder.mkdir()
-            prepare_folder(run.folder, run.known)
+            RunFolder(run.folder).prepare(run.known)
             finish(run.folder, {})
     assert unfinished(runs) == {"some": "2 of 4 runs", "part": "3 of 4 runs"}
     assert dict(facts(results_of([], runs=runs)))["incomplete"] == "part has 1 of 2 seeds"

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from ltr.console.process import is_full
 from ltr.errors import ConfigError
 from ltr.experiment.identity import identity_without_data
-from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
+from ltr.experiment.start import resumed
 from ltr.scorers.parts import make_tracking
 from ltr.tracking import KEPT, Tracking
 from ltr.training.hooks import OnEpoch

@@ -20,8 +20,8 @@ from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
 from ltr.data.synthetic import WIDTH
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
+from ltr.experiment.start import resumed
 from ltr.experiment.sweep import without_places
 from ltr.inference.evaluate import evaluate_model
 from ltr.scorers.parts import PARTS

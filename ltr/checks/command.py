@@ -26,9 +26,9 @@ from ltr.console.compose import run_config
 from ltr.console.keys import flag, number, required, texts, whole
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.build import build
-from ltr.experiment.resume import resumed
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.start import resumed
 from ltr.metrics.spec import METRICS
 from ltr.models.rounds import RoundModel
 from ltr.scorers.parts import make, named_metrics, tiny_lists

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from ltr.data.lists import Dataset
 from ltr.errors import ConfigError, LTRError
 from ltr.experiment.engines import check_engine
-from ltr.losses.mix import reads_teacher
+from ltr.experiment.list_steps import check_bagging, check_teacher
 from ltr.models.rounds.learner import check_rounds
 from ltr.scorers import parts
 from ltr.training.device import pick_device
@@ -49,40 +49,26 @@ def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
         "optimizer": attempt(parts.make, cfg.optimizer, "optimizer"),
         "schedule": attempt(parts.make, cfg.schedule, "schedule"),
     }
-    attempt(parts.check_bagging, cfg.bagging)
+    attempt(check_bagging, cfg.bagging)
     if made["metrics"] and made["convention"]:
         for metric in made["metrics"]:  # one may not be defined under this convention
             attempt(metric, *parts.tiny_lists(), made["convention"])
     if made["loss"] or cfg.get("loss") is None:
-        attempt(_check_teacher, cfg.teacher, made["loss"])
+        attempt(check_teacher, cfg.teacher, made["loss"])
     if not wrong:
-        experiment = parts.Experiment(**made)
-        attempt(_check_together, cfg, experiment)
-        attempt(_check_objective, experiment)
+        attempt(_check_together, cfg, parts.Experiment(**made))
     if wrong:
         raise ConfigError("; ".join(dict.fromkeys(wrong)))
-    return experiment
-
-
-def _check_teacher(teacher: str | None, loss: Any) -> None:
-    """Raise ``ConfigError`` unless a teacher and a loss that learns from one come together."""
-    reads = reads_teacher(loss)
-    if teacher is not None and not reads:
-        raise ConfigError(
-            f"teacher={teacher}: the loss does not read a teacher's scores: set loss=distil, or "
-            "loss=mix loss.parts.distil=1, or leave it out"
-        )
-    if teacher is None and reads:
-        raise ConfigError("loss=distil learns from another model: set teacher=RUN, a run folder")
+    return parts.Experiment(**made)
 
 
 def _check_together(cfg: DictConfig, experiment: parts.Experiment) -> None:
-    """What the model does not go with, as far as that needs no data."""
-    model = experiment.model
+    """What the model does not go with, as far as that needs no data; by rounds it is tried."""
+    model, loss = experiment.model, experiment.loss
     if cfg.init_from is not None and parts.by_rounds(model):
         raise ConfigError(
-            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does, since a run "
-            "counts, selects and keeps rounds from the first on: leave it out, or train a network"
+            f"init_from={cfg.init_from}: boosted trees begin anew, as AdaRank does: leave it out, "
+            "or train a network"
         )
     ours = getattr(model, "func", model).__module__.startswith("ltr.models.")
     keeps = getattr(experiment.fit_transform, "keywords", {}).get("missing") == "keep"
@@ -94,13 +80,9 @@ def _check_together(cfg: DictConfig, experiment: parts.Experiment) -> None:
     if cfg.get("for_engine") is not None:
         with torch.device("meta"):
             check_engine(cfg.for_engine, model(2))
-
-
-def _check_objective(experiment: parts.Experiment) -> None:
-    """Try a model by rounds with what it fits; other models need a loss."""
-    if parts.by_rounds(experiment.model):
-        check_rounds(experiment.model(2), experiment.loss, experiment.settings)
-    elif experiment.loss is None:
+    if parts.by_rounds(model):
+        check_rounds(model(2), loss, experiment.settings)
+    elif loss is None:
         raise ConfigError(
             "no loss is chosen: only boosted trees have an objective of their own, and AdaRank, "
             "PRank and RankBoost; set loss=..."

@@ -1,21 +1,23 @@
-"""Hooks of every run: advice in its log, and the search engine that it is meant for."""
+"""Hooks of every run: what it is, advice in its log, and the search engine that it is meant for."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from omegaconf import DictConfig
 
 from ltr.data.batches import steps_in_epoch
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.experiment.engines import check_engine
 from ltr.models.rounds import RoundModel
-from ltr.scorers.parts import Experiment, boosts
+from ltr.scorers.parts import Experiment, boosts, make_tracking
 from ltr.scorers.scorer import Scorer
 from ltr.training.device import describe_device
-from ltr.training.distributed import size
-from ltr.training.hooks import Ending, Hook
+from ltr.training.distributed import is_main, size
+from ltr.training.hooks import Ending, Hook, TensorBoard
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +28,25 @@ _EPOCHS = 8
 _FAR = 0.01  # of the best epoch's value
 
 
+def training_hooks(folder: Path, choices: Mapping[str, str]) -> list[Hook]:
+    """The hooks of every training."""
+    return [Introduction(choices), ExportTarget(), TensorBoard(folder)]
+
+
+def run_hooks(
+    cfg: DictConfig, folder: Path, choices: Mapping[str, str], others: Sequence[Hook]
+) -> list[Hook]:
+    """The hooks of every run, then ``others``; of processes together the first has most."""
+    hooks = training_hooks(folder, choices)
+    if is_main():
+        hooks += [Advice(cfg.resume is None), *make_tracking(cfg, folder, choices), *others]
+    return hooks
+
+
 class Advice(Hook):
     """Looks at settings and lists before the first epoch, and at the epochs after the last."""
 
-    def __init__(self, *, fresh: bool) -> None:
+    def __init__(self, fresh: bool) -> None:
         """``fresh``: the run is not resumed."""
         self._fresh, self._boosts = fresh, True
 

@@ -19,7 +19,7 @@ from ltr.experiment.labels import with_levels
 from ltr.models.rounds import BoostedTrees
 from ltr.relaxations.learned_sorter import SHIPPED
 from ltr.scorers.parts import as_list, by_rounds, class_of, make_dataset, own_metrics
-from ltr.training.checkpoint import add_tensors, scoring_digest, selected_checkpoint
+from ltr.training.checkpoint import scoring_digest, selected_checkpoint
 
 SHOWN = 10  # characters of an identity in the name of a folder
 # The rooms whose code decides what a run computes; the last two that of trees, or of a teacher.
@@ -27,8 +27,7 @@ _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "trai
           "experiment")  # fmt: skip
 _OF_ROUNDS = "models/rounds"
 # Files in them that prepare data, list runs or say where they were computed.
-_AROUND = ("prepare", "prepare_data", "public_sets", "unpack", "sweep", "folder_list", "gpus",
-           "provenance", "identity", "engines")  # fmt: skip
+_AROUND = ("prepare_data", "public_sets", "sweep", "commands", "provenance", "identity", "engines")
 _DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
 _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
@@ -45,8 +44,8 @@ def identity(config: DictConfig) -> str:
         ConfigError, DataError: its data are missing, or cannot be read.
     """
     data = _data(json.dumps(OmegaConf.to_container(config.dataset, resolve=True), sort_keys=True))
-    settled = with_levels(config, lambda: make_dataset(config.dataset).split("train"))
-    return _hash(_parts(settled) | {"data": data})
+    config = with_levels(config, lambda: make_dataset(config.dataset).split("train"))
+    return _hash(_parts(config) | {"data": data})
 
 
 def identity_without_data(config: DictConfig) -> str:
@@ -55,12 +54,7 @@ def identity_without_data(config: DictConfig) -> str:
 
 
 def ensemble_identity(members: Sequence[str], weights: str | Sequence[float]) -> str:
-    """SHA-256 of what an ensemble is: the identities of its members, their weights, its code.
-
-    Args:
-        members: in order.
-        weights: ``equal``, ``vali``, or one for each member.
-    """
+    """SHA-256 of an ensemble: the identities of its members in order, their weights, its code."""
     return _hash([list(members), weights, *map(room_digest, ("experiment", "scorers"))])
 
 
@@ -69,13 +63,40 @@ def training_code(*configs: DictConfig) -> str:
     return _hash([_code(config) for config in configs])
 
 
+def origins_of(config: DictConfig) -> dict[str, str | None]:
+    """What a run reads besides its lists, by digest: teacher and sorter; None where it has none.
+
+    Raises:
+        CheckpointError: the teacher cannot be read.
+    """
+    loss = config.get("loss")
+    of_mix = loss is not None and OmegaConf.select(loss, "parts.sodeep")
+    sorter = None
+    if of_mix or (loss is not None and "sorter" in loss):
+        given = OmegaConf.select(loss, "knobs.sodeep.sorter" if of_mix else "sorter")
+        path = Path(given or SHIPPED)
+        sorter = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return {"loss.sorter": sorter, "teacher": run_digest(config.get("teacher"))}
+
+
+def run_digest(path: str | None) -> str | None:
+    """SHA-256 of all that the run ``path`` scores items with; None: there is no such run.
+
+    Raises:
+        CheckpointError: its checkpoint cannot be read.
+    """
+    return None if path is None else scoring_digest(selected_checkpoint(Path(path))[1])
+
+
 def _parts(config: DictConfig) -> dict[str, Any]:
     whole: Any = OmegaConf.to_container(config, resolve=True)
-    plain = without(whole, Kind.PLACE)
-    plain["monitor"] = sorted({*as_list(config.monitor)} - {"vali"})  # columns of history.csv
-    plain["init_from"] = beginning_digest(config.init_from)
-    plain["teacher"] = teacher_digest(config.get("teacher"))
-    return {"config": plain, "code": _code(config), "sorter": sorter_digest(config.get("loss"))}
+    others = origins_of(config)
+    plain = without(whole, Kind.PLACE) | {
+        "monitor": sorted({*as_list(config.monitor)} - {"vali"}),  # columns of history.csv
+        "init_from": run_digest(config.init_from),
+        "teacher": others["teacher"],
+    }
+    return {"config": plain, "code": _code(config), "sorter": others["loss.sorter"]}
 
 
 def _hash(parts: Any) -> str:
@@ -102,8 +123,7 @@ def own_code(config: DictConfig) -> dict[str, str]:
 
     A module counts with its file, a module of a package with all files of its folder.
     """
-    whole: Any = OmegaConf.to_container(config, resolve=True)
-    plain = without(whole, Kind.PLACE)
+    plain = without(OmegaConf.to_container(config, resolve=True), Kind.PLACE)  # type: ignore[arg-type]
     named = {*_targets(plain), *own_metrics(plain)}
     others = sorted(name for name in named if name.partition(".")[0] not in ("ltr", "torch"))
     return {name: code_hash(files) for name in others if (files := _files(name))}
@@ -123,15 +143,15 @@ def _targets(value: Any) -> Iterator[str]:
 def _files(target: str) -> list[Path]:
     """The source files of the module, or of the package's folder, that ``target`` is in."""
     first, *rest = target.split(".")
-    try:
+    spec = None
+    with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
         spec = find_spec(first)  # it imports nothing
-    except (ImportError, ValueError):  # ValueError: a module without a spec, such as __main__
-        spec = None
     if spec is None or not str(spec.origin).endswith(".py"):
         return []
-    folder = Path(str(spec.origin)).parent
+    file = Path(str(spec.origin))
     if not spec.submodule_search_locations:
-        return [Path(str(spec.origin))]
+        return [file]
+    folder = file.parent
     for name in rest:
         folder = folder / name if (folder / name).is_dir() else folder
     return sorted(folder.glob("*.py"))
@@ -145,42 +165,6 @@ def tree_library(config: DictConfig) -> dict[str, str]:
             with suppress(PackageNotFoundError):
                 found[distribution] = version(distribution)
     return found
-
-
-def sorter_digest(loss: DictConfig | None) -> str | None:
-    """SHA-256 of the network that ``loss=sodeep`` sorts with, alone or as a part of ``loss=mix``.
-
-    None for a loss without one.
-    """
-    of_mix = loss is not None and OmegaConf.select(loss, "parts.sodeep")
-    if loss is None or ("sorter" not in loss and not of_mix):
-        return None
-    given = OmegaConf.select(loss, "knobs.sodeep.sorter") if of_mix else loss.sorter
-    path = Path(given or SHIPPED)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-
-
-def beginning_digest(init_from: str | None) -> str | None:
-    """SHA-256 of the weights and the transform that a run begins with; None: it begins anew.
-
-    Raises:
-        CheckpointError: they cannot be read.
-    """
-    if init_from is None:
-        return None
-    _, content = selected_checkpoint(Path(init_from))
-    digest = hashlib.sha256(json.dumps(content["transform"], sort_keys=True).encode())
-    add_tensors(digest, content["model"])
-    return digest.hexdigest()
-
-
-def teacher_digest(teacher: str | None) -> str | None:
-    """SHA-256 of all that the run ``teacher`` scores items with; None: there is no teacher.
-
-    Raises:
-        CheckpointError: its checkpoint cannot be read.
-    """
-    return None if teacher is None else scoring_digest(selected_checkpoint(Path(teacher))[1])
 
 
 @functools.cache
@@ -220,6 +204,5 @@ class _Quiet(ast.NodeTransformer):
 
 
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (
-        isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+    text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return text or isinstance(node, ast.JoinedStr)

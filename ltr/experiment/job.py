@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -10,15 +10,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from ltr.console.compose import choices_of
-from ltr.console.process import check_torchrun, is_full, one_line, processes, rank
+from ltr.console.process import is_full, one_line, processes, rank
 from ltr.errors import ConfigError, OutputError, as_started
-from ltr.experiment.gpus import take_gpu
+from ltr.experiment.build import build
 from ltr.experiment.identity import identity
-from ltr.experiment.provenance import asked_place, elsewhere
-from ltr.experiment.resume import leave_sweep, resumed, with_shards
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import RunFolder, lock_run_folder, prepare_folder
-from ltr.training.distributed import broadcast, is_main, joined
+from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.start import resumed, with_shards
+from ltr.training.distributed import broadcast, joined
 from ltr.training.interruption import Interrupted, handing_on, stoppable
 
 log = logging.getLogger(__name__)
@@ -35,28 +34,18 @@ def train_job(cfg: DictConfig) -> float:
     folder = Path(hydra.runtime.output_dir)
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())  # as the user would type it
-    sweep = hydra.mode == RunMode.MULTIRUN
-    check_torchrun("train", several=sweep)
-    if sweep:
-        take_gpu(int(hydra.job.num))
-    choices = choices_of(hydra)
+    sweep, choices = hydra.mode == RunMode.MULTIRUN, choices_of(hydra)
     if cfg.resume is not None:
         if sweep:
             raise ConfigError("resume goes on with one run: leave out -m")
         cfg, choices = resumed(cfg, list(hydra.overrides.task))
-    together: AbstractContextManager[None] = nullcontext()
     if processes() > 1:
-        cfg, together = with_shards(cfg, processes()), joined(cfg.device)
+        cfg = with_shards(cfg, processes())
     try:
-        with stoppable(), together:
+        with stoppable(), joined(cfg.device) if processes() > 1 else nullcontext():
             folder = broadcast(folder)
-            with lock_run_folder(folder, wait=sweep) if is_main() else nullcontext():
-                if sweep:
-                    value = _continued(cfg, folder, choices)
-                else:
-                    if is_main() and cfg.resume is not None:
-                        leave_sweep(cfg, folder)
-                    value = run(cfg, folder, choices, printed=True)[f"vali_{cfg.select_on}"]
+            with RunFolder(folder).locked(wait=sweep) if rank() == 0 else nullcontext():
+                value = _train(cfg, RunFolder(folder), choices, sweep)
     except Interrupted as stop:
         log.info("stopped by %s; %s", stop, _how_to_go_on(folder, sweep))
         raise
@@ -76,18 +65,20 @@ def train_job(cfg: DictConfig) -> float:
     return value
 
 
-def _continued(cfg: DictConfig, folder: Path, choices: dict[str, str]) -> float:
-    """Do what is left of a sweep's run; return its value."""
-    there = prepare_folder(folder, identity(cfg))
-    if there == "done":
-        log.info("%s is done already", folder)
-        if note := elsewhere([folder], asked_place(cfg)):
-            log.info("%s", note)
-        return float(RunFolder(folder).results["vali"][str(cfg.select_on)])
-    if there == "cut off":
-        cfg = cfg.copy()
-        cfg.resume = str(folder)
-    return run(cfg, folder, choices)[f"vali_{cfg.select_on}"]
+def _train(cfg: DictConfig, kept: RunFolder, choices: dict[str, str], sweep: bool) -> float:
+    """Do what is left of a run; return its value."""
+    if sweep:
+        there = kept.prepare(identity(cfg))
+        if there == "done":
+            log.info("%s is done already", kept.folder)
+            return float(kept.results["vali"][str(cfg.select_on)])
+        if there == "cut off":
+            cfg = cfg.copy()
+            cfg.resume = str(kept.folder)
+    elif cfg.resume is not None and kept.note.is_file() and rank() == 0:
+        build(cfg)  # a mistake ends here, and changes nothing
+        kept.go_on_as(identity(cfg))
+    return run(cfg, kept.folder, choices, printed=not sweep)[f"vali_{cfg.select_on}"]
 
 
 def _how_to_go_on(folder: Path, sweep: bool) -> str:

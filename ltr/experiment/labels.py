@@ -20,6 +20,7 @@ from ltr.scorers.parts import Experiment, make, make_convention
 log = logging.getLogger(__name__)
 
 _LARGE = 32.0  # from here on a gain of 2^label can be too large for float32, squared
+_LOOK = "or look at that item (dataset.max_grade=N refuses labels above N)"
 
 
 def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
@@ -77,16 +78,16 @@ def check_metrics(
     """
     if any("levels" in metric.parts for metric in metrics):
         _check_levels(split, lists, "convention.levels", convention.levels)
-    gains = None if isinstance(convention.gain, str) else len(convention.gain)
-    if gains is not None and any("gain" in metric.parts for metric in metrics):
-        wrong = (lists.labels >= gains) | (lists.labels != np.floor(lists.labels))
+    if not isinstance(convention.gain, str) and any("gain" in one.parts for one in metrics):
+        count = len(convention.gain)
+        wrong = (lists.labels >= count) | (lists.labels != np.floor(lists.labels))
         if wrong.any():
             raise ConfigError(
                 f"{split} has {_item(lists, int(wrong.argmax()))}, but convention.gain has the "
-                f"gains of the grades 0 to {gains - 1}: write one for each label of the data, or "
-                "set convention.gain=linear"
+                f"gains of the grades 0 to {count - 1}: write one for each, or set "
+                "convention.gain=linear"
             )
-    largest, labels = _best_list(lists)
+    largest, labels, gain = _top(lists)
     mask = torch.ones_like(labels, dtype=torch.bool)
     for metric in metrics:
         try:
@@ -95,26 +96,20 @@ def check_metrics(
                 for empty in ("skip", 0)
             )
         except OverflowError:
-            value = filled = float("inf")
+            value = filled = np.inf
+        remedy = f"leave {metric} out of metrics"
         if not np.isfinite(filled):
-            linear = "gain" in metric.parts
-            remedy = "set convention.gain=linear" if linear else f"leave {metric} out of metrics"
-            raise ConfigError(
-                f"{metric} of {split} is not finite: {_gain(lists)}: {remedy}, or look at that "
-                "item (dataset.max_grade=N refuses labels above N)"
-            )
+            if "gain" in metric.parts:
+                remedy = "set convention.gain=linear"
+            raise ConfigError(f"{metric} of {split} is not finite: {gain}: {remedy}, {_LOOK}")
         if np.isnan(value):
             counts = "be left out" if convention.empty == "skip" else f"count {convention.empty:g}"
-            least, remedy = "", "give labels above 0, or other metrics"
-            if "relevant" in metric.parts and largest > 0:
-                least = f" and convention.relevant={convention.relevant:.9g}"
-                remedy = (
-                    f"set convention.relevant={_as_written(largest)} or lower, or leave {metric} "
-                    "out of metrics"
-                )
+            lower = f"set convention.relevant={_as_written(largest)} or lower, or {remedy}"
+            if "relevant" not in metric.parts or not largest > 0:
+                lower = "give labels above 0, or other metrics"
             raise ConfigError(
                 f"{metric} of {split}: no list has a relevant item, the largest label is "
-                f"{largest:g}{least}: every list would {counts}; {remedy}"
+                f"{largest:g}: every list would {counts}; {lower}"
             )
 
 
@@ -126,7 +121,7 @@ def check_loss(
     Raises:
         ConfigError: no item is relevant for it, or it is not finite.
     """
-    largest, labels = _best_list(train)
+    largest, labels, gain = _top(train)
     relevant = _knob(loss, "relevant")
     if relevant is not None and largest < threshold(relevant):
         least = f"set loss.relevant={_as_written(largest)} or lower"
@@ -135,11 +130,20 @@ def check_loss(
             f"loss.relevant={relevant:.9g}: {least if largest > 0 else 'give labels above 0'}, or "
             "choose a loss that compares labels, such as loss=ranknet"
         )
-    if largest >= _LARGE and not _finite(loss, labels.float()[:, :list_size]):
+    if largest < _LARGE:
+        return
+    labels = labels.float()[:, :list_size]
+    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
+    try:
+        value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
+        slope = torch.autograd.grad(value, scores)[0] if value.requires_grad else value
+        finite = bool(value.isfinite()) and bool(slope.isfinite().all())
+    except ArithmeticError:
+        finite = False
+    if not finite:
         raise ConfigError(
-            f"the loss is not finite on train: {_gain(train)}: look at that item "
-            "(dataset.max_grade=N refuses labels above N), or choose a loss that does not raise 2 "
-            "to the label, such as loss=ranknet convention.gain=linear"
+            f"the loss is not finite on train: {gain}: choose a loss that does not raise 2 to the "
+            f"label, such as loss=ranknet convention.gain=linear, {_LOOK}"
         )
 
 
@@ -151,8 +155,7 @@ def _knob(loss: Any, name: str) -> float | None:
 def _check_levels(split: str, lists: Lists, key: str, levels: float) -> None:
     """Raise ``ConfigError`` where a label is above ``levels`` - 1; ``key`` has them."""
     place = int(lists.labels.argmax())
-    largest = float(lists.labels[place])
-    if largest > levels - 1:
+    if (largest := float(lists.labels[place])) > levels - 1:
         raise ConfigError(
             f"{split} has {_item(lists, place)}, but {key}={levels:g} means labels up to "
             f"{levels - 1:g}: set {key}={levels_for(largest)} (of a run suggested.levels sets it, "
@@ -160,22 +163,14 @@ def _check_levels(split: str, lists: Lists, key: str, levels: float) -> None:
         )
 
 
-def _finite(loss: Callable[..., torch.Tensor], labels: torch.Tensor) -> bool:
-    """Whether value and gradient of ``loss`` are finite for ``labels``, ``[1, items]``."""
-    scores = torch.linspace(-1, 1, labels.shape[-1])[None].requires_grad_()
-    try:
-        value = loss(scores, labels, torch.ones_like(labels, dtype=torch.bool)).sum()
-        slope = torch.autograd.grad(value, scores)[0] if value.requires_grad else value
-    except ArithmeticError:
-        return False
-    return bool(value.isfinite()) and bool(slope.isfinite().all())
-
-
-def _best_list(lists: Lists) -> tuple[float, torch.Tensor]:
-    """The largest label, and the labels of the list that holds it, descending, ``[1, items]``."""
-    number = _list_of(lists, int(lists.labels.argmax()))
+def _top(lists: Lists) -> tuple[float, torch.Tensor, str]:
+    """The largest label, the labels of its list, descending, ``[1, items]``, and its gain."""
+    place = int(lists.labels.argmax())
+    number = _list_of(lists, place)
     labels = np.sort(lists.labels[lists.offsets[number] : lists.offsets[number + 1]])[::-1]
-    return float(labels[0]), torch.from_numpy(labels.astype(np.float64))[None]
+    largest = float(labels[0])
+    gain = f"2^{largest:g} - 1, the gain of {_item(lists, place)}, is too large a number"
+    return largest, torch.from_numpy(labels.astype(np.float64))[None], gain
 
 
 def _list_of(lists: Lists, place: int) -> int:
@@ -188,16 +183,6 @@ def _item(lists: Lists, place: int) -> str:
     return f"label {lists.labels[place]:g} (query id {lists.qids[_list_of(lists, place)]})"
 
 
-def _gain(lists: Lists) -> str:
-    place = int(lists.labels.argmax())
-    gain = f"2^{lists.labels[place]:g} - 1, the gain of {_item(lists, place)}"
-    return f"{gain}, is too large a number"
-
-
 def _as_written(label: float) -> str:
-    """A label of float32 with the fewest digits that name it.
-
-    >>> _as_written(float(np.float32(0.1234567))), _as_written(9.0)
-    ('0.1234567', '9')
-    """
-    return f"{float(str(np.float32(label))):.9g}"
+    """A label of float32 with the fewest digits that name it."""
+    return np.format_float_positional(np.float32(label), trim="-")

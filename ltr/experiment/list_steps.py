@@ -17,9 +17,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.data.lists import Ints, Lists
-from ltr.errors import CheckpointError, DataError, OutputError
+from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
 from ltr.experiment.identity import training_code
-from ltr.experiment.warm_start import check_reads
+from ltr.experiment.start import check_reads
+from ltr.losses.mix import reads_teacher
 from ltr.scorers.scorer import scorer_of
 from ltr.training.checkpoint import (
     load_checkpoint,
@@ -31,6 +32,28 @@ from ltr.training.checkpoint import (
 from ltr.training.distributed import broadcast, is_main
 
 log = logging.getLogger(__name__)
+
+
+def check_bagging(value: Any) -> None:
+    """Raise ``ConfigError`` unless ``value`` is a fraction, ``bootstrap`` or None: every list."""
+    fraction = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
+    if not (value is None or value == "bootstrap" or fraction):
+        raise ConfigError(
+            f"bagging={value}: write bootstrap, a fraction of the lists between 0 and 1, such as "
+            "0.7, or null for every list once"
+        )
+
+
+def check_teacher(teacher: str | None, loss: Any) -> None:
+    """Raise ``ConfigError`` unless a teacher and a loss that learns from one come together."""
+    reads = reads_teacher(loss)
+    if teacher is not None and not reads:
+        raise ConfigError(
+            f"teacher={teacher}: the loss does not read a teacher's scores: set loss=distil, or "
+            "loss=mix loss.parts.distil=1, or leave it out"
+        )
+    if teacher is None and reads:
+        raise ConfigError("loss=distil learns from another model: set teacher=RUN, a run folder")
 
 
 def with_steps(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
@@ -78,16 +101,16 @@ def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> 
     known = f"{scoring_digest(content)} {training_code(*_configs(content))} {train.digest}"
     key = hashlib.sha256(known.encode()).hexdigest()
     path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.pt")
-    scores = None
-    if train.digest and is_main():
+    scores, keeps = None, bool(train.digest) and is_main()
+    if keeps:
         with suppress(CheckpointError, LookupError):
             scores = load_checkpoint(path)["scores"].numpy()
     scores = broadcast(scores)  # one process may have the file and another not: all score, or none
     if scores is None:
         scores = teacher.scores(train, items=cfg.evaluation_items).cpu().numpy()
         log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
-        if train.digest and is_main():
-            with suppress(OSError, OutputError):  # then they are made again
+        with suppress(OSError, OutputError):  # then they are made again
+            if keeps:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_checkpoint(path, {"scores": torch.from_numpy(scores)})
     lengths = train.lengths

@@ -18,16 +18,16 @@ from omegaconf import DictConfig
 from ltr.experiment.run_folder import RunFolder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_COMPUTE = (
+    "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
+    "omegaconf",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that compute the numbers."""
-    names = (
-        "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
-        "omegaconf",
-    )  # fmt: skip
     found = {"python": platform.python_version()}
-    for name in names:
+    for name in _COMPUTE:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -41,21 +41,19 @@ def commit(package: Path = _PACKAGE) -> str | None:
     Outside a clone of this project, also where the package is installed in a folder of another
     repository, it is what ``LTR_COMMIT`` says, else None.
     """
-    said = os.environ.get("LTR_COMMIT") or None
 
     def git(*args: str) -> str:
-        done = subprocess.run(
-            ["git", *args], cwd=package, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
+        return subprocess.check_output(
+            ["git", *args], cwd=package, text=True, stderr=subprocess.DEVNULL
+        ).strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
-            return said
-        head = git("rev-parse", "HEAD")
-        return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == package.parent:
+            changes = git("status", "--porcelain", "--untracked-files=no")
+            return git("rev-parse", "HEAD") + "+changes" * bool(changes)
     except (OSError, subprocess.CalledProcessError):
-        return said
+        pass
+    return os.environ.get("LTR_COMMIT") or None
 
 
 def short_commit(commit: str) -> str:
@@ -74,31 +72,20 @@ def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
     return f"cpu, {threads} thread{'s' * (threads != 1)}"
 
 
-def places_of(results: Mapping[str, Any]) -> tuple[str, ...]:
-    """The places where the run of a ``results.json`` was computed, such as ``cpu, 2 threads``."""
-    return tuple(results.get("computed_on", ()))
-
-
 def asked_place(cfg: DictConfig, threads: int | None = None) -> str:
-    """The place where ``cfg`` would be computed now.
-
-    Args:
-        cfg: of a run.
-        threads: where ``cfg`` has none; None: as PyTorch chooses.
-    """
+    """The place where ``cfg``, with ``threads`` unless it has some, would be computed now."""
     import torch  # not where finished runs are compared
 
     from ltr.training.device import pick_device
 
-    device, threads = pick_device(cfg.device).type, cfg.threads or threads
-    steady = cfg.deterministic is True
-    return place_of(device, threads or torch.get_num_threads(), deterministic=steady)
+    threads = cfg.threads or threads or torch.get_num_threads()
+    return place_of(pick_device(cfg.device).type, threads, deterministic=cfg.deterministic is True)
 
 
 def elsewhere(folders: Sequence[Path], asked: str) -> str | None:
     """A line about the finished runs in ``folders`` that were computed on other places too."""
-    of_run = {folder: places_of(RunFolder(folder).results) for folder in folders}
-    others = {folder: places for folder, places in of_run.items() if set(places) - {asked}}
+    of_run = {folder: RunFolder(folder).results.get("computed_on", ()) for folder in folders}
+    others = {folder: places for folder, places in of_run.items() if {*places} - {asked}}
     if not others:
         return None
     where = " and ".join(dict.fromkeys(place for places in others.values() for place in places))
@@ -116,13 +103,12 @@ def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
     """
     counts: dict[str, Counter[str]] = {}
     for name, results in runs:
-        for place in places_of(results):
+        for place in results.get("computed_on", ()):
             counts.setdefault(place, Counter())[name] += 1
     if len(counts) < 2:
         return None
-    listed = {
-        place: ", ".join(f"{name} ({count})" for name, count in names.items())
+    where = "; ".join(
+        f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
         for place, names in counts.items()
-    }
-    where = "; ".join(f"{place}: {names}" for place, names in listed.items())
+    )
     return f"computed on several places, and results differ slightly by it: {where}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
-from ltr.experiment.fit import Fitted
 from ltr.experiment.provenance import commit, versions
 from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.experiment.start import Training
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.rounds import BoostedTrees
@@ -58,81 +58,69 @@ class Report:
         }
 
 
+class Measured(NamedTuple):
+    """By split the score of each item, each metric of each list, and its mean over the lists."""
+
+    scores: dict[str, Tensor]
+    values: Mapping[str, PerQuery]
+    table: dict[str, dict[str, float]]
+
+
 def report_of(
     cfg: DictConfig,
     parts: Experiment,
     lists: Mapping[str, Lists],
-    fitted: Fitted,
+    training: Training,
     folder: Path,
     choices: Mapping[str, str],
     started: float,
 ) -> Report:
-    """Test the weights of ``fitted``, and finish the run in ``folder``.
+    """Test the weights of ``training``, and finish the run in ``folder``.
 
     All processes that train together compute it, and the first alone writes.
     """
-    settings, monitor = parts.settings, fitted.monitor
-    done, worth = monitor.progress, monitor.crossfit
-    data = {"vali": fitted.data["vali"]}
+    settings, scorer, convention = parts.settings, training.scorer, parts.convention
+    done, worth = training.monitor.progress, training.monitor.crossfit
+    data = {"vali": training.data["vali"]}
     if "test" in lists:
-        data["test"] = fitted.scorer.open(lists["test"])
-    scores, values, table = measure(
-        fitted.scorer, data, parts.metrics, parts.convention, settings.evaluation_items
-    )
+        data["test"] = scorer.open(lists["test"])
+    found = measure(scorer, data, parts.metrics, convention, settings.evaluation_items)
     tested = done.best_epoch if settings.select == "best" else done.epoch
-    text = metric_table(table)
+    text = metric_table(found.table)
     if worth is not None:
         text += (
             f"\ncrossfit vali {settings.select_on} {worth.value:.4f} ± {worth.error:.4f}: "
             "split-half estimate: selected on one half of the lists, measured on the other"
         )
     text += (
-        f"\n{parts.convention.describe()}; weights of epoch {tested} (select={settings.select}); "
+        f"\n{convention.describe()}; weights of epoch {tested} (select={settings.select}); "
         f"{time.perf_counter() - started:.0f} s\nkept in {folder}"
     )
     if is_main():
-        write_tested(folder, lists, values, scores)
-        model = fitted.scorer.model
-        library = {model.library: model.version} if isinstance(model, BoostedTrees) else {}
+        library = {}
+        if isinstance(scorer.model, BoostedTrees):
+            library = {scorer.model.library: scorer.model.version}
         untrained = done.history[0].items()
-        results: dict[str, Any] = {
-            "choices": dict(choices),
-            **{split: table[split] for split in ("test", "vali") if split in table},
-            "untrained_vali": {k[5:]: v for k, v in untrained if k.startswith("vali_")},
-            "convention": {**asdict(parts.convention), "text": parts.convention.describe()},
-            "select": settings.select,
-            "select_on": settings.select_on,
-            "selected_epoch": tested,
-            "best_epoch": done.best_epoch,
-            "crossfit": None if worth is None else worth.value,
-            "crossfit_error": None if worth is None else worth.error,
-            "epochs": done.epoch,
-            "seed": settings.seed,
-            "dataset": parts.dataset.name,
-            "fold": parts.dataset.fold,
-            "data": {split: _description(part) for split, part in lists.items()},
-            "features": parts.dataset.width,
-            "parameters": fitted.scorer.parameters,
-            "wall_seconds": done.wall_seconds,
-            "processes": size(),
-            **computed_on(parts.device, fitted.computed_on),
-            "versions": versions() | library,
-            "protocol": OmegaConf.to_container(cfg, resolve=True),
-        }
-        write_results(folder, results)
-    return Report(table, done, worth, text)
-
-
-def computed_on(device: torch.device, places: Sequence[str]) -> dict[str, Any]:
-    """Where and when something was computed, as ``results.json`` has it."""
-    return {
-        "device": describe_device(device),
-        "device_type": device.type,
-        "threads": torch.get_num_threads(),
-        "computed_on": list(places),
-        "commit": commit(),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+        write_run(
+            folder, scorer, lists, found, convention, training.computed_on,
+            choices=dict(choices),
+            untrained_vali={k[5:]: v for k, v in untrained if k.startswith("vali_")},
+            select=settings.select,
+            select_on=settings.select_on,
+            selected_epoch=tested,
+            best_epoch=done.best_epoch,
+            crossfit=None if worth is None else worth.value,
+            crossfit_error=None if worth is None else worth.error,
+            epochs=done.epoch,
+            seed=settings.seed,
+            dataset=parts.dataset.name,
+            fold=parts.dataset.fold,
+            wall_seconds=done.wall_seconds,
+            processes=size(),
+            versions=versions() | library,
+            protocol=OmegaConf.to_container(cfg, resolve=True),
+        )  # fmt: skip
+    return Report(found.table, done, worth, text)
 
 
 def measure(
@@ -141,26 +129,64 @@ def measure(
     metrics: Sequence[Metric],
     convention: Convention,
     items: int,
-) -> tuple[dict[str, Tensor], Mapping[str, PerQuery], dict[str, dict[str, float]]]:
-    """By split the score of each item, each metric of each list, and its mean over the lists."""
+) -> Measured:
+    """Measure ``metrics`` of ``scorer`` on ``data``, in batches of padded ``items``."""
     scores = {split: scorer.scores(part, items=items) for split, part in data.items()}
     values = {
-        split: metrics_of_scores(data[split], scores[split], metrics, convention, items=items)
-        for split in data
+        split: metrics_of_scores(part, scores[split], metrics, convention, items=items)
+        for split, part in data.items()
     }
-    return scores, values, {split: means(part, convention) for split, part in values.items()}
+    table = {split: means(part, convention) for split, part in values.items()}
+    return Measured(scores, values, table)
 
 
-def write_tested(
+def write_run(
     folder: Path,
+    scorer: Scorer,
     lists: Mapping[str, Lists],
-    values: Mapping[str, PerQuery],
-    scores: Mapping[str, Tensor],
-) -> None:
-    """Write metrics and scores of test, where there is one."""
+    found: Measured,
+    convention: Convention,
+    places: Sequence[str],
+    **more: Any,
+) -> dict[str, Any]:
+    """Write metrics and scores of test, where there is one, then ``results.json``; return it.
+
+    Args:
+        folder: the run folder.
+        scorer: that was measured.
+        lists: the splits that the run read.
+        found: of ``scorer``, under ``convention``.
+        places: where it was computed.
+        more: entries of its own.
+    """
     if "test" in lists:
-        write_queries(folder / "queries.csv", lists["test"], values["test"])
-        write_scores(folder / "scores.csv", lists["test"], scores["test"].cpu().numpy())
+        write_queries(folder / "queries.csv", lists["test"], found.values["test"])
+        write_scores(folder / "scores.csv", lists["test"], found.scores["test"].cpu().numpy())
+    results: dict[str, Any] = {
+        **{split: found.table[split] for split in ("test", "vali") if split in found.table},
+        "convention": {**asdict(convention), "text": convention.describe()},
+        "data": {
+            split: {
+                "digest": part.digest,
+                "lists": len(part),
+                "items": part.items,
+                "empty_lists": int(part.empty.sum()),
+                "missing_values": part.missing,
+            }
+            for split, part in lists.items()
+        },
+        "features": scorer.transform.width,
+        "parameters": scorer.parameters,
+        "device": describe_device(scorer.device),
+        "device_type": scorer.device.type,
+        "threads": torch.get_num_threads(),
+        "computed_on": list(places),
+        "commit": commit(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+    }
+    write_results(folder, results)
+    return results
 
 
 def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
@@ -168,13 +194,3 @@ def metric_table(columns: Mapping[str, Mapping[str, float]]) -> str:
     metrics = list(dict.fromkeys(name for column in columns.values() for name in column))
     rows = [[name, *(column.get(name) for column in columns.values())] for name in metrics]
     return tabulate(rows, ["metric", *columns], floatfmt=".4f", tablefmt="simple")
-
-
-def _description(lists: Lists) -> dict[str, Any]:
-    return {
-        "digest": lists.digest,
-        "lists": len(lists),
-        "items": lists.items,
-        "empty_lists": int(lists.empty.sum()),
-        "missing_values": lists.missing,
-    }

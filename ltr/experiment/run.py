@@ -1,4 +1,4 @@
-"""Train, select, test and record one run: the function behind ``train.py`` that tests can call."""
+"""Train, select, test and record one run: the functions behind ``train.py`` that tests can call."""
 
 import logging
 import time
@@ -7,20 +7,19 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ltr.data.lists import Dataset
+from ltr.data.lists import Dataset, Lists
 from ltr.experiment.build import build
-from ltr.experiment.fit import fit
-from ltr.experiment.hooks import Advice
-from ltr.experiment.report import Report, report_of
-from ltr.experiment.start import open_lists
-from ltr.scorers.parts import make_tracking
+from ltr.experiment.hooks import run_hooks
+from ltr.experiment.list_steps import with_steps
+from ltr.experiment.report import report_of
+from ltr.experiment.start import Training, begin, open_lists
+from ltr.scorers.parts import Experiment
 from ltr.training.device import deterministic, on_threads
-from ltr.training.distributed import is_main
+from ltr.training.distributed import barrier, is_main
 from ltr.training.hooks import Hook
 
-log = logging.getLogger(__name__)
 # What is printed too goes to the file of the log alone (configs/hydra/job_logging/ltr.yaml).
-_log_file = logging.getLogger("ltr.printed")
+log, _log_file = logging.getLogger(__name__), logging.getLogger("ltr.printed")
 
 
 def run(
@@ -39,7 +38,7 @@ def run(
         folder: the run folder; where ``cfg.resume`` is set, the run in it goes on.
         choices: the choice of each group (``{"loss": "neuralndcg", ...}``), for the record.
         dataset: instead of that of ``cfg``; without a test split nothing is tested.
-        hooks: follow the run, beside its advice and its tracker.
+        hooks: follow the run, beside those of every run.
         printed: the result goes to standard output; in a sweep it is progress, a line of the log.
 
     Returns:
@@ -49,12 +48,14 @@ def run(
         ConfigError, DataError: before anything is trained.
         TrainingError, Interrupted: see ``NetworkLearner.fit``.
     """
-    hooks = [Advice(fresh=cfg.resume is None), *make_tracking(cfg, folder, choices), *hooks]
-    hooks = hooks if is_main() else ()
-    steady = cfg.deterministic is True and cfg.device != "cpu"
+    started = time.perf_counter()
+    hooks = run_hooks(cfg, folder, choices, hooks)
     try:
-        with deterministic(steady), on_threads():
-            report = _run(cfg, folder, choices, dataset, hooks)
+        with deterministic(cfg.deterministic is True and cfg.device != "cpu"), on_threads():
+            parts = build(cfg, dataset)
+            cfg, parts, lists = open_lists(cfg, parts, folder)
+            training = fit(cfg, parts, lists, folder, choices, hooks)
+            report = report_of(cfg, parts, lists, training, folder, choices, started)
     except BaseException as error:  # a stop by a signal is no Exception
         for hook in hooks:
             hook.end("failed" if isinstance(error, Exception) else "killed", None)
@@ -67,15 +68,27 @@ def run(
     return report.figures
 
 
-def _run(
+def fit(
     cfg: DictConfig,
+    parts: Experiment,
+    lists: Mapping[str, Lists],
     folder: Path,
     choices: Mapping[str, str],
-    dataset: Dataset | None,
     hooks: Sequence[Hook],
-) -> Report:
-    started = time.perf_counter()
-    parts = build(cfg, dataset)
-    cfg, parts, lists = open_lists(cfg, parts, folder)
-    fitted = fit(cfg, parts, lists, folder, choices, hooks)
-    return report_of(cfg, parts, lists, fitted, folder, choices, started)
+) -> Training:
+    """Train on ``lists["train"]``, select on ``lists["vali"]``; other splits are not read.
+
+    Args:
+        cfg, folder, choices: as for ``run``.
+        parts: built from ``cfg``.
+        lists: the splits that the record of the run names.
+        hooks: all that follow the training.
+    """
+    train = with_steps(cfg, lists["train"], parts.device)
+    training = begin(cfg, parts, lists, train, folder, choices, hooks)
+    for hook in hooks:
+        hook.start(cfg, parts, lists, training.scorer)
+    training.learner.fit(training.data)
+    barrier()  # until the first process has written the weights
+    training.select()
+    return training

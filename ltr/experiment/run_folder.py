@@ -65,7 +65,6 @@ def write_scores(path: Path, lists: "Lists", scores: "NDArray[np.float32]") -> N
     """Write query id and score of every item, in the order of ``lists``; no digit is lost.
 
     Where that is not the order of the file they are from, a column ``row`` (1-based) has its rows.
-    ``scripts/evaluate.py scores=FILE data=TEST`` reads it.
     """
     import pandas as pd
 
@@ -95,16 +94,20 @@ class RunFolder:
         return self.folder / "last.pt"
 
     @property
+    def note(self) -> Path:
+        """The file that has the identity of a run of a sweep."""
+        return self.folder / NOTE
+
+    @property
     def identity(self) -> str | None:
         """The identity of a sweep's run; None where it has none, or was resumed as another run."""
-        note = self.folder / NOTE
-        found = _IDENTITY.fullmatch(note.read_bytes()) if note.is_file() else None
+        found = _IDENTITY.fullmatch(self.note.read_bytes()) if self.note.is_file() else None
         return None if found is None else found[1].decode()
 
     @property
     def was_resumed(self) -> bool:
         """Whether a sweep began it and it was, or may have been, resumed as another run."""
-        return (self.folder / NOTE).is_file() and self.identity is None
+        return self.note.is_file() and self.identity is None
 
     @property
     def error(self) -> str | None:
@@ -120,6 +123,53 @@ class RunFolder:
                 (self.folder / "error.txt").unlink(missing_ok=True)
             else:
                 atomic_write(self.folder / "error.txt", text + "\n")
+
+    @contextmanager
+    def locked(self, *, wait: bool) -> Iterator[None]:
+        """Within, no other process runs it; ``ConfigError`` where one does and we don't wait."""
+        try:
+            lock = FileLock(self.folder / ".lock").acquire(timeout=-1 if wait else 0)
+        except Timeout:
+            raise ConfigError(
+                f"{self.folder} is in use: another process is training it; wait for it or stop it"
+            ) from None
+        with lock:
+            yield
+
+    def prepare(self, identity: str) -> Literal["done", "cut off", "new"]:
+        """How far the run ``identity`` is; the folder, which is locked, is made ready for the rest.
+
+        Results of another identity (code or data have changed since) move to ``before-<their
+        identity>`` in the folder.
+        """
+        if self.identity == identity:
+            damage = self.damage() if self.finished else None
+            if damage is not None:
+                log.warning("%s", damage)
+            elif self.finished:
+                return "done"
+            return "cut off" if self.last.is_file() else "new"
+        content = self.note.read_bytes() if self.note.is_file() else b""
+        known = re.match(rb"[0-9a-f]{10}", content)
+        old = self.folder / f"before-{known[0].decode() if known else _sha256(content)[:10]}"
+        for path in sorted(self.folder.iterdir()):
+            if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
+                old.mkdir(exist_ok=True)
+                path.replace(old / path.name)
+        if old.is_dir():
+            log.info("%s: results of other code or data, now in %s", self.folder, old.name)
+        atomic_write(self.note, identity + "\n")
+        return "new"
+
+    def go_on_as(self, identity: str) -> None:
+        """Note that a sweep's run goes on as ``identity``, perhaps another; then it is neither."""
+        if (before := self.identity) != identity:
+            atomic_write(self.note, f"{_sha256(f'{before} {identity}'.encode())} resumed\n")
+            log.info(
+                "%s goes on as another run than its sweep began: given again, the sweep runs it "
+                "anew and keeps this one beside it",
+                self.folder,
+            )
 
     def is_done(self, identity: str) -> bool:
         """Whether it is finished as the run ``identity`` and undamaged."""
@@ -145,12 +195,12 @@ class RunFolder:
         content = self._read(RESULTS)
         try:
             results = json.loads(content)
-            if not isinstance(results[_FILES], dict):
-                raise TypeError
-            digest = results.pop(_DIGEST)
+            sound = results.pop(_DIGEST) == _digest_of(results) and isinstance(
+                results[_FILES], dict
+            )
         except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
-            raise self._unlike(RESULTS) from None
-        if digest != _digest_of(results):
+            sound = False
+        if not sound:
             raise self._unlike(RESULTS)
         for split in results.keys() & _MEANS:
             found = results[split].items()
@@ -184,14 +234,13 @@ class RunFolder:
         Raises:
             ConfigError: the run did not measure it.
         """
-        table = self.queries
-        known = [name for name in table.columns if name not in ("qid", "items", "empty")]
+        known = [str(name) for name in self.queries if name not in ("qid", "items", "empty")]
         if metric not in known:
             raise ConfigError(
                 f"metric={metric}: {self.folder} has {', '.join(known)}; choose one of these, or "
                 f"train again with 'metrics=[{','.join([*known, metric])}]'"
             )
-        return table["qid"].tolist(), table[metric].to_numpy("float64")
+        return self.queries["qid"].tolist(), self.queries[metric].to_numpy("float64")
 
     @property
     def crossfit(self) -> float | None:
@@ -214,8 +263,7 @@ class RunFolder:
     @property
     def cut_test(self) -> bool:
         """Whether ``dataset.seed`` drew its test queries from one table."""
-        dataset = self.results["protocol"].get("dataset", {})
-        return dataset.get("path") is not None
+        return self.results["protocol"].get("dataset", {}).get("path") is not None
 
     @property
     def digest(self) -> str:
@@ -233,20 +281,19 @@ class RunFolder:
         """The values of the convention."""
         return {k: value for k, value in self.results["convention"].items() if k != "text"}
 
-    def _table(self, name: str, **how: Any) -> "pd.DataFrame":
-        import pandas as pd
-
-        return pd.read_csv(io.BytesIO(self.checked(name)), **how)
-
     def checked(self, name: str) -> bytes:
         """The content of one of ``FILES``, as the run left it."""
         if name != "history.csv":
             self._need_test()
-        expected = self.results[_FILES].get(name)
         content = self._read(name)
-        if _sha256(content) != expected:
+        if _sha256(content) != self.results[_FILES].get(name):
             raise self._unlike(name)
         return content
+
+    def _table(self, name: str, **how: Any) -> "pd.DataFrame":
+        import pandas as pd
+
+        return pd.read_csv(io.BytesIO(self.checked(name)), **how)
 
     def _need_test(self) -> None:
         """Raise ``DataError`` where the run had no test lists."""
@@ -258,22 +305,17 @@ class RunFolder:
             )
 
     def _read(self, name: str) -> bytes:
-        path = self.folder / name
         try:
-            return path.read_bytes()
+            return (self.folder / name).read_bytes()
         except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror}): {self._remedy}") from None
+            raise self._unlike(name, f"cannot be read ({error.strerror})") from None
 
-    def _unlike(self, name: str) -> DataError:
-        text = f"{self.folder / name} is damaged, or of an earlier version: {self._remedy}"
-        return DataError(text)
-
-    @property
-    def _remedy(self) -> str:
-        if not self.last.is_file():
-            return "run it again"
-        resume = shlex.quote(f"resume={self.folder}")
-        return f"{as_started('train')} {resume} tests the run again and writes it"
+    def _unlike(self, name: str, what: str = "is damaged, or of an earlier version") -> DataError:
+        remedy = "run it again"
+        if self.last.is_file():
+            resume = shlex.quote(f"resume={self.folder}")
+            remedy = f"{as_started('train')} {resume} tests the run again and writes it"
+        return DataError(f"{self.folder / name} {what}: {remedy}")
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:
@@ -294,46 +336,6 @@ def by_identity(folder: Path) -> dict[str, Path]:
     return found
 
 
-@contextmanager
-def lock_run_folder(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Lock the run folder, so that no two processes run it at once."""
-    try:
-        lock = FileLock(folder / ".lock").acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        raise ConfigError(
-            f"{folder} is in use: another process is training it; wait for it or stop it"
-        ) from None
-    with lock:
-        yield
-
-
-def prepare_folder(folder: Path, identity: str) -> Literal["done", "cut off", "new"]:
-    """How far the run ``identity`` is in ``folder``, which is then ready for the rest of it.
-
-    Results of another identity (code or data have changed since) move to ``before-<their
-    identity>`` in the folder. Hold the folder's lock when you call this.
-    """
-    run, note = RunFolder(folder), folder / NOTE
-    if run.identity == identity:
-        damage = run.damage() if run.finished else None
-        if run.finished and damage is None:
-            return "done"
-        if damage is not None:
-            log.warning("%s", damage)
-        return "cut off" if run.last.is_file() else "new"
-    content = note.read_bytes() if note.is_file() else b""
-    known = re.match(rb"[0-9a-f]{10}", content)
-    old = folder / f"before-{known[0].decode() if known else _sha256(content)[:10]}"
-    for path in sorted(folder.iterdir()):
-        if path.name not in _NOT_RESULTS and not path.name.startswith(("before-", ".")):
-            old.mkdir(exist_ok=True)
-            path.replace(old / path.name)
-    if old.is_dir():
-        log.info("%s: results of other code or data, now in %s", folder, old.name)
-    atomic_write(note, identity + "\n")
-    return "new"
-
-
 def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     """The finished runs in ``paths``, and the folders of runs that are not finished.
 
@@ -345,10 +347,15 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
     found: dict[Path, RunFolder] = {}
     unfinished: dict[Path, None] = {}
     for path in paths:
-        folders, base = [Path(path)], Path(path).anchor
-        if not folders[0].exists():
-            folders = sorted(Path(base).glob(path[len(base) :]))
-        files = [file for folder in folders for file in _results_under(folder)]
+        base = Path(path).anchor
+        folders = [Path(path)] if Path(path).exists() else Path(base).glob(path[len(base) :])
+        files: list[Path] = []
+        for folder in sorted(folders):
+            own = folder if folder.name == RESULTS else folder / RESULTS
+            files += [own] if own.is_file() else sorted(folder.rglob(RESULTS))
+            for config in sorted(folder.rglob(".hydra/config.yaml")):
+                if not RunFolder(config.parents[1]).finished:
+                    unfinished[config.parents[1]] = None
         if not files:
             raise DataError(
                 f"{path}: no results.json there or below; give the folder of a finished run, "
@@ -361,15 +368,4 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
             except (KeyError, TypeError, AttributeError):
                 raise DataError(f"{file}: not what a run writes; run it again") from None
             found.setdefault(file.parent.resolve(), run)
-        for folder in folders:
-            configs = sorted(folder.rglob(".hydra/config.yaml")) if folder.is_dir() else []
-            for config in configs:
-                if not RunFolder(config.parents[1]).finished:
-                    unfinished[config.parents[1]] = None
     return list(found.values()), list(unfinished)
-
-
-def _results_under(folder: Path) -> list[Path]:
-    if folder.name == RESULTS or (folder / RESULTS).is_file():
-        return [folder if folder.name == RESULTS else folder / RESULTS]
-    return sorted(folder.rglob(RESULTS)) if folder.is_dir() else []

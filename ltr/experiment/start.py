@@ -1,22 +1,115 @@
-"""The lists and the scorer that training begins with: resumed, warm, or new."""
+"""What a run begins with: config and lists, and a scorer that is new, warm or resumed."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.data.lists import Lists, splits_of
-from ltr.errors import DataError
-from ltr.experiment.identity import sorter_digest, teacher_digest
+from ltr.console.folders import run_folder
+from ltr.console.keys import Resumed, keys
+from ltr.data.batches import ItemTensors
+from ltr.data.lists import Dataset, KnowsColumns, Lists, splits_of
+from ltr.errors import ConfigError, DataError
+from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
-from ltr.experiment.warm_start import take_weights, warm_start, with_its_categories
-from ltr.scorers.parts import Experiment, boosts, model_for
-from ltr.scorers.scorer import Scorer, check_columns, check_size
-from ltr.training.checkpoint import columns_of, fitting, transform_of
+from ltr.experiment.provenance import place_of
+from ltr.models.embeddings import fit_embedding
+from ltr.models.rounds import RoundLearner, RoundModel
+from ltr.scorers.ensemble import Ensemble
+from ltr.scorers.parts import PARTS, Experiment, boosts, by_rounds, model_for
+from ltr.scorers.scorer import Scorer, check_columns, check_size, load_model
+from ltr.scorers.trust import config_of, config_to_keep, trusted
+from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
 from ltr.training.device import check_memory
+from ltr.training.hooks import Hook
+from ltr.training.monitor import Monitor
+from ltr.training.network import NetworkLearner
+
+log = logging.getLogger(__name__)
+
+_SOURCE = ("_target_", "name", "folder", "path", "split")  # where the lists of a data set are
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that is ready to begin, or to go on.
+
+    Attributes:
+        scorer: the model, and what it reads items by.
+        data: train and vali as it reads them.
+        learner: trains the model.
+        monitor: its progress and history.
+        computed_on: every place, in order; the last is this one.
+    """
+
+    scorer: Scorer
+    data: dict[str, ItemTensors]
+    learner: NetworkLearner | RoundLearner
+    monitor: Monitor
+    computed_on: tuple[str, ...]
+
+    def select(self) -> None:
+        """Give the model the weights that ``select`` asks for."""
+        best = self.monitor.settings.select == "best"
+        file = self.monitor.best if best else self.monitor.last
+        self.scorer.model.load_state_dict(load_checkpoint(file, self.scorer.device)["model"])
+
+
+def resumed(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config and choices of the run ``cfg.resume``, with what the command line may change.
+
+    Raises:
+        CheckpointError: there is no readable ``last.pt``.
+        ConfigError: the command line changes what the run computes, or asks for fewer epochs than
+            it has done, or the checkpoint's config names code that is not trusted.
+    """
+    file = run_folder(cfg.resume) / "last.pt"
+    content = load_checkpoint(file)
+    typed = [override.lstrip("+~").split("=")[0] for override in overrides]
+    may = keys(Resumed.TYPED, Resumed.OWN)
+    if other := [key for key in typed if key not in may]:
+        raise ConfigError(
+            f"{other[0]} cannot change when a run is resumed, only {', '.join(may)} may: leave it "
+            "out, or start a new run"
+        )
+    given: Any = OmegaConf.to_container(cfg, resolve=True)
+    with fitting(file):
+        done = content["progress"]["epoch"] + (content["progress"]["step"] > 0)
+        choices = {str(group): str(choice) for group, choice in content["choices"].items()}
+    if "epochs" in typed and isinstance(given["epochs"], int) and 0 <= given["epochs"] < done:
+        raise ConfigError(
+            f"epochs={given['epochs']}: epoch {done} of {cfg.resume} is done or begun: give "
+            f"epochs={done} or more, or start a new run"
+        )
+    own = (*keys(Resumed.OWN, Resumed.FOLDER), *typed)
+    config = config_of(content, file) | {key: given[key] for key in own if key in given}
+    return trusted(config, [*PARTS, "metrics"], cfg.trust), choices
+
+
+def with_shards(cfg: DictConfig, processes: int) -> DictConfig:
+    """``cfg`` for torchrun's processes: a shard of each batch for each, where it sets no number.
+
+    Raises:
+        ConfigError: its model or its shards are not for so many processes.
+    """
+    if by_rounds(cfg.model):
+        raise ConfigError(f"{cfg.model._target_} trains in one process: start it without torchrun")
+    if cfg.shards is None and cfg.resume is not None:
+        raise ConfigError(
+            f"resume={cfg.resume}: begun with shards=null, which several processes cannot go on "
+            "with to the same numbers: resume it without torchrun"
+        )
+    cfg = cfg.copy()
+    cfg.shards = processes if cfg.shards is None else cfg.shards
+    if cfg.shards < processes:
+        raise ConfigError(
+            f"shards={cfg.shards} gives {processes} processes no work: set --nproc-per-node lower"
+        )
+    return cfg
 
 
 def open_lists(
@@ -32,27 +125,69 @@ def open_lists(
     return *resolve_labels(cfg, parts, lists), lists
 
 
-def start(
+def begin(
+    cfg: DictConfig,
+    parts: Experiment,
+    lists: Mapping[str, Lists],
+    train: Lists,
+    folder: Path,
+    choices: Mapping[str, str],
+    hooks: Sequence[Hook],
+) -> Training:
+    """Prepare the run ``cfg``, anew or as its ``last.pt`` in ``folder`` has it.
+
+    Args:
+        cfg, folder, choices: as for ``run``.
+        parts: built from ``cfg``.
+        lists: the splits that the record of the run names.
+        train: ``lists["train"]`` after the list steps.
+        hooks: are told each epoch.
+    """
+    settings, device, file = parts.settings, parts.device, folder / "last.pt"
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    last = None if cfg.resume is None else load_checkpoint(file, device)
+    scorer = _scorer(cfg, parts, lists, file, last)
+    here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
+    places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
+    kept = {
+        "config": config_to_keep(cfg, folder), "choices": dict(choices), "computed_on": places,
+    }  # fmt: skip
+    monitor = Monitor(
+        settings, metrics=parts.metrics, convention=parts.convention, folder=folder,
+        state=scorer.state() | kept, hooks=hooks,
+    )  # fmt: skip
+    data = {"train": scorer.open(train), "vali": scorer.open(lists["vali"])}
+    if last is None and cfg.init_from is None:
+        fit_embedding(scorer.model, lambda: data["train"].features)
+    learner: NetworkLearner | RoundLearner
+    if isinstance(scorer.model, RoundModel):
+        learner = RoundLearner(scorer.model, parts.loss, monitor)
+    else:
+        assert parts.loss is not None
+        optimizer = parts.optimizer(scorer.model.parameters())
+        learner = NetworkLearner(scorer.model, parts.loss, optimizer, parts.schedule, monitor)
+    if last is not None:
+        learner.resume(last)
+        done = monitor.progress
+        log.info("resumed at epoch %d, step %d", done.epoch + 1, done.step)
+    return Training(scorer, data, learner, monitor, tuple(places))
+
+
+def _scorer(
     cfg: DictConfig,
     parts: Experiment,
     lists: Mapping[str, Lists],
     file: Path,
     last: Mapping[str, Any] | None,
 ) -> Scorer:
-    """The scorer that the run ``cfg`` begins with, of drawn weights unless it has ``init_from``.
+    """The scorer that training begins with, of drawn weights unless ``init_from`` has others.
 
-    Args:
-        cfg: of a run.
-        parts: built from it.
-        lists: the splits that the record of the run names.
-        file, last: the checkpoint from which it is resumed, whose weights its learner takes; None:
-            it begins.
+    Where ``last``, the content of ``file``, is resumed, its learner gives it the weights.
     """
-    train, settings = lists["train"], parts.settings
-    origins: dict[str, str | None] = {split: part.digest for split, part in lists.items()}
-    origins["loss.sorter"] = sorter_digest(cfg.get("loss"))
-    origins["teacher"] = teacher_digest(cfg.teacher)
-    begun, columns = None, train.columns
+    train, settings, warm = lists["train"], parts.settings, None
+    origins = {split: part.digest for split, part in lists.items()} | origins_of(cfg)
+    columns = train.columns
     if last is not None:
         with fitting(file):
             before, transform, columns = last["data"], transform_of(last), columns_of(last)
@@ -63,8 +198,8 @@ def start(
             )
         check_size(parts.model, transform, file)
     elif cfg.init_from is not None:
-        begun = warm_start(cfg, train, parts.device)
-        transform = begun.transform
+        warm = _warm(cfg, train, parts.device)
+        transform = warm.transform
     else:
         transform = parts.fit_transform(train)
         if boosts(parts.model):
@@ -73,10 +208,90 @@ def start(
         check_columns(part, columns)
     torch.manual_seed(settings.seed)
     model = model_for(parts.model, transform).to(parts.device)
-    if begun is not None:
-        take_weights(model, begun.model, cfg.init_from)
+    if warm is not None:
+        try:
+            model.load_state_dict(warm.model.state_dict())
+        except RuntimeError as error:
+            text = " ".join(str(error).split()[:60])
+            raise ConfigError(
+                f"init_from={cfg.init_from}: {text}: give the model.* settings of that run"
+            ) from None
     if settings.epochs and parts.device.type == "cpu":  # a GPU's attention keeps no matrix
         longest = min(int(train.lengths.max()), settings.list_size)
         check_memory(model, longest, parts.device, training=True)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     return Scorer(model, transform, columns, config, origins, parts.device)
+
+
+def _warm(cfg: DictConfig, train: Lists, device: torch.device) -> Scorer:
+    """The network ``cfg.init_from``, after a check that it reads features as those of ``train``."""
+    scorer = load_model(cfg.init_from, device, cfg.trust)
+    if isinstance(scorer.model, Ensemble):
+        raise ConfigError(
+            f"init_from={cfg.init_from} is an ensemble: give the run of one of its members"
+        )
+    check_reads(scorer, train, cfg, "init_from")
+    ours, theirs = OmegaConf.to_container(cfg.transform, resolve=True), scorer.config["transform"]
+    if ours != theirs:
+        raise ConfigError(
+            f"init_from={cfg.init_from} has the transform {theirs}, here it is {ours}: set "
+            "transform=... as it was there"
+        )
+    return scorer
+
+
+def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Dataset:
+    """``dataset`` with the categories listed as for ``cfg.init_from``, whose codes have meanings.
+
+    A run that is resumed in ``folder`` has them itself. Where its features have other names it
+    stays as it is, and ``check_reads`` refuses it.
+    """
+    if cfg.init_from is None or not isinstance(dataset, KnowsColumns):
+        return dataset
+    file = cfg.init_from if cfg.resume is None else folder / "last.pt"
+    ours, theirs = dataset.split("train").columns, load_model(file, trust=cfg.trust).columns
+    if ours is None or theirs is None:
+        return dataset
+    alike = ours.names == theirs.names and ours.categories.keys() == theirs.categories.keys()
+    return dataset.with_columns(theirs) if alike else dataset
+
+
+def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:
+    """Check that the run of ``key`` reads features as those of ``train``, and has not seen test.
+
+    Where it was trained on lists of elsewhere, that is said in a line of the log.
+
+    Args:
+        scorer: of the run ``cfg[key]``.
+        train: what ``cfg`` trains on.
+        key: ``init_from`` or ``teacher``.
+
+    Raises:
+        DataError: ``train`` has other features.
+        ConfigError: its fold, or its cut of the same lists, is another.
+    """
+    given = f"{key}={cfg[key]}"
+    if scorer.transform.width != train.width:
+        raise DataError(
+            f"{given} was trained on {scorer.transform.width} features, train has {train.width}: "
+            "give a run on lists with the same features"
+        )
+    try:
+        check_columns(train, scorer.columns)
+    except DataError as error:
+        raise DataError(f"{given}: {error}") from None
+    if scorer.data.get("train", "") == train.digest:
+        return
+    ours: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    theirs = scorer.config["dataset"]
+    cuts = ("fold", *(("seed", "fractions") if "fractions" in ours else ()))
+    other = [name for name in cuts if theirs.get(name) != ours.get(name)]
+    if other and all(theirs.get(name) == ours.get(name) for name in _SOURCE):
+        raise ConfigError(
+            f"{given} was trained with dataset.{other[0]}={theirs.get(other[0])}, here it is "
+            f"{ours.get(other[0])}: it may have seen lists of this test: set it as it was there"
+        )
+    log.warning(
+        "%s was trained on lists of %s, not on these of train: test must have none of them",
+        given, theirs.get("name"),
+    )  # fmt: skip

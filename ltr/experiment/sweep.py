@@ -1,8 +1,12 @@
-"""The table at the end of a sweep, and the same as ``summary.csv`` in the sweep's folder."""
+"""What stands around the runs of a sweep: a GPU for each process, and the table at the end.
+
+``summary.csv`` in the sweep's folder is the same table.
+"""
 
 import os
 import re
 import sys
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from multiprocessing import current_process
 from pathlib import Path
@@ -24,6 +28,27 @@ from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.run_folder import RunFolder
 
 _METRICS = ("vali ", "crossfit ", "test ")  # how columns of metrics begin
+_OFFERED = "LTR_GPUS"  # to the processes of a launcher, such as 0,1,2,3
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpus_here(count: int, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The names of the ``count`` GPUs that this process may use, as CUDA takes them."""
+    named = [name.strip() for name in environ.get(_VISIBLE, "").split(",") if name.strip()]
+    return named[:count] or [str(number) for number in range(count)]
+
+
+def offer(gpus: Sequence[str], environ: MutableMapping[str, str] = os.environ) -> None:
+    """Have the processes of a launcher take one of ``gpus`` each; one GPU needs no sharing."""
+    if len(gpus) > 1:
+        environ[_OFFERED] = ",".join(gpus)
+
+
+def take_gpu(job: int, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Let this process see the GPU of its first job's number, before CUDA starts; it keeps it."""
+    gpus = environ.pop(_OFFERED, "").split(",")
+    if gpus[0]:
+        environ[_VISIBLE] = gpus[job % len(gpus)]
 
 
 class SweepSummary(Callback):
@@ -54,7 +79,9 @@ class SweepSummary(Callback):
             config.hydra.overrides.hydra.append(f"{key}=[{','.join(unshown)}]")
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Remove the paths of this machine from what Hydra wrote."""
+        """Take a GPU; remove the paths of this machine from what Hydra wrote."""
+        if _OFFERED in os.environ:
+            take_gpu(int(config.hydra.job.num))
         folder = Path(config.hydra.runtime.output_dir)
         own = folder / str(config.hydra.output_subdir) / "hydra.yaml"
         for path in (own, folder.parent / "multirun.yaml"):
@@ -115,9 +142,11 @@ def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
     every = dict.fromkeys(key for overrides in typed.values() for key in overrides)
     varied = [key for key in every if len({one.get(key) for one in typed.values()}) > 1]
     return [
-        {"run": run.folder.name}
-        | {key: overrides.get(key, "") for key in varied}
-        | _outcome(run, check=check)
+        {
+            "run": run.folder.name,
+            **{key: overrides.get(key, "") for key in varied},
+            **_outcome(run, check=check),
+        }
         for run, overrides in typed.items()
     ]
 
@@ -137,14 +166,15 @@ def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
         _, results = run.overrides, run.checked_results() if check else run.results
     except DataError as error:
         return {"status": str(error)}
-    row: dict[str, Any] = {"status": "done"}
-    row |= {f"vali {name}": value for name, value in results["vali"].items()}
-    if run.crossfit is not None:
-        row[f"crossfit {results['select_on']}"] = run.crossfit
-    row |= {f"test {name}": value for name, value in results["test"].items()}
-    row |= {"epoch": results["selected_epoch"], "seconds": round(results["wall_seconds"])}
-    row["convention"] = results["convention"]["text"]
-    return row
+    worth = {} if run.crossfit is None else {results["select_on"]: run.crossfit}
+    parts = {"vali": results["vali"], "crossfit": worth, "test": results["test"]}
+    return {
+        "status": "done",
+        **{f"{part} {name}": one for part, means in parts.items() for name, one in means.items()},
+        "epoch": results["selected_epoch"],
+        "seconds": round(results["wall_seconds"]),
+        "convention": results["convention"]["text"],
+    }
 
 
 def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
@@ -152,44 +182,35 @@ def table_of(rows: list[dict[str, Any]], *, test: bool = False) -> str:
 
     ``test``: show its metrics too; settings that are chosen by them look better than they are.
     """
+    import pandas as pd  # not before the end of a sweep
+
     of_test = {name for row in rows for name in row if name.startswith("test ")}
+    frame: Any = pd.DataFrame(rows, dtype=object).drop(columns=["run", *(() if test else of_test)])
     conventions = sorted({row["convention"] for row in rows if "convention" in row})
-    hidden = {"run", "convention", *(() if test else of_test)}
-    rows = [{key: value for key, value in row.items() if key not in hidden} for row in rows]
-    shown = [{key: _text(key, value) for key, value in row.items()} for row in rows]
-    parts = [tabulate(shown, headers="keys", disable_numparse=True)]
-    varied = list(shown[0])[: list(shown[0]).index("status")]
-    if means := _means([row for row in rows if row["status"] == "done"], varied):
-        parts.append(means)
+    frame = frame.drop(columns="convention", errors="ignore")
+    varied = [*frame.columns[: frame.columns.get_loc("status")]]
+    metrics = [name for name in frame if name.startswith(_METRICS)]
+    done = frame[frame["status"] == "done"].astype(dict.fromkeys(metrics, float))
+    shown = frame.where(frame.notna(), "")
+    shown["status"] = ["done" if one == "done" else "failed" for one in frame["status"]]
+    for name in metrics:
+        shown[name] = ["" if cell == "" else f"{cell:.4f}" for cell in shown[name]]
+    parts = [tabulate(shown, headers="keys", showindex=False, disable_numparse=True)]
+    repeated = [name for name in varied if name in keys(Kind.REPEAT)]
+    if repeated and len(done) > 1:
+        compared = [name for name in varied if name not in repeated]
+        # select=last has no crossfit
+        metrics = [name for name in metrics if done[name].notna().all()]
+        groups: Any = done.groupby(compared, sort=False) if compared else [((), done)]
+        lines = []
+        for key, group in groups:
+            spread = [(group[name].mean(), group[name].std()) for name in metrics]
+            cells = [f"{mean:.4f}" + f" ± {std:.4f}" * (len(group) > 1) for mean, std in spread]
+            lines.append([*key, len(group), *cells])
+        means = tabulate(lines, [*compared, "runs", *metrics], disable_numparse=True)
+        parts.append(f"mean ± standard deviation over {' and '.join(repeated)}\n{means}")
     if conventions:
         parts.append("; ".join(conventions))
     if of_test and not test:
         parts.append("test is in summary.csv; the same command with show_test=true shows it")
     return "\n\n".join(parts)
-
-
-def _text(name: str, value: Any) -> str:
-    if name == "status":
-        return "done" if value == "done" else "failed"
-    return f"{value:.4f}" if name.startswith(_METRICS) else str(value)
-
-
-def _means(done: list[dict[str, Any]], varied: list[str]) -> str:
-    """Mean and standard deviation over seeds and folds, a row for each of the other settings."""
-    import pandas as pd  # not before the end of a sweep
-
-    repeated = [name for name in varied if name in keys(Kind.REPEAT)]
-    compared = [name for name in varied if name not in repeated]
-    if not repeated or len(done) < 2:
-        return ""
-    frame = pd.DataFrame(done)
-    metrics = [name for name in done[0] if name.startswith(_METRICS)]
-    metrics = [name for name in metrics if frame[name].notna().all()]  # select=last: no crossfit
-    groups: Any = frame.groupby(compared, sort=False) if compared else [((), frame)]
-    lines = []
-    for key, group in groups:
-        spread = [(group[name].mean(), group[name].std()) for name in metrics]
-        cells = [f"{mean:.4f}" + f" ± {std:.4f}" * (len(group) > 1) for mean, std in spread]
-        lines.append([*key, str(len(group)), *cells])
-    table = tabulate(lines, [*compared, "runs", *metrics], disable_numparse=True)
-    return f"mean ± standard deviation over {' and '.join(repeated)}\n{table}"

@@ -172,16 +172,6 @@ def make_tracking(cfg: DictConfig, folder: Path, choices: Mapping[str, str]) -> 
     return [] if node is None else [Tracking(_instantiated(node, "tracking"), folder, params)]
 
 
-def check_bagging(value: Any) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a fraction, ``bootstrap`` or None: every list."""
-    fraction = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
-    if not (value is None or value == "bootstrap" or fraction):
-        raise ConfigError(
-            f"bagging={value}: write bootstrap, a fraction of the lists between 0 and 1, such as "
-            "0.7, or null for every list once"
-        )
-
-
 def tiny_lists() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Scores, labels and mask ``[2, 2]`` on which settings are tried."""
     scores, labels = torch.tensor([[0.3, -0.2]] * 2), torch.tensor([[0.0, 1.0]] * 2)

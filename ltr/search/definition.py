@@ -15,7 +15,7 @@ from ltr.console.compose import composed, run_config
 from ltr.console.configs import own_keys
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
-from ltr.experiment.identity import beginning_digest, teacher_digest, training_code
+from ltr.experiment.identity import run_digest, training_code
 from ltr.search.space import Space, chosen_space
 
 # Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
@@ -121,8 +121,8 @@ class Search:
         """What makes two searches the same but for data and code: ``{"epochs": 10, ...}``, flat."""
         config: Any = OmegaConf.to_container(self.config, resolve=True)
         del config["monitor"]  # it chooses nothing
-        config["init_from"] = beginning_digest(self.config.init_from)
-        config["teacher"] = teacher_digest(self.config.teacher)
+        config["init_from"] = run_digest(self.config.init_from)
+        config["teacher"] = run_digest(self.config.teacher)
         settings = flat(without(config, Kind.PLACE))
         for key, distribution in self.space.items():
             settings.pop(key, None)

@@ -37,9 +37,10 @@ from ltr.errors import (
     TrainingError,
 )
 from ltr.experiment.build import build
-from ltr.experiment.fit import fit
+from ltr.experiment.hooks import training_hooks
 from ltr.experiment.identity import training_code
 from ltr.experiment.labels import resolve_labels
+from ltr.experiment.run import fit
 from ltr.scorers.parts import Experiment
 from ltr.search.definition import Repeat, Search
 from ltr.training.checkpoint import load_checkpoint
@@ -376,7 +377,8 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
             place.mkdir(parents=True, exist_ok=True)
             atomic_write(place / "code.txt", code)
         report.begin(str(repeat))
-        crossfit = fit(own, experiment, lists, place, choices, [report]).monitor.crossfit
+        hooks = [*training_hooks(place, choices), report]
+        crossfit = fit(own, experiment, lists, place, choices, hooks).monitor.crossfit
         by_crossfit = search.select_value == "crossfit" and crossfit is not None
         worth.append(crossfit.value if crossfit and by_crossfit else report.values[-1])
     trial.set_user_attr("best_epoch", report.mean)

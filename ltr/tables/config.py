@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from ltr.console.folders import asked, label_of
 from ltr.console.keys import flag, number, required, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.gpus import gpus_here, offer
+from ltr.experiment.sweep import gpus_here, offer
 from ltr.tables.spec import split_space
 from ltr.training.device import pick_device
 

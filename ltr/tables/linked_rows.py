@@ -10,8 +10,8 @@ from ltr.analysis.verdicts import BETTER, draw
 from ltr.atomic import make_folder
 from ltr.console.process import say
 from ltr.errors import DataError, LTRError
-from ltr.experiment.ensemble import EnsembleConfig, make_ensemble
-from ltr.experiment.run_folder import RunFolder, lock_run_folder
+from ltr.experiment.ensemble import make_ensemble
+from ltr.experiment.run_folder import RunFolder
 from ltr.scorers.parts import as_list, own_metrics
 from ltr.tables.results import ALPHA, Results, Verdicts
 from ltr.tables.runs import Run
@@ -30,7 +30,7 @@ def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
         for run in runs:
             try:
                 make_folder("output_dir", run.folder)
-                with lock_run_folder(run.folder, wait=True):
+                with RunFolder(run.folder).locked(wait=True):
                     if not run.done:  # another table's process may have made it meanwhile
                         _make(run)
                 say(f"{run.name}: ensemble, {(run.outcome() or ['not done'])[0]}")
@@ -46,16 +46,14 @@ def _make(run: Run) -> None:
         names = [str(one.model["_target_"]), *own_metrics(one)]
         trusted |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
     make_ensemble(
-        EnsembleConfig(
-            runs=tuple(RunFolder(member.folder) for member in run.members),
-            weights=run.weights,
-            folder=run.folder,
-            identity=run.known,
-            device=config.device,
-            items=config.evaluation_items,
-            places={"data_dir": config.data_dir, "cache_dir": config.cache_dir},
-            trust=tuple(sorted(trusted)),
-        )
+        [RunFolder(member.folder) for member in run.members],
+        run.weights,
+        run.folder,
+        identity=run.known,
+        device=config.device,
+        items=config.evaluation_items,
+        places={"data_dir": config.data_dir, "cache_dir": config.cache_dir},
+        trust=sorted(trusted),
     )
 
 

@@ -10,7 +10,7 @@ from processes import run
 
 from ltr.console.folders import run_folder
 from ltr.errors import ConfigError
-from ltr.experiment.folder_list import kept_once_begun, list_runs
+from ltr.experiment.commands import kept_once_begun, list_runs
 from ltr.experiment.run_folder import write_results
 
 RESULTS = {

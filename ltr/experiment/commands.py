@@ -1,4 +1,4 @@
-"""The run folders of ``output_dir``: a list of them, and ``latest``, a link to the last one.
+"""The commands train and runs, and ``latest``, a link to the last run.
 
 Importing this is cheap.
 """
@@ -29,24 +29,17 @@ def train(cfg: DictConfig) -> float:
     """Run the experiment that ``cfg`` describes; return ``select_on`` on vali, for sweepers."""
     node = HydraConfig.get()
     if node.mode == RunMode.MULTIRUN or rank() > 0:
-        return _trained(cfg)
+        from ltr.experiment.job import train_job  # imports torch
+
+        return train_job(cfg)
     with kept_once_begun(Path(node.runtime.output_dir), Path(cfg.output_dir)):
-        if cfg.resume is None and processes() == 1:  # several fail together, once joined
-            _check_files(cfg.dataset)
-        return _trained(cfg)
+        ours = str(cfg.dataset.get("_target_")).startswith("ltr.")
+        if ours and cfg.resume is None and processes() == 1:  # several fail together, once joined
+            with suppress(InstantiationException):  # said later, with all other mistakes
+                instantiate(cfg.dataset, _convert_="all").check()
+        from ltr.experiment.job import train_job
 
-
-def _trained(cfg: DictConfig) -> float:
-    from ltr.experiment.job import train_job  # imports torch
-
-    return train_job(cfg)
-
-
-def _check_files(node: DictConfig) -> None:
-    """Raise ``DataError`` where files of a data set of this project are missing."""
-    if str(node.get("_target_")).startswith("ltr."):
-        with suppress(InstantiationException):  # said later, with all other mistakes
-            instantiate(node, _convert_="all").check()
+        return train_job(cfg)
 
 
 @contextmanager
@@ -88,28 +81,21 @@ def list_runs(cfg: DictConfig) -> str:
         ConfigError: there is no such folder, or no run in it.
     """
     folder = Path(str(cfg.folder))
-    marks = [*folder.rglob(".hydra/config.yaml"), *folder.rglob(RESULTS)]
-    runs = {mark.parent if mark.name == RESULTS else mark.parents[1] for mark in marks}
+    runs = {mark.parents[1] for mark in folder.rglob(".hydra/config.yaml")}
+    runs |= {mark.parent for mark in folder.rglob(RESULTS)}
     if not runs:
         raise ConfigError(f"folder={folder}: no run there or below; give a folder that holds runs")
-    rows = sorted(_row(run, folder) for run in runs if not run.name.startswith("before-"))
-    return tabulate(rows, ["date", "run", "state", "vali"], disable_numparse=True)
-
-
-def _row(run: Path, folder: Path) -> tuple[str, str, str, str]:
-    kept = RunFolder(run)
-    state, reached, when = "unfinished", "", datetime.fromtimestamp(run.stat().st_mtime)
-    if kept.finished:
-        try:
-            results = kept.results
-            when = datetime.fromisoformat(results["finished"]).astimezone()
-            metric = results["select_on"]
-            state, reached = "finished", f"{metric} {results['vali'][metric]:.4f}"
-        except DataError:
-            state = "damaged"
-        except (KeyError, TypeError, ValueError):  # of an earlier version
-            state = "finished"
-    elif kept.error:
-        state = "failed"
-    name = str(run.relative_to(folder)) if run != folder else str(run)
-    return f"{when:%Y-%m-%d %H:%M}", name, state, reached
+    rows = []
+    for run in (run for run in runs if not run.name.startswith("before-")):
+        kept, reached, when = RunFolder(run), "", datetime.fromtimestamp(run.stat().st_mtime)
+        state = "failed" if kept.error else "unfinished"
+        if kept.finished:
+            try:
+                metric = kept.results["select_on"]
+                when = datetime.fromisoformat(kept.results["finished"]).astimezone()
+                state, reached = "finished", f"{metric} {kept.results['vali'][metric]:.4f}"
+            except DataError:
+                state = "damaged"
+        name = str(run.relative_to(folder)) if run != folder else str(run)
+        rows.append((f"{when:%Y-%m-%d %H:%M}", name, state, reached))
+    return tabulate(sorted(rows), ["date", "run", "state", "vali"], disable_numparse=True)
