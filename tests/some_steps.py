@@ -14,8 +14,8 @@ from ltr import losses
 from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.transforms import no_transform
 from ltr.models import MLP, ContextAwareTransformer
+from ltr.training.network import Step
 from ltr.training.settings import Settings
-from ltr.training.step import Step
 
 LISTS = make_lists([3, 9, 1, 12, 4, 7, 5])
 SETTINGS = Settings(
@@ -49,7 +49,7 @@ def graphs() -> Iterator[tuple[str, int, int]]:
         counters.clear()
         with (
             mock.patch("torch.compile", lambda function, **_: compiler(function, **knobs)),
-            mock.patch("ltr.training.step._compiles_losses", return_value=True),  # as on a GPU
+            mock.patch("ltr.training.network._compiles_losses", return_value=True),  # as on a GPU
         ):
             found = figures(make, loss, replace(SETTINGS, compile=True))
         torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-5)

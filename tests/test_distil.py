@@ -31,8 +31,8 @@ from ltr.tables.table import make_table
 from ltr.training.checkpoint import load_checkpoint, save_checkpoint
 from ltr.training.hooks import OnEpoch
 from ltr.training.interruption import Interrupted
+from ltr.training.network import Step
 from ltr.training.settings import Settings
-from ltr.training.step import Step
 
 
 def some() -> tuple[torch.Tensor, ...]:

@@ -47,7 +47,6 @@ def test_scoring_and_training_look_first(tiny, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("ltr.training.device.free_memory", lambda device: 10)
     said = refused(lambda: run(compose(*tiny, "loss=listnet"), tmp_path, {}))
     assert said.startswith("a list of 6 items takes")  # list_size
-    assert "to train on" in said
     assert not (tmp_path / "last.pt").exists()
 
 

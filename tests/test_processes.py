@@ -20,7 +20,7 @@ from ltr.experiment.identity import identity_without_data
 from ltr.experiment.start import with_shards
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.distributed import set_gradients
-from ltr.training.step import Step
+from ltr.training.network import Step
 
 Launch = Callable[..., list[processes.Process]]
 # Dropout, noise, a loss that draws, slices of unequal counts: 24 lists, five in a batch, 1 + 2 + 2.

@@ -26,7 +26,7 @@ from ltr.models import MLP
 from ltr.models.rounds import LossObjective
 from ltr.scorers.parts import make_settings
 from ltr.training.evaluation import predict
-from ltr.training.step import Step
+from ltr.training.network import Step
 
 FUNCTIONS = [
     *(pytest.param(getattr(ltr.losses, name), id=name) for name in NAMES),

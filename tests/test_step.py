@@ -15,7 +15,7 @@ from ltr.data.transforms import no_transform
 from ltr.errors import TrainingError
 from ltr.losses import lambdarank_loss
 from ltr.models import MLP
-from ltr.training.step import Step
+from ltr.training.network import Step
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ltr.losses import lambdarank_loss, neural_ndcg_loss
 from ltr.losses.batch import mean_over_batch
 from ltr.models import TabM
 from ltr.scorers.parts import make_settings, model_for
-from ltr.training.step import Step
+from ltr.training.network import Step
 
 small = partial(TabM, members=3, hidden_sizes=(6, 4), dropout=0.0)
 

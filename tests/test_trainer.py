@@ -263,7 +263,7 @@ def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
     model = MLP(5)
     data = ItemTensors(lists, no_transform(lists))
     data.features[4, 2] = torch.nan
-    with pytest.raises(TrainingError, match=r"not finite on lists with query id q1: train with"):
+    with pytest.raises(TrainingError, match=r"not finite on 1 lists, with query id q1: train"):
         predict(model, data)
 
 
@@ -282,11 +282,11 @@ def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
         "batch_size=0: give a whole number >= 1",
         "select=first: choose one of best, last",
         "clip=0: give a number > 0",
-        "deterministic=maybe: write true or false",
-        "compile=fast: write true or false",
+        "deterministic=maybe: choose one of true, false",
+        "compile=fast: choose one of true, false",
         "augment.noise=-1: give a number >= 0",
         "'ndgc@5' is not a metric",
-        "monitor: test: choose from train, vali",
+        "monitor=test: choose one of train, vali",
         "k=0 is not a cutoff",
         "heads",
         "Invalid learning rate",

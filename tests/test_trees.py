@@ -258,9 +258,9 @@ def test_lists_with_scores_that_are_not_finite_are_named() -> None:
     data = tensors(make_lists([2] * 14))
     scores = torch.zeros(28)
     scores[[5, 6]] = torch.tensor([torch.nan, -torch.inf])
-    with pytest.raises(TrainingError, match=r"on lists with query id q2, q3: look at them"):
+    with pytest.raises(TrainingError, match=r"on 2 lists, with query id q2, q3: look at them"):
         check_finite(scores, data, whose="model's", remedy="look at them")
-    with pytest.raises(TrainingError, match=r"q0, q1, .*, q9 and 4 more: look"):
+    with pytest.raises(TrainingError, match=r"14 lists, .* q0, q1, .*, q9, ...: look"):
         check_finite(scores * torch.nan, data, whose="model's", remedy="look at them")
     last = after(LightGBM(5, num_leaves=2, min_data_in_leaf=1, learning_rate=1e300), data)
     model = LightGBM(5)

@@ -44,9 +44,8 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
 def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read what ``save_checkpoint`` wrote; only tensors and plain values are ever loaded.
 
-    The digest of the whole file is verified before anything is parsed, so that one flipped bit is
-    found. A digest detects damage; it does not tell who wrote the file: what is read of the content
-    is read within ``fitting``.
+    The digest of the whole file, verified before anything is parsed, detects damage; it does not
+    tell who wrote the file: what is read of the content is read within ``fitting``.
 
     Raises:
         CheckpointError: the file is missing, damaged, not a checkpoint of this project, of another
@@ -119,8 +118,7 @@ def _check_size(value: Any, most: int) -> None:
 def fitting(path: Path) -> Iterator[None]:
     """Within, an error of code that takes a part of checkpoint ``path`` is a ``CheckpointError``.
 
-    For faults that only PyTorch, or the code that uses the part, can find: shapes of weights,
-    states. An error of this project passes unchanged.
+    An error of this project passes unchanged.
     """
     try:
         yield
@@ -134,30 +132,24 @@ def fitting(path: Path) -> Iterator[None]:
 
 
 def transform_of(content: Mapping[str, Any]) -> FeatureTransform:
-    """The transform in a checkpoint.
-
-    Raises:
-        ValueError, TypeError: it is no transform, or of another width; see ``fitting``.
-    """
-    transform = FeatureTransform.from_state(content["transform"])
+    """The transform in a checkpoint; ``ValueError``: it is of other columns; see ``fitting``."""
+    transform, width = FeatureTransform.from_state(content["transform"]), content["width"]
     columns = (transform.shape, transform.sign, transform.mean, transform.scale, transform.codes)
-    if any(column.shape != (content["width"],) for column in columns):
-        raise ValueError(f"transform: not {content['width']} columns")
-    indicated = transform.indicated
-    if (np.diff(indicated) <= 0).any() or not np.isin(indicated, np.arange(transform.width)).all():
-        raise ValueError("transform: indicators of columns that are not there")
-    grids = transform.grids
-    if grids.ndim != 2 or len(grids) != (transform.shape == QUANTILE).sum() or grids.shape[1] < 2:
-        raise ValueError("transform: not the quantiles of its columns")
+    indicated, grids = transform.indicated, transform.grids
+    if (
+        any(column.shape != (width,) for column in columns)
+        or (np.diff(indicated) <= 0).any()
+        or not np.isin(indicated, np.arange(width)).all()
+        or grids.ndim != 2
+        or len(grids) != (transform.shape == QUANTILE).sum()
+        or grids.shape[1] < 2
+    ):
+        raise ValueError(f"transform: not one of {width} columns")
     return transform
 
 
 def columns_of(content: Mapping[str, Any]) -> Columns | None:
-    """The names and categories of the features in a checkpoint; None: it has none.
-
-    Raises:
-        ValueError, TypeError, LookupError, AttributeError: they do not fit; see ``fitting``.
-    """
+    """Names and categories of the features in a checkpoint; None: it has none; see ``fitting``."""
     if (state := content["columns"]) is None:
         return None
     columns = Columns.from_state(state)
@@ -173,8 +165,7 @@ MEMBER = ("model", "config", "choices", "transform", "width", "columns", "member
 def members_of(content: Mapping[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     """The weight and the checkpoint of each member of an ensemble's; none: it is of one model.
 
-    Raises:
-        ValueError: they are not what ``ltr ensemble`` writes; see ``fitting``.
+    ``ValueError``: they are not what ``ltr ensemble`` writes; see ``fitting``.
     """
     if "members" not in content:
         return []

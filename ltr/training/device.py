@@ -1,5 +1,6 @@
 """Pick the device of a model, check that its memory suffices, describe it."""
 
+import math
 import os
 import platform
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import torch
 
 from ltr.data import machine
 from ltr.errors import ConfigError, DataError
+from ltr.knobs import check_choice
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it starts
 
@@ -20,8 +22,7 @@ def pick_device(name: str) -> torch.device:
     Raises:
         ConfigError: an unknown name, or ``cuda`` where PyTorch sees no GPU.
     """
-    if name not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device={name}: choose one of auto, cpu, cuda")
+    check_choice("device", name, ("auto", "cpu", "cuda"))
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
@@ -45,17 +46,15 @@ def check_memory(model: Any, items: int, device: torch.device, *, training: bool
     Raises:
         DataError: the list needs more memory than is free.
     """
-    if not hasattr(model, "bytes_needed"):
-        return
-    need, free = model.bytes_needed(items, training=training), free_memory(device)
-    if free is None or need <= free:
-        return
-    remedy = "set list_size lower" if training else "split this list"
-    raise DataError(
-        f"a list of {items:,} items takes {type(model).__name__} about {need / 1e9:.1f} GB "
-        f"{'to train on' if training else 'to score'}, {free / 1e9:.1f} GB are free: {remedy}, "
-        "use a machine with more, or train a model that scores each item alone (model=mlp)"
-    )
+    bytes_needed = getattr(model, "bytes_needed", None)
+    need = 0 if bytes_needed is None else bytes_needed(items, training=training)
+    if need > (free := free_memory(device) or math.inf):
+        remedy = "set list_size lower" if training else "split this list"
+        raise DataError(
+            f"a list of {items:,} items takes {type(model).__name__} about {need / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB are free: {remedy}, use a machine with more, or train a model "
+            "that scores each item alone (model=mlp)"
+        )
 
 
 @contextmanager

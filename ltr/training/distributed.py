@@ -37,10 +37,7 @@ def joined(device: str) -> Iterator[None]:
     """Within, this process and all others that torchrun has started are joined.
 
     On a GPU each has the one of its ``LOCAL_RANK``, and NCCL sends the gradients; gloo sends what
-    is on the CPU. The log and the bars are those of the first process.
-
-    Raises:
-        ConfigError: there are fewer GPUs than processes on this machine.
+    is on the CPU. The log and the bars are those of the first. ``ConfigError``: too few GPUs.
     """
     global _joined
     backend = "gloo"
@@ -90,11 +87,10 @@ def all_reduce(values: Tensor) -> Tensor:
 
     Added as whole numbers, so that every bit is kept: of ``-0.0`` and NaN too.
     """
-    if size() == 1:
-        return values
-    whole = {4: torch.int32, 8: torch.int64}[values.element_size()]
-    with _connected():
-        dist.all_reduce(values.view(whole))
+    if size() > 1:
+        whole = {4: torch.int32, 8: torch.int64}[values.element_size()]
+        with _connected():
+            dist.all_reduce(values.view(whole))
     return values
 
 
@@ -112,10 +108,7 @@ def any_interrupt(signum: int | None) -> int | None:
     """The signal that any process has got, in all of them alike; all wait for each other."""
     if size() == 1:
         return signum
-    seen = torch.tensor(signum or 0)
-    with _connected():
-        dist.all_reduce(seen, dist.ReduceOp.MAX)
-    return int(seen) or None
+    return int(all_gather(torch.tensor(signum or 0)).max()) or None
 
 
 def barrier() -> None:
@@ -125,11 +118,10 @@ def barrier() -> None:
 
 def broadcast(value: T) -> T:
     """The ``value`` of the first process, in all of them."""
-    if size() == 1:
-        return value
     values = [value]
-    with _connected():
-        dist.broadcast_object_list(values)
+    if size() > 1:
+        with _connected():
+            dist.broadcast_object_list(values)
     return values[0]
 
 
@@ -140,10 +132,8 @@ def check_alike(model: nn.Module) -> None:
     digest = hashlib.sha256()
     for held in model.state_dict().values():
         digest.update(held.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    digests = [""] * size()
-    with _connected():
-        dist.all_gather_object(digests, digest.hexdigest())
-    if len({*digests}) > 1:
+    digests = all_gather(torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8))
+    if len(digests.unique(dim=0)) > 1:
         raise TrainingError(
             f"the weights of the {size()} processes are no longer the same: give nodes of one kind "
             "and threads=N, and a model that keeps no statistics of its batches"
@@ -168,11 +158,10 @@ def set_gradients(
     """Set the gradients of the mean loss over the counted lists of ``batch``.
 
     A process computes the gradients of the sums of the losses of its shards. These rows are
-    gathered, added in the order of the shards and divided once, by what all counted lists weigh.
-    So shards with other numbers of counted lists are weighed right, which a mean of means is not,
-    and the result depends on the shards, not on the processes: it is the same to the last bit.
-    Random numbers are a pure function of seed, epoch, step and shard; those of the optimiser are
-    of a shard that is not there, and so the same in all processes.
+    gathered, added in the order of the shards and divided once, by what all counted lists weigh:
+    the result depends on the shards, not on the processes, to the last bit. Random numbers are a
+    pure function of seed, epoch, step and shard; those of the optimiser are of a shard that is not
+    there, and so the same in all processes.
 
     Returns:
         The mean loss and what the lists weigh that it is the mean of, in the mean of the epoch.

@@ -96,14 +96,13 @@ def check_finite(scores: Tensor, lists: Lists | ItemTensors, *, whose: str, reme
     Otherwise the metric of such a list would be NaN, as if the convention skipped the list.
     """
     items = np.flatnonzero(~scores.isfinite().cpu().numpy())
-    if not len(items):
-        return
-    broken = np.unique(np.searchsorted(lists.offsets, items, side="right") - 1)
-    qids = ", ".join(lists.qids[broken[:_NAMED]])
-    more = f" and {len(broken) - _NAMED:,} more" if len(broken) > _NAMED else ""
-    raise TrainingError(
-        f"the {whose} scores are not finite on lists with query id {qids}{more}: {remedy}"
-    )
+    if len(items):
+        broken = np.unique(np.searchsorted(lists.offsets, items, side="right") - 1)
+        qids = ", ".join(lists.qids[broken[:_NAMED]]) + ", ..." * (len(broken) > _NAMED)
+        raise TrainingError(
+            f"the {whose} scores are not finite on {len(broken):,} lists, with query id {qids}: "
+            f"{remedy}"
+        )
 
 
 class Padded(NamedTuple):

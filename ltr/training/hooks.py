@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
@@ -57,8 +57,8 @@ class OnEpoch(Hook):
 class TensorBoard(Hook):
     """Scalars by epoch in the run folder; ``tensorboard --logdir outputs`` shows them.
 
-    They are a copy of the history: training goes on where they cannot be written. TensorBoard's own
-    writer would put the name of the machine into the name of the file.
+    Training goes on where they cannot be written. TensorBoard's own writer would put the name of
+    the machine into the name of the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,8 +89,16 @@ class TensorBoard(Hook):
         records = io.BytesIO()
         for event in events:
             RecordWriter(records).write(event.SerializeToString())
+        content = records.getvalue()
         try:
-            append(self._file, records.getvalue())
+            with self._file.open("ab", buffering=0) as file:
+                before = file.tell()
+                try:
+                    while content:  # part by part where a disk is nearly full
+                        content = content[file.write(content) :]
+                except OSError:
+                    file.truncate(before)
+                    raise
         except OSError as error:
             self._lost = True
             log.warning(
@@ -98,19 +106,6 @@ class TensorBoard(Hook):
                 "history.csv has them too",
                 error.strerror,
             )
-
-
-def append(path: Path, content: bytes) -> None:
-    """Append all of ``content`` to ``path``, or nothing."""
-    with path.open("ab", buffering=0) as file:
-        before = file.tell()
-        try:
-            while content:  # part by part where a disk is nearly full
-                content = content[file.write(content) :]
-        except OSError:
-            with suppress(OSError):
-                file.truncate(before)
-            raise
 
 
 def progress_bar(**how: Any) -> tqdm:

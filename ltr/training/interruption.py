@@ -1,12 +1,7 @@
-"""Stop cleanly on SIGINT (Ctrl-C) and SIGTERM, from a program's first line on.
+"""Stop cleanly on SIGINT (Ctrl-C) and SIGTERM, from a program's first line on; cheap to import.
 
-By default a signal ends the process at once (``end_when_stopped``). Within ``stoppable`` it raises
-``Interrupted``, so that half-done work is undone. In the training loop it waits for the next safe
-point (``Interruption``). Importing this module is cheap.
-
-A launcher may await a signal too, such as submitit the one that Slurm sends before a job's time is
-over, and then queue the job again. Within ``handing_on`` it stops the work in the same clean way,
-and the launcher gets it once a checkpoint is written.
+A signal ends the process at once (``end_when_stopped``), raises ``Interrupted`` (``stoppable``,
+``handing_on``), or waits for the next safe point of the training loop (``Interruption``).
 """
 
 import os
@@ -60,8 +55,9 @@ def stoppable() -> Iterator[None]:
 def handing_on() -> Iterator[None]:
     """Within, a signal that a launcher awaits raises ``Interrupted``; then its handler is called.
 
-    A launcher awaits SIGTERM only to outlast it (submitit): there it raises ``Interrupted`` too. A
-    process whose handlers are the system's or ours is left as it is.
+    submitit awaits the one that Slurm sends before a job's time is over, and queues the job again;
+    SIGTERM it outlasts, and there it raises ``Interrupted`` too. A process whose handlers are the
+    system's or ours is left as it is.
     """
     awaited = {number: signal.getsignal(number) for number in _OF_LAUNCHERS}
     awaited = {number: handler for number, handler in awaited.items() if callable(handler)}
@@ -126,20 +122,17 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             awaited = [s for s in _OF_LAUNCHERS if signal.getsignal(s) is _raise]
             for signum in (*_SIGNALS, *awaited):
-                self._before[signum] = signal.signal(signum, self._request)
+                self._before[signum] = signal.signal(signum, self._set)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Restore the handlers; raise ``Interrupted`` where ``signum`` came too late to be seen."""
-        self._restore()
+        self._set(self.signum)
         if self.signum is not None and error is None:
             raise Interrupted(self.signum)
 
-    def _request(self, signum: int, frame: FrameType | None) -> None:
-        self.signum = signum
-        self._restore()
-
-    def _restore(self) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-        self._before.clear()
+    def _set(self, requested: int | None, frame: FrameType | None = None) -> None:
+        """Set ``signum`` and restore the handlers."""
+        self.signum = requested
+        while self._before:
+            signal.signal(*self._before.popitem())

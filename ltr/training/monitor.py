@@ -70,13 +70,7 @@ class Monitor:
         state: Mapping[str, Any],
         hooks: Sequence[Hook] = (),
     ) -> None:
-        """Monitor a run of which nothing is trained yet.
-
-        Args:
-            settings, metrics, convention, folder: of the run.
-            state: stored in every checkpoint unchanged: config, transform and the like.
-            hooks: are told each epoch.
-        """
+        """``state`` is stored in every checkpoint unchanged: config, transform and the like."""
         self.settings, self.progress = settings, Progress()
         self.best, self.last = folder / "best.pt", folder / "last.pt"
         self.convention, self._metrics = convention, metrics
@@ -91,11 +85,7 @@ class Monitor:
         self._half_means = []
 
     def resume(self, content: Mapping[str, Any]) -> None:
-        """Take the progress from the content of ``last.pt``.
-
-        Raises:
-            ValueError, TypeError, LookupError, AttributeError: it does not fit; see ``fitting``.
-        """
+        """Take the progress from the content of ``last.pt``; see ``fitting``."""
         self.progress = Progress(**content["progress"])
         halves = content["half_means"].cpu().numpy()
         shape = (len(self.progress.history), HALVINGS, 2)
@@ -150,8 +140,7 @@ class Monitor:
     def add(self, row: dict[str, float]) -> bool:
         """Append ``row`` to the history; return whether it is the best so far.
 
-        Raises:
-            TrainingError: no list of vali counts.
+        ``TrainingError``: no list of vali counts.
         """
         done, value = self.progress, row[f"vali_{self.settings.select_on}"]
         if math.isnan(value):

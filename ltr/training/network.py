@@ -1,25 +1,38 @@
 """The learner of networks: plain PyTorch, resumable at any step to the same weights bit for bit."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ltr.data.batches import Batch, ItemTensors, Slices, steps_in_epoch, train_batches, train_slices
+from ltr.errors import TrainingError
+from ltr.losses.batch import counted_lists, sum_over_batch
 from ltr.training.checkpoint import fitting, random_states, restore_random_states
-from ltr.training.distributed import any_interrupt, barrier, check_alike, check_shards, rank_share
-from ltr.training.evaluation import predict
+from ltr.training.device import matrix_products
+from ltr.training.distributed import (
+    any_interrupt,
+    barrier,
+    check_alike,
+    check_shards,
+    rank_share,
+    set_gradients,
+)
+from ltr.training.evaluation import predict, score
 from ltr.training.hooks import progress_bar
 from ltr.training.interruption import Interrupted, Interruption
 from ltr.training.monitor import Monitor, sentence
 from ltr.training.schedules import warm_up
-from ltr.training.step import Step
+from ltr.training.settings import Settings
 from ltr.typing import Loss
 
-Schedule = Callable[[float, int], float]
+DEFERRED = 50  # steps whose figures wait on a GPU to be read together
 
 
 class NetworkLearner:
@@ -30,7 +43,7 @@ class NetworkLearner:
         model: nn.Module,
         loss: Loss,
         optimizer: torch.optim.Optimizer,
-        schedule: Schedule,
+        schedule: Callable[[float, int], float],
         monitor: Monitor,
     ) -> None:
         check_shards(model, monitor.settings.shards)
@@ -56,9 +69,7 @@ class NetworkLearner:
                 self._train_epoch(data["train"], steps, interruption)
                 done.epoch, done.step = done.epoch + 1, 0
                 self._close_epoch(data, steps)
-                self._stop_if_asked(
-                    any_interrupt(interruption.signum)
-                )  # all wait for what is saved
+                self._stop_if_asked(any_interrupt(interruption.signum))  # all wait for the rest
 
     def _train_epoch(self, data: ItemTensors, steps: int, interruption: Interruption) -> None:
         done, settings = self.monitor.progress, self.monitor.settings
@@ -67,7 +78,10 @@ class NetworkLearner:
         title = f"epoch {done.epoch + 1}/{settings.epochs}"
         with progress_bar(total=steps, initial=done.step, desc=title) as bar:
             for batch in self._batches(data):
-                self._set_rate(done.step / steps, (done.step + 1) / steps)
+                factor = self.schedule(done.epoch + done.step / steps, settings.epochs)
+                factor *= warm_up(done.epoch + (done.step + 1) / steps, settings.warmup)
+                for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
+                    group["lr"] = base * factor
                 self.step(batch)
                 done.step += 1
                 due = time.perf_counter() - saved > 60 * settings.checkpoint_minutes > 0
@@ -100,14 +114,6 @@ class NetworkLearner:
             return train_batches(data, **how)
         mine = rank_share(range(settings.shards))
         return train_slices(data, shards=settings.shards, mine=mine, **how)
-
-    def _set_rate(self, begin: float, end: float) -> None:
-        """Set the learning rate of a step from ``begin`` to ``end``, fractions of the epoch."""
-        done, settings = self.monitor.progress, self.monitor.settings
-        factor = self.schedule(done.epoch + begin, settings.epochs)
-        factor *= warm_up(done.epoch + end, settings.warmup)
-        for group, base in zip(self.optimizer.param_groups, self._base_lr, strict=True):
-            group["lr"] = base * factor
 
     def _close_epoch(self, data: Mapping[str, ItemTensors], steps: int) -> None:
         """Evaluate, record, keep the best and the last weights."""
@@ -162,3 +168,143 @@ class NetworkLearner:
                 raise ValueError("base_lr: one for each group of parameters")
             self.monitor.resume(content)
             restore_random_states(content["random"])
+
+
+class Step:
+    """Takes training steps; a loss or gradient that is not finite never updates the weights.
+
+    Reading a number from a GPU waits for all its work. So there the figures of the steps stay on
+    the device until ``flush``. From the first bad step on, an optimiser that can skip an update
+    (a fused one) skips all updates, until ``flush`` reads of the bad step and raises. Otherwise
+    ``window`` is 1: every step is read before its update.
+
+    Attributes:
+        window: how many steps may wait for ``flush``.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, settings: Settings
+    ) -> None:
+        self.model, self.loss, self.optimizer, self.settings = model, loss, optimizer, settings
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._weights = [p for p in self._parameters if p.dim() > 1]
+        device = next(model.parameters()).device
+        # What GradScaler knows PyTorch's fused optimisers by: they skip where found_inf is set.
+        can_skip = getattr(optimizer, "_step_supports_amp_scaling", False)
+        self.window = DEFERRED if device.type == "cuda" and can_skip else 1
+        self._figures: list[Tensor] = []
+        self._lists: list[NDArray[np.int64]] = []
+        self._bad = torch.zeros((), dtype=torch.bool, device=device)
+        self._scorer: Callable[..., Tensor] = getattr(model, "member_scores", model)
+        self._mean, self._sums = self._mean_of, self._sums_of
+        if settings.compile:
+            torch.compiler.reset()  # a process compiles the code of a step only so many times
+        if settings.compile and _compiles_losses(device):
+            # CUDA graphs launch the many small kernels of a step at once
+            knobs: Any = {"mode": "reduce-overhead", "dynamic": False}
+            self._mean, self._sums = (torch.compile(f, **knobs) for f in (self._mean, self._sums))
+        elif settings.compile:
+            self._scorer = torch.compile(self._scorer, dynamic=False)
+
+    @property
+    def full(self) -> bool:
+        """Whether ``flush`` is due before the next step."""
+        return len(self._figures) >= self.window
+
+    def __call__(self, batch: Batch | Slices) -> None:
+        """Update the weights from ``batch`` once, unless its loss or gradient is not finite.
+
+        Where the model has ``member_scores``, the loss is the mean of its members' losses.
+        """
+        if self.settings.compile and self._bad.is_cuda:
+            torch.compiler.cudagraph_mark_step_begin()
+        with matrix_products(self.settings.precision):
+            objective, weight = self._set_gradients(batch)
+        norm = nn.utils.get_total_norm(
+            [p.grad for p in self.model.parameters() if p.grad is not None]
+        )
+        if self.settings.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
+        self._lists.append(batch.lists)
+        figures = torch.stack([objective.detach(), weight, norm]).double()
+        self._figures.append(figures)
+        if self.window > 1:
+            total = figures.sum()
+            self._bad = self._bad | (total - total != 0)  # not 0 but NaN where one is not finite
+            self.optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]
+            self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif bool(figures.isfinite().all()):
+            self.optimizer.step()
+
+    def flush(self, epoch: int, step: int, qids: NDArray[np.str_]) -> list[list[float]]:
+        """Read the figures of the steps since the last call, at least one.
+
+        ``epoch`` and ``step``, that of the last step taken, count from 1; ``qids`` has the query id
+        of every list of the data.
+
+        Returns:
+            Of each step: the mean loss, what the lists weigh that it is the mean of (without
+            weights their number), and the gradient norm.
+
+        Raises:
+            TrainingError: a loss or gradient was not finite; the weights are those before it.
+        """
+        rows, lists = torch.stack(self._figures).tolist(), self._lists
+        self._figures, self._lists = [], []
+        first = step - len(rows) + 1
+        for number, ((loss, _, norm), which) in enumerate(zip(rows, lists, strict=True), first):
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                what = "loss" if not math.isfinite(loss) else "gradient"
+                raise TrainingError(
+                    f"epoch {epoch}, step {number}: the {what} is not finite (loss {loss}, "
+                    f"gradient norm {norm}); the weights are those before this step; lists with "
+                    f"query id {', '.join(qids[which])}: lower optimizer.lr, set clip=1, or look "
+                    "at these lists"
+                )
+        return rows
+
+    def _set_gradients(self, batch: Batch | Slices) -> tuple[Tensor, Tensor]:
+        """Set the gradients; the mean loss and what the lists weigh that it is the mean of."""
+        if isinstance(batch, Slices):
+            objective, weight = set_gradients(self._parameters, batch, self._sums)
+            if isinstance(penalty := self._penalty(), Tensor):
+                penalty.backward()
+            return objective, weight
+        self.optimizer.zero_grad(set_to_none=True)  # before a CUDA graph takes their memory
+        objective, penalised, weight = self._mean(batch)
+        penalised.backward()
+        return objective, weight
+
+    def _mean_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean loss, the same with the penalty, and what the counted lists weigh."""
+        total, divisor, weight = self._sums_of(batch)
+        objective = total / torch.where(divisor > 0, divisor, 1.0)
+        return objective, objective + self._penalty(), weight
+
+    def _sums_of(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The sum of the losses, what it is divided by, and what the counted lists weigh."""
+        scores = score(self._scorer, batch, self.settings.precision)
+        labels, mask, weights = batch.labels, batch.mask, batch.weights
+        given = {} if batch.teacher is None else {"teacher": batch.teacher}
+        if scores.dim() == 3:  # [members, batch, list], as one batch of members * batch lists
+            members, scores = len(scores), scores.flatten(0, 1)
+            labels, mask = labels.repeat(members, 1), mask.repeat(members, 1)
+            weights = None if weights is None else weights.repeat(members)
+            given = {name: one.repeat(members, 1) for name, one in given.items()}
+        values, empty = self.loss(scores, labels, mask, **given), self.settings.empty_lists
+        total, divisor = sum_over_batch(values, labels, mask, empty=empty, weights=weights)
+        counted = counted_lists(batch.labels, batch.mask, empty=empty)
+        weight = (counted if batch.weights is None else counted * batch.weights).sum()
+        return total, divisor, weight
+
+    def _penalty(self) -> Tensor | float:
+        """L1 and L2 penalty of the weight matrices (not of biases and norms)."""
+        l1, l2 = self.settings.l1, self.settings.l2
+        absolute = l1 * sum(w.abs().sum() for w in self._weights) if l1 else 0.0
+        return absolute + (l2 / 2 * sum(w.square().sum() for w in self._weights) if l2 else 0.0)
+
+
+def _compiles_losses(device: torch.device) -> bool:
+    """Whether the loss is compiled too; the kernels that losses have on the CPU are faster."""
+    return device.type != "cpu"

@@ -43,14 +43,10 @@ class Settings:
         wrong: list[str] = []
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if name in _OPTIONAL and value is None:
-                continue
             kind, word = (int, "whole number") if isinstance(least, int) else (_NUMBER, "number")
-            if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
+            fits = isinstance(value, kind) and not isinstance(value, bool) and value >= least
+            if not fits and not (name in _OPTIONAL and value is None):
                 wrong.append(f"{name}={value}: give a {word} >= {least:g}")
-        for name in ("compile", "deterministic"):
-            if not isinstance(value := getattr(self, name), bool):
-                wrong.append(f"{name}={value}: write true or false")
         if not wrong and (self.shards or 1) > self.batch_size:
             wrong.append(f"shards={self.shards}: give at most batch_size={self.batch_size}")
         if self.clip == 0:
@@ -58,13 +54,12 @@ class Settings:
         noise = self.augment.get("noise") if isinstance(self.augment, Mapping) else None
         if not isinstance(noise, _NUMBER) or isinstance(noise, bool) or not 0 <= noise < math.inf:
             wrong.append(f"augment.noise={noise}: give a number >= 0")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                known = ", ".join("null" if one is None else one for one in choices)
-                wrong.append(f"{name}={getattr(self, name)}: choose one of {known}")
-        for split in self.monitor:
-            if split not in ("train", "vali"):
-                wrong.append(f"monitor: {split}: choose from train, vali (test is read once, last)")
+        chosen = [(name, getattr(self, name), choices) for name, choices in _CHOICES.items()]
+        chosen += [("monitor", split, ("train", "vali")) for split in self.monitor]
+        for name, value, choices in chosen:
+            if (type(value), value) not in [(type(one), one) for one in choices]:
+                known = ", ".join(str(one).lower() for one in choices)
+                wrong.append(f"{name}={value}: choose one of {known}")
         if wrong:
             raise ConfigError("; ".join(wrong))
 
@@ -82,7 +77,9 @@ _LEAST: dict[str, int | float] = {
     "warmup": 0.0, "clip": 0.0, "l1": 0.0, "l2": 0.0, "checkpoint_minutes": 0.0,
 }  # fmt: skip
 _OPTIONAL = {"patience", "threads", "clip", "shards"}
-_CHOICES: dict[str, tuple[str | None, ...]] = {
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "compile": (True, False),
+    "deterministic": (True, False),
     "select": ("best", "last"),
     "empty_lists": ("keep", "skip"),
     "precision": ("float32", "tf32", "bfloat16"),
