@@ -13,13 +13,18 @@ from sklearn.utils.validation import check_array, column_or_1d
 from sklearn.utils.validation import validate_data as validated
 
 from ltr.data.assemble import Block, assemble
-from ltr.data.cells import checked_weights, kind, query_text, query_texts
 from ltr.data.letor import Rules, to_float32
-from ltr.data.lists import Columns, Floats, Ints, Lists, Texts
-from ltr.data.roles import Roles, check_there
-from ltr.data.rows import find_columns, table_blocks
-from ltr.data.split import Part, split_queries
-from ltr.data.table_sources import Source
+from ltr.data.lists import Columns, Floats, Ints, Lists, Texts, split_queries
+from ltr.data.table_sources import Source, check_columns
+from ltr.data.tables import (
+    Roles,
+    checked_weights,
+    find_columns,
+    kind,
+    query_text,
+    query_texts,
+    table_blocks,
+)
 from ltr.errors import DataError
 
 QID = "qid"  # the column of a table that holds query ids
@@ -36,7 +41,7 @@ class Rows(NamedTuple):
 
 def read_rows(
     estimator: Any, X: Any, qid: Any, columns: Columns | None, *, reset: bool,
-    of_train: Callable[[Texts], Part] | None = None, categories: Sequence[str] = (),
+    of_train: Callable[[Texts], set[str]] | None = None, categories: Sequence[str] = (),
     others: Sequence[Any] = (),
 ) -> Rows:  # fmt: skip
     """Check ``X`` as scikit-learn does, and its column ``qid`` where it is a table with one.
@@ -106,7 +111,7 @@ def _column_of(frame: Any, values: Any) -> int | None:
 
 
 def _encoded(
-    frame: Any, ids: NDArray[Any], known: Columns | None, keep: Part | None,
+    frame: Any, ids: NDArray[Any], known: Columns | None, keep: set[str] | None,
     categories: Sequence[str],
 ) -> tuple[Floats, Columns]:  # fmt: skip
     """The features of a table and its columns, as ``dataset=table`` reads them.
@@ -115,7 +120,7 @@ def _encoded(
     is given, else with the values in the rows whose ``ids`` are in ``keep``.
     """
     names = tuple(map(str, frame.columns))
-    check_there(dict.fromkeys(categories, "categories"), names, "X")
+    check_columns(dict.fromkeys(categories, "categories"), names, "X")
     try:
         cells = dict(zip(names, (one.to_arrow() for one in frame.iter_columns()), strict=True))
     except (pa.ArrowException, TypeError) as error:
@@ -256,7 +261,7 @@ def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:
     return out
 
 
-def queries_of_train(qids: Texts, fraction: float, seed: int) -> Part:
+def queries_of_train(qids: Texts, fraction: float, seed: int) -> set[str]:
     """The queries of train, as ``fraction`` of all are drawn for vali.
 
     ``dataset=table`` cuts the same with ``dataset.seed`` and ``dataset.fractions``.

@@ -172,7 +172,7 @@ def test_features_beyond_half_of_the_free_memory_stay_where_they_are(
     lists = make_lists([10] * 5)
     size = 4 * lists.items * lists.width
     for free, mapped in ((2 * size, False), (2 * size - 1, True)):
-        monkeypatch.setattr("ltr.data.machine.free_memory", lambda free=free: free)
+        monkeypatch.setattr("ltr.data.machine.free_memory", lambda device, free=free: free)
         assert ItemTensors(lists, no_transform(lists)).mapped is mapped
 
 
@@ -197,7 +197,7 @@ def test_the_next_epoch_is_drawn_before_it_is_asked_for(monkeypatch: pytest.Monk
     monkeypatch.setattr("ltr.data.batches._AHEAD", 512)
     epoch(data, 0)
     assert data.early is not None
-    data.early[1].future.result()
+    data.early[2].result()
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError

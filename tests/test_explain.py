@@ -132,7 +132,7 @@ def test_a_feature_is_worth_what_the_metric_loses_without_it(monkeypatch) -> Non
     assert (table["low"] < table["drop"]).tolist() == [True, False, False]
     assert table["drop"].tolist()[1:] == [0, 0]
     before = of.lists.features.copy()
-    monkeypatch.setattr("ltr.data.batches._free_memory", lambda device: 0)  # would be mapped
+    monkeypatch.setattr("ltr.data.machine.free_memory", lambda device: 0)  # would be mapped
     pd.testing.assert_frame_equal(table, permutation_importance(of, lists=4))
     np.testing.assert_array_equal(of.lists.features, before)
 

@@ -71,7 +71,7 @@ def test_three_splits_of_one_width(tmp_path, mine, parsed) -> None:
 def test_the_width_of_train_holds_for_the_others(tmp_path, mine) -> None:
     write(mine, vali="1 qid:3 4:2\n")
     message = refused(lambda: dataset(tmp_path).split("vali"))
-    assert message.startswith(f"{mine}/vali.txt:1: index '4' in '4:2'; ")
+    assert message.startswith(f"{mine}/vali.txt:1: '4:2'; ")
     assert "from 1 to 3 (dataset.width)" in message
     wide = dataset(tmp_path, width=7)
     assert [wide.split(split).width for split in SPLITS] == [7, 7, 7]
@@ -119,14 +119,12 @@ def test_folds(tmp_path) -> None:
     data = dataset(tmp_path, fold=2, folds=5, name="mq2008", width=46)
     assert data.path("vali") == mine / "Fold2" / "vali.txt"
     assert (data.fold, data.width, data.split("train").width) == (2, 46, 46)
-    for call in (dataset(tmp_path).check, lambda: dataset(tmp_path).split("train")):
-        assert refused(call).startswith(f"{mine} holds Fold1, Fold2; set dataset.fold=1")
-    message = refused(dataset(tmp_path, fold=3).check)
-    assert message.startswith(f"{mine}/Fold3: no such folder; {mine} holds Fold1, Fold2")
-    assert "dataset.fold" in message
-    for fold in (None, 0, 6):
+    for fold in (None, 3):
+        message = refused(lambda fold=fold: dataset(tmp_path, fold=fold).split("train"))
+        assert f"{mine} holds Fold1, Fold2; set dataset.folder, dataset.fold" in message
+    for fold in (None, 0, 6, True):
         message = refused(lambda fold=fold: dataset(tmp_path, fold=fold, folds=5), ConfigError)
-        assert message == f"fold={fold}: letor has 5 folds, set dataset.fold=1..5"
+        assert message == f"dataset.fold={fold}: give a whole number from 1 to 5"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +144,7 @@ def test_settings_are_checked_at_once(tmp_path, make, words) -> None:
 def test_what_is_no_file_is_called_so(tmp_path, mine, make) -> None:
     (mine / "vali.txt").unlink()
     make(mine / "vali.txt")
-    assert refused(dataset(tmp_path).check).startswith(f"{mine}/vali.txt: not a file")
+    assert refused(dataset(tmp_path).check).startswith(f"{mine}: no file vali.txt; ")
 
 
 def test_names_that_are_numbers_or_too_long(tmp_path, mine, monkeypatch) -> None:
@@ -169,29 +167,20 @@ def test_names_that_are_numbers_or_too_long(tmp_path, mine, monkeypatch) -> None
 def test_missing_files_are_named_with_what_is_there(tmp_path) -> None:
     mine = tmp_path / "data" / "mine"
     check = dataset(tmp_path).check
-    assert refused(check).startswith(f"{mine}: no such folder; set data_dir=DIR")
     write(tmp_path / "data" / "yours")
     message = refused(check)
-    assert f"{mine}: no such folder; {tmp_path}/data holds yours" in message
+    assert f"{mine}: no file train.txt, vali.txt, test.txt; {tmp_path}/data holds yours" in message
     assert "dataset.folder" in message
     write(mine, train=TEXT["train"], valid=TEXT["vali"])
     message = refused(check)
-    assert f"{mine}: no vali.txt, test.txt; it holds train.txt, valid.txt; " in message
+    assert f"no file vali.txt, test.txt; {mine} holds train.txt, valid.txt; " in message
     assert dataset(tmp_path).split("train").items == 3  # what is there can be used
     for i in range(10):
         (mine / f"other{i}").mkdir()
-    assert "other5 and 4 more; " in refused(check)
-
-
-def test_missing_files_of_a_public_set(tmp_path) -> None:
+    assert "other7 and 4 more; " in refused(check)
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
-    place = tmp_path / "data" / "MSLR-WEB30K" / "Fold1"
     check = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1).check
-    assert refused(check) == f"{place}: no such folder; {remedy}"
-    place.mkdir(parents=True)
-    assert refused(check) == (
-        f"{place}: no train.txt, vali.txt, test.txt; it holds nothing; {remedy}"
-    )
+    assert refused(check).endswith(remedy)
 
 
 def test_progress_is_shown_on_a_terminal_and_only_when_parsing(

@@ -1,9 +1,9 @@
 """The reader: what text means, every malformed case, and that it reads as a plain one does."""
 
-import hashlib
 import importlib
 import itertools
 import os
+import re
 import sys
 import time
 import tracemalloc
@@ -24,50 +24,32 @@ from ltr.data.letor import Malformed, Parser, Rules, item_ids, read_blocks, read
 from ltr.errors import ConfigError, DataError
 from ltr.kernels import letor as letor_kernel
 
-# What stands on a line, and what is said of it.
-MALFORMED = {
-    b"good qid:1 1:0": "label 'good'; expected a grade, a whole number from 0 to 16777216 (or set",
-    b"-1 qid:1 1:0": "label '-1'; expected a grade",
-    b"1.5 qid:1 1:0": "label '1.5'; expected a grade",
-    b"16777217 qid:1 1:0": "label '16777217'; expected a grade",
-    b"1e999 qid:1 1:0": "label '1e999'; expected a grade",
-    b"nan qid:1 1:0": "label 'nan'; expected a grade",
-    b"qid:1 1:0": "label 'qid:1'; expected a grade",
-    "٣ qid:1 1:0".encode(): "label '٣'; expected a grade",
-    b"\xef\xbb\xbf1 qid:1 1:0": "label '\\ufeff1'; expected a grade",
-    b"2": "nothing after the label '2'; expected qid:ID",
-    b"2 1:0.5 2:1": "'1:0.5' after the label; expected qid:ID",
-    b"2 qid: 1:0": "'qid:' after the label; expected qid:ID",
-    b"2 7 1:0": "'7' after the label; expected qid:ID",
-    b"2 qid:1": "nothing after 'qid:1'; expected index:value (write 1:0 for",
-    b"2 qid:1 # 1:0": "nothing after 'qid:1'; expected index:value (write 1:0 for",
-    b"2 qid:1 1:0 best": "'best'; expected index:value",
-    b"2 qid:1 0.5": "'0.5'; expected index:value",
-    b"2 qid:1 1:0 2:": "'2:'; expected index:value",
-    b"2 qid:1 1:0 12": "'12'; expected index:value",
-    b"2 qid:1 1: 0": "'1:'; expected index:value",
-    b"2 qid:1 1:2:3": "value '2:3' in '1:2:3'; expected a finite number (or nan",
-    b"2 qid:1 1:x": "value 'x' in '1:x'",
-    b"2 qid:1 1:nano": "value 'nano' in '1:nano'",
-    b"2 qid:1 1:-inf": "value '-inf' in '1:-inf'",
-    b"2 qid:1 1:True": "value 'True' in '1:True'",
-    b"2 qid:1 1:1_0": "value '1_0' in '1:1_0'",
-    b"2 qid:1 1:0x1": "value '0x1' in '1:0x1'",
-    b"2 qid:1 1:0,5": "value '0,5' in '1:0,5'",
-    b'2 qid:1 1:"1"': "value '\"1\"' in '1:\"1\"'",
-    b"2 qid:1 nan:1": "index 'nan' in 'nan:1'; expected a whole number from 1 to 100000 (or set",
-    b"2 qid:1 0:1": "index '0' in '0:1'",
-    b"2 qid:1 1:1 docid:7": "index 'docid' in 'docid:7'",
-    b"2 qid:1 :1": "index '' in ':1'",
-    b"2 qid:1 99999999999999999999:1": "index '99999999999999999999' in '999",
-    b"2 qid:1 18446744073709551617:1": "index '18446744073709551617' in '184",
-    b"2 qid:1 1:1 2:0 01:3": "index 1 twice, again as '01:3'; expected each index once a row",
-    b"2 qid:1 1:" + b"9" * 60 + b"x": "value '" + "9" * 37 + "...' in '1:" + "9" * 35 + "...'",
-    b"2 qid:1\0 1:0": "a control character, b'\\x00'; expected LETOR text in UTF-8",
-    b"\x1f\x8b\x08": "bytes that are not text, b'\\x8b\\x08'; expected LETOR text in UTF-8",
-    b"2 qid:\xff 1:0": "bytes that are not text, b'\\xff 1:0'; expected LETOR text",
-    b"2 qid:1 1:0\r2 qid:1 1:0": "'2'; expected index:value",
-}
+# What stands on a line, what is shown of it, and what is expected; more is tried beside the plain
+# reader below.
+MALFORMED = [
+    (b"good qid:1 1:0", "label 'good'", "a whole number from 0 to 16777216 (or set dataset.labels"),
+    (b"1.5 qid:1 1:0", "label '1.5'", "a grade"),
+    (b"16777217 qid:1 1:0", "label '16777217'", "a grade"),
+    (b"1e999 qid:1 1:0", "label '1e999'", "a grade"),
+    (b"nan qid:1 1:0", "label 'nan'", "a grade"),
+    (b"qid:1 1:0", "label 'qid:1'", "a grade"),
+    ("\u0663 qid:1 1:0".encode(), "label '\u0663'", "a grade"),
+    (b"\xef\xbb\xbf1 qid:1 1:0", "label '\\ufeff1'", "a grade"),
+    (b"2", "nothing after the label", "qid:ID"),
+    (b"2 7 1:0", "'7' after the label", "qid:ID"),
+    (b"2 qid:1 # 1:0", "nothing after 'qid:1'", "index:value (1:0 if"),
+    (b"2 qid:1 1:0 12", "'12'", "index:value"),
+    (b"2 qid:1 1:-inf", "'1:-inf'", "a finite number (or nan"),
+    (b"2 qid:1 1:1_0", "'1:1_0'", "a finite number"),
+    (b"2 qid:1 0:1", "'0:1'", "an index from 1 to 100000 (or set dataset.width)"),
+    (b"2 qid:1 18446744073709551617:1", "'18446744073709551617:1'", "an index"),
+    (b"2 qid:1 1:1 2:0 01:3", "index 1 twice, again as '01:3'", "each index once a row"),
+    (b"2 qid:1 1:" + b"9" * 60 + b"x", "'1:" + "9" * 35 + "...'", "a finite number"),
+    (b"2 qid:1\0 1:0", "b'2 qid:1\\x00 1:0'", "in UTF-8"),
+    (b"\x1f\x8b\x08", "b'\\x1f\\x8b\\x08'", "in UTF-8 (unpack an archive first)"),
+    (b"2 qid:\xff 1:0", "b'2 qid:\\xff 1:0'", "in UTF-8"),
+    (b"2 qid:1 1:0\r2 qid:1 1:0", "'2'", "index:value"),
+]
 
 
 def write(folder: Path, content: bytes | str) -> Path:
@@ -76,11 +58,13 @@ def write(folder: Path, content: bytes | str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("line", "said"), MALFORMED.items(), ids=map(str, MALFORMED))
-@pytest.mark.parametrize("end", [b"", b"\r\n2 qid:1 1:0\r\n2 qid:1 x\n"], ids=["cut", "amid"])
-def test_malformed_rows(tmp_path, line, said, end) -> None:
-    path = write(tmp_path, b"2 qid:1 1:0.5 2:1\n" + line + end)
-    assert refused(lambda: read_letor(path)).startswith(f"{path}:2: {said}")
+@pytest.mark.parametrize(("line", "found", "expected"), MALFORMED)
+def test_malformed_rows(tmp_path, line, found, expected) -> None:
+    for end in (b"", b"\r\n2 qid:1 1:0\r\n2 qid:1 x\n"):
+        path = write(tmp_path, b"2 qid:1 1:0.5 2:1\n" + line + end)
+        said = refused(lambda path=path: read_letor(path))
+        assert said.startswith(f"{path}:2: {found}; expected ")
+        assert expected in said
 
 
 def test_the_first_of_several_malformed_rows_is_named(tmp_path) -> None:
@@ -89,35 +73,30 @@ def test_the_first_of_several_malformed_rows_is_named(tmp_path) -> None:
         path = write(tmp_path, rows)
         assert refused(lambda path=path: read_letor(path)).startswith(f"{path}:2: ")
     path = write(tmp_path, b"\n4.00000000000000000001e1 qid:1 1:1\nx\n")
-    message = refused(lambda: read_letor(path, max_grade=4))
-    assert message.startswith(f"{path}:2: label '4.00000000000000000001e1'; expected a grade, a wh")
+    message = refused(lambda: read_letor(path, Rules(max_grade=4)))
+    assert message.startswith(f"{path}:2: label '4.00000000000000000001e1'; expected a grade")
 
 
 def test_settings(tmp_path) -> None:
     path = write(tmp_path, "0 qid:1 1:1\n\n# comment\n0 qid:1 4:1\n5 qid:1 2:1")
-    assert read_letor(path, width=4).width == 4
+    assert read_letor(path, Rules(width=4)).width == 4
     for knobs, said in (
-        (
-            {"width": 3},
-            "4: index '4' in '4:1'; expected a whole number from 1 to 3 (dataset.width)",
-        ),
-        (
-            {"max_grade": 4},
-            "5: label '5'; expected a grade, a whole number from 0 to 4 (or set dat",
-        ),
+        ({"width": 3}, "4: '4:1'; expected index:value, an index from 1 to 3 (dataset.width)"),
+        ({"max_grade": 4}, "5: label '5'; expected a grade, a whole number from 0 to 4 (or set"),
         ({"labels": "real", "max_grade": 4}, "5: label '5'; expected a number from 0 to 4"),
     ):
-        message = refused(lambda knobs=knobs: read_letor(path, **knobs))
+        message = refused(lambda knobs=knobs: read_letor(path, Rules(**knobs)))
         assert message.startswith(f"{path}:{said}")
     for label in ("-0.5", "inf", "1e39"):
         path = write(tmp_path, f"{label} qid:1 1:1")
-        assert f"1: label '{label}'" in refused(lambda path=path: read_letor(path, labels="real"))
+        message = refused(lambda path=path: read_letor(path, Rules(labels="real")))
+        assert f"1: label '{label}'" in message
     for bad, words in (
         ({"labels": "grades"}, "dataset.labels to grade or real"),
         ({"width": 0}, "dataset.width to 1..1000000"),
         ({"max_grade": 0}, "dataset.max_grade to 1 or more"),
     ):
-        assert words in refused(lambda bad=bad: read_letor(tmp_path, **bad), ConfigError)
+        assert words in refused(lambda bad=bad: Rules(**bad), ConfigError)
     grades = read_letor(write(tmp_path, "5000 qid:1 1:1\n16777216 qid:1 1:1")).labels
     assert grades.tolist() == [5000, 2**24]
 
@@ -127,7 +106,7 @@ def test_query_id_that_comes_back(tmp_path) -> None:
         tmp_path, "0 qid:a 1:1\n\n1 qid:b 1:2\n0 qid:b 1:3\n2 qid:a 1:4\n0 qid:c 1:5\n1 qid:b 1:6"
     )
     message = refused(lambda: read_letor(path))
-    assert message.startswith(f"{path}:5: query id 'a' comes back, its items began at {path}:1; ")
+    assert message.startswith(f"{path}:5: query id 'a' comes back, ")
     assert "dataset.regroup=true" in message
     lists = read_letor(path, regroup=True)
     assert lists.qids.tolist() == ["a", "b", "c"]
@@ -135,23 +114,17 @@ def test_query_id_that_comes_back(tmp_path) -> None:
     assert lists.features[:, 0].tolist() == [1, 4, 2, 3, 6, 5]
     assert lists.labels.tolist() == [0, 2, 1, 0, 1, 0]
     path = write(tmp_path, "1 qid:1 1:1\n1 qid:" + "9" * 1001 + " 1:1\n")
-    assert "train.txt:2: a query id of 1,001 characters" in refused(lambda: read_letor(path))
+    assert "has 1,001 characters" in refused(lambda: read_letor(path))
 
 
-def test_files_that_cannot_be_read(tmp_path, monkeypatch) -> None:
-    path = write(tmp_path, "")
-    assert "the file is empty; expected rows" in refused(lambda: read_letor(path))
-    write(tmp_path, "# nothing\r\n \t\n")
-    assert "no rows, only blank lines" in refused(lambda: read_letor(path))
-    for other, words in ((tmp_path / "vali.txt", "no such file"), (tmp_path, "a folder")):
+def test_files_that_cannot_be_read(tmp_path) -> None:
+    for content in ("", "# nothing\r\n \t\n"):
+        path = write(tmp_path, content)
+        assert "no rows; expected rows" in refused(lambda path=path: read_letor(path))
+    for other, words in ((tmp_path / "vali.txt", "No such file"), (tmp_path, "a folder")):
         message = refused(lambda other=other: read_letor(other))
-        assert message == f"{other}: {words}; expected a file of LETOR text"
-
-    def refuse(*args, **knobs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    assert "cannot be read, Permission denied" in refused(lambda: read_letor(path))
+        assert message.startswith(f"{other}: ")
+        assert words in message
 
 
 def test_what_may_be_written(tmp_path) -> None:
@@ -164,7 +137,7 @@ def test_what_may_be_written(tmp_path) -> None:
         b"0 qid:2 2:1E+2#touching\n"
         b"-0 qid:3 2:-0.0 1:1e-46",
     )
-    lists = read_letor(path, width=4)
+    lists = read_letor(path, Rules(width=4))
     assert lists.qids.tolist() == ["café:1", "2", "3"]
     assert lists.offsets.tolist() == [0, 2, 3, 4]
     assert lists.labels.tolist() == [2, 1, 0, 0]
@@ -173,7 +146,6 @@ def test_what_may_be_written(tmp_path) -> None:
     assert np.array_equal(lists.features, np.array(expected, np.float32))
     assert np.signbit(lists.features[3, 1])
     assert lists.missing == 0
-    assert lists.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (lists.features.dtype, lists.labels.dtype) == (np.float32, np.float32)
     assert lists.offsets.dtype == np.int64
 
@@ -212,14 +184,15 @@ def test_comments_are_ids_of_items(tmp_path, monkeypatch) -> None:
 
 def test_real_labels_and_rows_without_label(tmp_path) -> None:
     path = write(tmp_path, "? qid:1 1:1\n qid:1 1:2\nqid:2 1:3 # new\n-3 qid:2 1:4\n")
-    lists = read_letor(path, labels="real", labelled=False)
+    real = Rules(labels="real")
+    lists = read_letor(path, Rules(labels="real", labelled=False))
     assert lists.labels.tolist() == [0, 0, 0, 0], "whatever stands there is not read"
     assert lists.features[:, 0].tolist() == [1, 2, 3, 4]
     assert lists.qids.tolist() == ["1", "2"]
-    assert "1: label '?'" in refused(lambda: read_letor(path, labels="real"))
+    assert "1: label '?'" in refused(lambda: read_letor(path, real))
     labels = ["0.12345678901234567", "3.99999999999", "1.00000005960464", "0.1234567890123456789"]
     path = write(tmp_path, "".join(f"{label} qid:1 1:1\n" for label in labels))
-    assert read_letor(path, labels="real").labels.tolist() == [np.float32(one) for one in labels]
+    assert read_letor(path, real).labels.tolist() == [np.float32(one) for one in labels]
 
 
 def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:
@@ -233,12 +206,10 @@ def test_pieces_of_a_file_are_one_file(tmp_path, monkeypatch) -> None:
         lists = read_letor(path)
         for name in ("features", "labels", "offsets", "qids"):
             assert np.array_equal(getattr(lists, name), getattr(whole, name))
-        assert lists.digest == whole.digest
         write(tmp_path, "".join([*rows, "\n", "0 qid:99 1:0\n", "x\n", "y\n"]))
         assert refused(lambda: read_letor(path)).startswith(f"{path}:203: label 'x';")
         write(tmp_path, "".join([*rows, "\n", "0 qid:1 1:0\n"]))
-        message = refused(lambda: read_letor(path))
-        assert f"{path}:202: query id '1' comes back, its items began at {path}:8;" in message
+        assert f"{path}:202: query id '1' comes back" in refused(lambda: read_letor(path))
 
 
 class Dropping(Assembler):
@@ -270,12 +241,6 @@ def test_memory_is_bounded(tmp_path, monkeypatch) -> None:
         assert (sink.rows, sink.lists) == (rows, rows // 50)
     assert peaks[1] < peaks[0] + 200_000  # the rest of the text has 370,000
 
-    tracemalloc.start()
-    lists = read_letor(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2.3 * lists.features.nbytes + peaks[0]
-
 
 def test_a_file_that_changes_while_it_is_read(tmp_path) -> None:
     text = "0 qid:1 1:1\n"
@@ -305,8 +270,10 @@ def check_as_plain(text: bytes, rules: Rules) -> bool:
         with pytest.raises(Malformed) as error:
             Parser(rules)(text)
         assert error.value.args[0] + 1 == plain, text
-        assert "expected" not in error.value.args[1]
-        assert error.value.args[2] != "label qid:ID index:value ...", "what is wrong was not found"
+        found = not error.value.args[2].startswith("label qid:ID") or re.search(
+            rb"[^\t-\r -~]", text
+        )
+        assert found, "what is wrong was not found"
         return False
     piece = Parser(rules)(text)
     width = rules.width or max((max(values) for *_, values in plain), default=0)

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ltr.data.roles import Roles
-from ltr.data.rows import lists_of
+from ltr.data.tables import Roles, lists_of
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")

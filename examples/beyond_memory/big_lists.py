@@ -30,7 +30,7 @@ class BigLists:
         count = self.lists if split == "train" else max(1, self.lists // 100)
         key = f"big {count} {self.items} {self.width} {split}"
         build = partial(self._build, count=count, seed=len(split), digest=key)
-        return cached_lists(self.cache_dir, key, build, width=self.width)
+        return cached_lists(self.cache_dir, key, build)
 
     def _build(self, into: Assembler, *, count: int, seed: int, digest: str) -> Lists:
         rng = np.random.default_rng(seed)

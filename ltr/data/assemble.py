@@ -1,5 +1,6 @@
 """Put the rows of any source together as ``Lists``, in memory or in the file of a cache entry."""
 
+import math
 import os
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
@@ -13,8 +14,8 @@ import numpy as np
 from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists, Texts
 from ltr.errors import DataError
 
-MOST_FEATURES = 1_000_000  # the arrays are dense
 LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest
+_AT_ONCE = 1 << 14  # rows that are put in another order at once
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def assemble(
     into: "Assembler | None" = None,
     *,
     keep: Container[str] | None = None,
-    apart: str = "",
+    together: bool = False,
     digest: str = "",
     columns: Columns | None = None,
 ) -> Lists:
@@ -69,110 +70,66 @@ def assemble(
         blocks: at least one row in all, in the order of the source.
         into: where the rows go; None: into memory.
         keep: the query ids whose rows are taken; None: all.
-        apart: the remedy where rows of a query stand apart; empty: they are put together.
+        together: whether the rows of a query must stand together; else they are put so.
         digest, columns: of the lists.
 
     Raises:
         DataError: a query id is too long or comes back, or the weights of a query differ.
     """
-    into, queries, kept, before = into or Assembler(), _Queries(apart), list[Ints](), 0
+    into, known, before, last = into or Assembler(), dict[str, int](), 0, -1
+    of, rows, weights = list[Any](), list[Ints](), list[Any]()  # of each row: its list, ...
     for block in blocks:
         if keep is not None:
             before, block = before + len(block.labels), block.only(keep, before)
         if not len(block.labels):
             continue
-        queries.add(block)
+        numbers = np.array([known.setdefault(qid, len(known)) for qid in block.queries], np.int32)
+        lists = numbers[block.places]
+        if together and len(back := np.flatnonzero(np.diff(lists, prepend=last) < 0)):
+            row = int(back[0])
+            raise DataError(
+                f"{block.at(row)}: query id {block.queries[block.places[row]]!r} comes back, "
+                "expected the items of a query together (or set dataset.regroup=true)"
+            )
         into.append(block.features, block.labels, block.missing)
-        if block.rows is not None:
-            kept.append(block.rows)
-    offsets, order = queries.result()
-    rows = np.concatenate(kept) if kept else None
+        last = lists[-1]
+        of.append(lists)
+        rows += [] if block.rows is None else [block.rows]
+        weights += [] if block.weights is None else [block.weights]
+    lists, qids = np.concatenate(of), [*known]
+    if len(longest := max(qids, key=len)) > LONGEST_QID:
+        raise DataError(
+            f"the query id {longest[:40]!r}... has {len(longest):,} characters; expected at most "
+            f"{LONGEST_QID:,}"
+        )
+    first = np.unique(lists, return_index=True)[1]
+    order = np.argsort(lists, kind="stable") if (np.diff(lists) < 0).any() else None
+    origin = np.concatenate(rows) if rows else None
     if order is not None:
-        rows = order if rows is None else rows[order]
+        origin = order if origin is None else origin[order]
+    weigh = np.concatenate(weights) if weights else None
+    if weigh is not None and len(other := np.flatnonzero(weigh[first][lists] != weigh)):
+        raise DataError(
+            f"query {qids[lists[other[0]]]!r} has the weight {weigh[other[0]]:g} and another one; "
+            "give one weight to all rows of a query"
+        )
     return into.finish(
-        offsets, np.array(list(queries.lists)), order=order, rows=rows, digest=digest,
-        columns=columns, weights=queries.weights,
+        np.concatenate([[0], np.cumsum(np.bincount(lists))]), np.array(qids), order=order,
+        rows=origin, digest=digest, columns=columns,
+        weights=None if weigh is None else weigh[first].astype(np.float32),
     )  # fmt: skip
 
 
-class _Queries:
-    """The list of each row, and the weight of each list."""
-
-    def __init__(self, apart: str) -> None:
-        self.lists: dict[str, int] = {}  # qid -> its list, in order of the first appearance
-        self._apart = apart
-        self._runs: list[tuple[Ints, Ints]] = []  # lists and rows of neighbouring rows of a query
-        self._last = -1  # the list of the last row
-        self._first: list[str] = []  # where each list begins, if its rows must be together
-        self._weights: dict[int, float] = {}  # by list
-
-    def add(self, block: Block) -> None:
-        if long := [place for place, qid in enumerate(block.queries) if len(qid) > LONGEST_QID]:
-            row = int(np.flatnonzero(block.places == long[0])[0])
-            raise DataError(
-                f"{block.at(row)}: a query id of {len(block.queries[long[0]]):,} characters; "
-                f"expected at most {LONGEST_QID:,}"
-            )
-        numbers = [self.lists.setdefault(qid, len(self.lists)) for qid in block.queries]
-        lists = np.array(numbers, np.int64)[block.places]
-        starts = np.flatnonzero(np.diff(lists, prepend=-1))
-        if self._apart:
-            self._check_together(block, lists, starts)
-        self._runs.append((lists[starts], np.diff(starts, append=len(lists))))
-        self._last = int(lists[-1])
-        if block.weights is not None:
-            self._weigh(block, lists, block.weights)
-
-    def _check_together(self, block: Block, lists: Ints, starts: Ints) -> None:
-        """Refuse a query that comes back."""
-        for row, one in zip(starts.tolist(), lists[starts].tolist(), strict=True):
-            if one == len(self._first):
-                self._first.append(block.at(row))
-            elif row or one != self._last:
-                raise DataError(
-                    f"{block.at(row)}: query id {list(self.lists)[one]!r} comes back, its items "
-                    f"began at {self._first[one]}; expected the items of a query together "
-                    f"({self._apart})"
-                )
-
-    def _weigh(self, block: Block, lists: Ints, values: Doubles | Floats) -> None:
-        each, first, places = np.unique(lists, return_index=True, return_inverse=True)
-        pairs = zip(each.tolist(), values[first].tolist(), strict=True)
-        known = np.array([self._weights.setdefault(one, weight) for one, weight in pairs])[places]
-        if len(other := np.flatnonzero(known != values)):
-            row = int(other[0])
-            raise DataError(
-                f"{block.at(row)}: weight {values[row]:g}, but query "
-                f"{list(self.lists)[lists[row]]!r} had {known[row]:g}; give one weight to all rows "
-                "of a query"
-            )
-
-    @property
-    def weights(self) -> Floats | None:
-        """``[lists]``; None where no weight was taken."""
-        weights = [self._weights[one] for one in range(len(self._weights))]
-        return np.array(weights, np.float32) if weights else None
-
-    def result(self) -> tuple[Ints, Ints | None]:
-        """Offsets, and the order of the rows that puts each list together; None: as they are."""
-        lists, rows = (np.concatenate(part) for part in zip(*self._runs, strict=True))
-        lengths = np.zeros(len(self.lists), np.int64)
-        np.add.at(lengths, lists, rows)
-        apart = (np.diff(lists) < 0).any()
-        order = np.argsort(np.repeat(lists, rows), kind="stable") if apart else None
-        return np.concatenate([[0], np.cumsum(lengths)]), order
-
-
 class Assembler:
-    """Takes rows block by block, then makes ``Lists`` of them.
+    """Takes rows block by block, then makes ``Lists`` of them, as wide as the widest block.
 
     Features go to ``file``, an ``.npy`` file, by plain writes: a full disk is an error here, not a
     crash later. Rows that are of different widths, or not in their order, are written once more.
     """
 
-    def __init__(self, file: Path | None = None, width: int | None = None) -> None:
-        """``file`` is written anew; None: memory. ``width`` None: that of the widest block."""
-        self._path, self._width = file, width
+    def __init__(self, file: Path | None = None) -> None:
+        """``file`` is written anew; None: memory."""
+        self._path = file
         self._file: BinaryIO | None = None if file is None else file.open("wb")
         self._shapes: list[tuple[int, int]] = []  # of the blocks
         self._blocks: list[Floats] = []  # in memory
@@ -188,14 +145,13 @@ class Assembler:
         """
         if features.ndim != 2 or labels.shape != (len(features),):
             raise ValueError(f"features {features.shape} do not go with labels {labels.shape}")
-        if features.shape[1] > (self._width or MOST_FEATURES):
-            raise ValueError(f"a block of width {features.shape[1]}, expected {self._width}")
+        features = np.ascontiguousarray(features, np.float32)
         if self._file is None:
-            self._blocks.append(np.asarray(features, np.float32))
+            self._blocks.append(features)
         else:
             if not self._shapes:
                 self._file.write(_header(0, 0))  # it keeps its length: NumPy pads it for that
-            self._file.write(np.ascontiguousarray(features, np.float32).data)
+            self._file.write(features.data)
         self._shapes.append((len(features), features.shape[1]))
         self._labels.append(np.array(labels, np.float32))
         self._missing += missing
@@ -218,63 +174,60 @@ class Assembler:
             raise ValueError(f"offsets do not cut {len(labels)} rows into lists of at least one")
         if len(qids) != len(offsets) - 1:
             raise ValueError(f"{len(qids)} qids for {len(offsets) - 1} lists")
-        width = self._width or max((shape[1] for shape in self._shapes), default=0)
-        features = self._placed(len(labels), width, order)
         labels = labels if order is None else labels[order]
-        return Lists(features, labels, offsets, qids, missing=self._missing, **others)
+        return Lists(self._features(order), labels, offsets, qids, missing=self._missing, **others)
 
-    def _placed(self, rows: int, width: int, order: Ints | None) -> Floats:
+    def _features(self, order: Ints | None) -> Floats:
         """``[rows, width]``, the rows in their order."""
-        plain = order is None and all(shape[1] == width for shape in self._shapes)
-        if self._file is None or self._path is None:
-            if plain and len(self._blocks) == 1:
-                return self._blocks[0]
-            return self._scatter(np.zeros((rows, width), np.float32), order)
-        if plain:
-            self._file.seek(0)
-            self._file.write(_header(rows, width))
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            return np.load(self._path, mmap_mode="r")
+        rows, width = (
+            sum(shape[0] for shape in self._shapes),
+            max(shape[1] for shape in self._shapes),
+        )
+        if self._path is None or self._file is None:
+            blocks = [_widened(block, width) for block in self._blocks]
+            features = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+            return features if order is None else features[order]
+        header = _header(rows, width)
+        self._file.seek(0)
+        self._file.write(header)
+        if any(shape[1] != width for shape in self._shapes):
+            ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]
+            self._write_again(header, lambda values: (
+                _widened(block.reshape(shape), width)
+                for block, shape in zip(np.split(values, ends), self._shapes, strict=True)
+            ))  # fmt: skip
+        if order is not None:
+            self._write_again(header, lambda values: (
+                values.reshape(rows, width)[order[first : first + _AT_ONCE]]
+                for first in range(0, rows, _AT_ONCE)
+            ))  # fmt: skip
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._file.close()
-        appended = self._path.with_suffix(".appended")
-        self._path.rename(appended)
-        with self._path.open("wb") as file:
-            file.write(_header(rows, width))
-            size = file.tell() + 4 * rows * width
-            if hasattr(os, "posix_fallocate"):  # a full disk ends here: through a map it is a crash
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:  # on macOS
-                os.truncate(file.fileno(), size)
-        self._file = appended.open("rb")
-        self._scatter(np.load(self._path, mmap_mode="r+"), order).flush()
-        self._file.close()
-        appended.unlink()
         return np.load(self._path, mmap_mode="r")
 
-    def _scatter(self, out: Any, order: Ints | None) -> Any:
-        """Write the blocks, each for the last time, to their places in ``out``, which is 0."""
-        places = None if order is None else np.argsort(order, kind="stable")
-        if self._file is not None:
-            self._file.seek(len(_header(0, 0)))
-        begin = 0
-        self._blocks.reverse()
-        for rows, width in self._shapes:
-            if self._file is None:
-                block = self._blocks.pop()
-            else:
-                block = np.fromfile(self._file, np.float32, rows * width).reshape(rows, width)
-            there = slice(begin, begin + rows)
-            out[there if places is None else places[there], :width] = block
-            begin += rows
-        return out
+    def _write_again(self, header: bytes, blocks: Callable[[Any], Iterable[Floats]]) -> None:
+        """Write the features anew, as ``blocks`` makes them of the values in the file."""
+        assert self._path is not None
+        assert self._file is not None
+        self._file.close()
+        before = self._path.rename(self._path.with_suffix(".before"))
+        self._file = self._path.open("wb")
+        self._file.write(header)
+        for block in blocks(np.memmap(before, np.float32, "r", len(header))):
+            self._file.write(block.data)
+        before.unlink()
 
     def close(self) -> None:
         """Close the file, whatever state it is in."""
         if self._file is not None:
             with suppress(OSError):  # what is still buffered may not fit either
                 self._file.close()
+
+
+def _widened(block: Floats, width: int) -> Floats:
+    more = width - block.shape[1]
+    return np.pad(block, ((0, 0), (0, more))) if more else block
 
 
 def _header(rows: int, width: int) -> bytes:

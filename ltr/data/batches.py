@@ -1,15 +1,13 @@
 """From ragged lists to padded batches, on any device.
 
-A batch is one gather from the tensor of all items, so the whole set can lie on the GPU and nothing
-else has to move. Where that tensor would take a large part of the memory, a batch is gathered from
-the lists' own features, which are mapped from disk, and transformed by itself: the same values.
+A batch is one gather from the tensor of all items, which may lie on the GPU. Where that would take
+much of the memory, a batch is gathered from the mapped lists and transformed by itself: the same.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +18,9 @@ from ltr.data import machine
 from ltr.data.lists import Flags, Ints, Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.typing import Features, Labels, Mask, Ranks, Scores
+
+_AHEAD = 512  # batches whose items are drawn at once: an epoch of millions of lists has many
+_SHARE = 0.5  # of the free memory, which the features of a set may take
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,6 @@ class Batch:
     def __len__(self) -> int:
         """Number of lists."""
         return len(self.lists)
-
-
-_AHEAD = 512  # batches whose items are drawn at once: an epoch of millions of lists has many
-_SHARE = 0.5  # of the free memory, which the features of a set may take
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,9 @@ class ItemTensors:
         ``mapped`` None: where they would take more than half of the memory that is free there.
         """
         device = torch.device(device)
-        if mapped is None:
-            mapped = 4 * lists.items * transform.outputs > _SHARE * _free_memory(device)
+        if mapped is None:  # where the system does not say, NumPy raises where it does not fit
+            free = machine.free_memory(device)
+            mapped = free is not None and 4 * lists.items * transform.outputs > _SHARE * free
         self.mapped, self._transform = mapped, transform
         self._items = (
             lists.features if mapped else torch.from_numpy(transform(lists.features)).to(device)
@@ -124,14 +122,13 @@ class ItemTensors:
         self.teacher: Tensor | None = None
         if lists.teacher is not None:
             self.teacher = torch.from_numpy(np.array(lists.teacher, np.float32)).to(device)
-        self.offsets = np.asarray(lists.offsets)
-        self.lengths = np.diff(self.offsets)
+        self.offsets, self.lengths = np.asarray(lists.offsets), lists.lengths
         self.qids = lists.qids
         self.relevant = np.asarray(lists.labels) > 0
         self.weights = None if lists.weights is None else np.array(lists.weights, np.float32)
         self.device = self.labels.device
         self._one = torch.ones(1, dtype=torch.long, device=device)  # makes int64 of int32
-        self.early: tuple[tuple[object, ...], _Early] | None = None  # the next epoch's items
+        self.early: tuple[Any, Iterator[Chosen], Future[Chosen]] | None = None  # the next epoch's
 
     @property
     def features(self) -> Tensor:
@@ -148,65 +145,61 @@ class ItemTensors:
         """All items of ``lists``, padded to the longest."""
         lengths = self.lengths[lists]
         ranks = np.broadcast_to(np.arange(lengths.max()), (len(lists), lengths.max()))
-        parts = np.array(ranks), lengths, self.offsets[lists]
-        return self.gather(lists, *map(self.sent, parts))
+        sent = map(self._sent, (ranks.copy(), lengths, self.offsets[lists]))
+        return self._gather(lists, list(sent))
 
-    def drawn(self, shape: Shape, seed: int, epoch: int, start: int) -> Iterator[Chosen]:
+    def _drawn(self, shape: Shape, seed: int, epoch: int, start: int) -> Iterator[Chosen]:
         """The items of an epoch from step ``start`` on; a thread draws the next ones meanwhile."""
-        left = len(self) - start * shape[0]
-        if left <= 0:
+        if (left := len(self) - start * shape[0]) <= 0:
             return
         early, self.early = self.early, None
         if early is not None and early[0] == (shape, seed, epoch, start):
-            values = early[1]
+            _, values, future = early
         else:
-            values = _Early(_draws(self.offsets, self.relevant, shape, seed, epoch, start))
+            values = _draws(self.offsets, self.relevant, shape, seed, epoch, start)
+            future = _begin(values)
         while left > 0:
-            some = values.next()
+            some, future = future.result(), _begin(values)
             left -= len(some.order)
             yield some
-        self.early = (shape, seed, epoch + 1, 0), values
+        self.early = (shape, seed, epoch + 1, 0), values, future
 
-    def with_noise(self, batch: Batch, noise: float, draw: tuple[int, ...]) -> Features:
-        """The features of ``batch`` with normal noise, of its numbers alone; 0 where padded.
-
-        The noise is a pure function of ``draw``, the shape and the kind of the device.
-        """
-        seed = int(np.random.SeedSequence(draw).generate_state(1, np.uint64)[0])
-        generator = torch.Generator(self.device).manual_seed(seed)
-        drawn = torch.randn(batch.features.shape, generator=generator, device=self.device)
-        drawn[..., self.categories] = 0.0
-        return (batch.features + noise * drawn).masked_fill_(~batch.mask[..., None], 0.0)
-
-    def sent(self, array: NDArray[np.integer]) -> Tensor:
+    def _sent(self, array: NDArray[np.integer]) -> Tensor:
         """``array`` on the device; a GPU receives it in the background."""
         tensor = torch.from_numpy(array)
         if self.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def gather(
-        self, lists: Ints, ranks: Tensor, lengths: Tensor, starts: Tensor,
-        weights: Tensor | None = None,
-    ) -> Batch:  # fmt: skip
-        """The batch of the items ``ranks`` (from 0) of lists that begin at ``starts``.
+    def _gather(
+        self, lists: Ints, sent: Sequence[Tensor], noise: float = 0.0, draw: tuple[int, ...] = ()
+    ) -> Batch:
+        """The batch of ``lists``; no shape depends on values of tensors.
 
-        All tensors are on the device, and no shape depends on their values.
+        ``sent`` are, on the device, their ``ranks``, ``lengths`` and ``starts`` as in ``Chosen``,
+        and perhaps their weights. ``draw`` seeds normal ``noise`` on the features that are numbers.
         """
-        places = torch.arange(ranks.shape[1], device=self.device)
-        mask = places < lengths[:, None]
+        ranks, lengths, starts, *weights = sent
+        mask = torch.arange(ranks.shape[1], device=self.device) < lengths[:, None]
         outside = ~mask
         rows = (starts[:, None] + ranks).masked_fill_(outside, 0)
-        taught = None if self.teacher is None else self.teacher[rows].masked_fill_(outside, 0.0)
+        teacher = None if self.teacher is None else self.teacher[rows].masked_fill_(outside, 0.0)
+        features = self._features_at(rows, outside)
+        if noise:
+            seed = int(np.random.SeedSequence(draw).generate_state(1, np.uint64)[0])
+            generator = torch.Generator(self.device).manual_seed(seed)
+            drawn = torch.randn(features.shape, generator=generator, device=self.device)
+            drawn[..., self.categories] = 0.0
+            features = (features + noise * drawn).masked_fill_(outside[..., None], 0.0)
         return Batch(
-            features=self._features_at(rows, outside),
+            features=features,
             labels=self.labels[rows].masked_fill_(outside, 0.0),
             mask=mask,
             ranks=ranks + self._one,
             rows=rows,
             lists=lists,
-            weights=weights,
-            teacher=taught,
+            weights=weights[0] if weights else None,
+            teacher=teacher,
         )
 
     def _features_at(self, rows: Tensor, outside: Tensor) -> Features:
@@ -219,25 +212,10 @@ class ItemTensors:
         return out.to(self.device)
 
 
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    free = machine.free_memory()
-    return 1 << 62 if free is None else free  # else NumPy raises where it does not fit
-
-
-def train_batches(
-    data: ItemTensors,
-    *,
-    batch_size: int,
-    list_size: int,
-    seed: int,
-    epoch: int,
-    start: int = 0,
-    fixed: bool = False,
-    noise: float = 0.0,
-) -> Iterator[Batch]:
+def train_batches(data: ItemTensors, *, batch_size: int, **how: Any) -> Iterator[Batch]:
     """The batches of one epoch from step ``start`` on, every list once.
+
+    ``how`` is ``list_size``, ``seed``, ``epoch``, ``start=0``, ``fixed=False``, ``noise=0.0``.
 
     Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
     ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
@@ -250,65 +228,50 @@ def train_batches(
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
     """
-    for step, _, batch in _steps(data, (batch_size, list_size, fixed), seed, epoch, start):
-        yield batch(0, batch_size, noise, (seed, epoch, step))
+    for _, _, parts in _cut(data, {(): (0, batch_size)}, batch_size=batch_size, **how):
+        yield from parts.values()  # type: ignore[misc]
 
 
 def train_slices(
-    data: ItemTensors,
-    *,
-    shards: int,
-    mine: Iterable[int],
-    batch_size: int,
-    list_size: int,
-    seed: int,
-    epoch: int,
-    start: int = 0,
-    fixed: bool = False,
-    noise: float = 0.0,
+    data: ItemTensors, *, shards: int, mine: Iterable[int], batch_size: int, **how: Any
 ) -> Iterator[Slices]:
-    """Of each batch of ``train_batches`` the slices ``mine`` of ``shards``.
+    """Of each batch of ``train_batches``, with these knobs, the slices ``mine`` of ``shards``.
 
     A slice is consecutive lists of the batch, as a batch of its own: as wide as its longest list,
     with noise of its own (of ``seed``, ``epoch``, the step and its number). In the last batch of an
     epoch the last slices may have no list.
     """
-    ends = {number: [batch_size * n // shards for n in (number, number + 1)] for number in mine}
-    for step, lists, batch in _steps(data, (batch_size, list_size, fixed), seed, epoch, start):
-        draw = (seed, epoch, step)
-        parts = {
-            number: batch(begin, end, noise, (*draw, number)) if begin < len(lists) else None
-            for number, (begin, end) in ends.items()
-        }
-        yield Slices(parts, shards, lists, draw)
+    ends = {(n,): (batch_size * n // shards, batch_size * (n + 1) // shards) for n in mine}
+    for lists, draw, parts in _cut(data, ends, batch_size=batch_size, **how):
+        yield Slices({number: part for (number,), part in parts.items()}, shards, lists, draw)
 
 
-def _steps(
-    data: ItemTensors, shape: Shape, seed: int, epoch: int, start: int
-) -> Iterator[tuple[int, Ints, Callable[..., Batch]]]:
-    """The number of each step, its lists, and what makes the batch of some of them (``_batch``)."""
-    for chosen in data.drawn(shape, seed, epoch, start):
-        sent = [data.sent(part) for part in chosen[1:]]
+def _cut(
+    data: ItemTensors, ends: Mapping[Any, tuple[int, int]], *, batch_size: int,
+    list_size: int, seed: int, epoch: int, start: int = 0, fixed: bool = False, noise: float = 0.0,
+) -> Iterator[tuple[Ints, tuple[int, int, int], dict[Any, Batch | None]]]:  # fmt: skip
+    """The lists of each batch, the numbers that seed it, and its parts.
+
+    A part is the lists between its ``ends``; the key of these seeds its noise besides.
+    """
+    for chosen in data._drawn((batch_size, list_size, fixed), seed, epoch, start):
+        sent = [data._sent(part) for part in chosen[1:]]
         if data.weights is not None:
             filled = np.zeros(len(chosen.lengths), np.float32)
             filled[: len(chosen.order)] = data.weights[chosen.order]
             sent.append(torch.from_numpy(filled).to(data.device))
-        for first in range(0, len(chosen.order), shape[0]):
-            lists = chosen.order[first : first + shape[0]]
-            yield start, lists, partial(_batch, data, chosen, sent, shape, first)
+        for first in range(0, len(chosen.order), batch_size):
+            lists = chosen.order[first : first + batch_size]
+            draw, parts = (seed, epoch, start), dict[Any, Batch | None]()
+            for key, (begin, end) in ends.items():
+                parts[key] = None
+                if begin < len(lists):
+                    rows = slice(first + begin, first + end)
+                    width = list_size if fixed else int(chosen.lengths[rows].max())
+                    some = [sent[0][rows, :width], *(part[rows] for part in sent[1:])]
+                    parts[key] = data._gather(chosen.order[rows], some, noise, (*draw, *key))
+            yield lists, draw, parts
             start += 1
-
-
-def _batch(
-    data: ItemTensors, chosen: Chosen, sent: list[Tensor], shape: Shape, first: int,
-    begin: int, end: int, noise: float, draw: tuple[int, ...],
-) -> Batch:  # fmt: skip
-    """The lists from ``begin`` to ``end`` behind ``first``, with noise that ``draw`` seeds."""
-    rows = slice(first + begin, first + end)
-    width = shape[1] if shape[2] else int(chosen.lengths[rows].max())
-    ranks, *others = (part[rows] for part in sent)
-    batch = data.gather(chosen.order[rows], ranks[:, :width], *others)
-    return replace(batch, features=data.with_noise(batch, noise, draw)) if noise else batch
 
 
 def _draws(
@@ -316,10 +279,7 @@ def _draws(
 ) -> Iterator[Chosen]:
     """The items of ``_AHEAD`` batches at a time from step ``start`` of an epoch on, without an end.
 
-    Args:
-        offsets: ``[lists + 1]``, where the items of each list begin.
-        relevant: ``[items]``.
-        shape, seed, epoch, start: as for ``train_batches``.
+    ``offsets``, ``[lists + 1]``, and ``relevant``, ``[items]``, are of the data.
     """
     batch_size, list_size, fixed = shape
     span, lengths = _AHEAD * batch_size, np.diff(offsets)
@@ -341,22 +301,12 @@ def _draws(
         epoch, start = epoch + 1, 0
 
 
-class _Early:
-    """The next value of an iterator, which a thread computes while the last one is used."""
-
-    def __init__(self, values: Iterator[Chosen]) -> None:
-        self._values = values
-        self._begin()
-
-    def _begin(self) -> None:
-        pool = ThreadPoolExecutor(1)
-        self.future: Future[Chosen] = pool.submit(next, self._values)
-        pool.shutdown(wait=False)  # the thread ends with the call
-
-    def next(self) -> Chosen:
-        value = self.future.result()
-        self._begin()
-        return value
+def _begin(values: Iterator[Chosen]) -> Future[Chosen]:
+    """The next of ``values``, which a thread computes."""
+    pool = ThreadPoolExecutor(1)
+    future: Future[Chosen] = pool.submit(next, values)
+    pool.shutdown(wait=False)  # the thread ends with the call
+    return future
 
 
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:

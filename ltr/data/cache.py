@@ -1,9 +1,8 @@
 """Arrays kept on disk: built once, then memory-mapped by every later run.
 
-An entry is a folder ``features.npy labels.npy offsets.npy qids.npy meta.json``. It is written as
-``NAME.tmp`` beside its place and renamed when complete, by one process at a time (``NAME.lock``,
-which the system frees when a process is killed). So an entry is there whole or not at all.
-``meta.json`` holds a hash of each array file, which is checked when a process first opens it.
+An entry is a folder of ``.npy`` files and ``meta.json``, with a hash of each that is checked when a
+process first opens it. It is written as ``NAME.tmp``, by one process at a time (``NAME.lock``,
+which the system frees when a process is killed), and renamed: an entry is there whole or not.
 """
 
 import hashlib
@@ -14,15 +13,15 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from ltr.atomic import atomic_write, sync_folder
@@ -31,8 +30,6 @@ from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError, OutputError
 
 log = logging.getLogger(__name__)
-
-Build = Callable[[Assembler], Lists]
 
 FORMAT_VERSION = 6
 META = "meta.json"
@@ -43,7 +40,7 @@ _SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file
 
 
 def cached_lists(
-    cache_dir: str | os.PathLike[str], key: str, build: Build, *, width: int | None
+    cache_dir: str | os.PathLike[str], key: str, build: Callable[[Assembler], Lists]
 ) -> Lists:
     """Open the entry ``key``; build it first where it is missing or damaged.
 
@@ -51,7 +48,6 @@ def cached_lists(
         cache_dir: the folder of all entries, created where it is missing.
         key: names everything that the arrays depend on; any text.
         build: gives blocks of rows to the assembler and returns the lists that it made.
-        width: number of features; None: the widest block's.
 
     Returns:
         Lists with features and labels mapped read-only.
@@ -63,15 +59,14 @@ def cached_lists(
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     entry = Path(str(cache_dir)) / name  # a name such as 2024 is a number in YAML
-    if (lists := _open(entry, key, width)) is not None:
+    if (lists := _open(entry, key)) is not None:
         return lists
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(entry):
-            lists = _open(entry, key, width)  # another process may have built it meanwhile
-            if lists is None:
-                _build(entry, key, build, width)
-                lists = _open(entry, key, width)
+        with FileLock(f"{entry}.lock"):  # waits for another process that is building it
+            if (lists := _open(entry, key)) is None:
+                _build(entry, key, build)
+                lists = _open(entry, key)
     except OSError as error:
         raise DataError(
             f"cannot write the cache {cache_dir}: {error.strerror or error}; "
@@ -87,7 +82,7 @@ def forget_checks() -> None:
     _checked.clear()
 
 
-def _open(entry: Path, key: str, width: int | None) -> Lists | None:
+def _open(entry: Path, key: str) -> Lists | None:
     """Map an entry; None if it is missing or not as ``_build`` left it."""
     try:
         meta = unsealed((entry / META).read_bytes())
@@ -97,27 +92,22 @@ def _open(entry: Path, key: str, width: int | None) -> Lists | None:
         for name in ("offsets", "qids"):
             arrays[name] = np.array(arrays[name])
         columns = None if (state := meta["columns"]) is None else Columns.from_state(state)
-        lists = Lists(
+        return Lists(
             **arrays, digest=str(meta["digest"]), missing=int(meta["missing"]), columns=columns
         )
     except Exception:  # over a damaged file NumPy and json raise many kinds
         return None
-    return lists if width in (None, lists.width) else None
 
 
 def _mapped(path: Path, expected: str) -> NDArray[Any]:
-    """The array of an ``.npy`` file whose hash is ``expected``.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """The array of an ``.npy`` file whose hash is ``expected``; ``ValueError`` if it is damaged."""
     with path.open("rb") as file:
         identity, now = _identity(file.fileno()), time.time_ns()
-        if _checked.get(path) != identity:
-            if _hash(path) != expected:
-                raise ValueError("another hash")
-            if _settled(identity, now):
-                _checked[path] = identity
+    if _checked.get(path) != identity:
+        if _hash(path) != expected:
+            raise ValueError("another hash")
+        if _settled(identity, now):
+            _checked[path] = identity
     # A plain view of the map: slicing a memmap costs several times as much.
     return np.asarray(np.load(path, mmap_mode="r"))
 
@@ -126,7 +116,7 @@ def _hash(path: Path) -> str:
     return xxhash.xxh3_128_hexdigest(np.memmap(path, np.uint8, "r").data)
 
 
-def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
+def _build(entry: Path, key: str, build: Callable[[Assembler], Lists]) -> None:
     """Write the entry and move it into its place; its lock is held."""
     temporary = entry.with_name(f"{entry.name}.tmp")
     for leftover in entry.parent.glob("*.tmp"):
@@ -137,8 +127,26 @@ def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
         shutil.rmtree(temporary)  # its lock is held, so its writer is dead
     temporary.mkdir()
     try:
-        with closing(Assembler(temporary / "features.npy", width)) as into:
-            _write(temporary, key, build(into))
+        with closing(Assembler(temporary / "features.npy")) as into:
+            lists = build(into)
+        hashes = dict[str, str]()
+        for name in _ARRAYS:
+            file, array = temporary / f"{name}.npy", getattr(lists, name)
+            if array is None:
+                continue
+            if name != "features":
+                np.save(buffer := BytesIO(), array)  # a full disk is an error of the system's
+                _write_synced(file, buffer.getvalue())
+            hashes[name] = _hash(file)
+        meta = {
+            "version": FORMAT_VERSION,
+            "key": key,
+            "digest": lists.digest,
+            "missing": lists.missing,
+            "columns": None if lists.columns is None else lists.columns.state(),
+            "hash": hashes,
+        }
+        _write_synced(temporary / META, sealed(meta).encode())
         sync_folder(temporary)
         if entry.exists():
             log.warning("the cache entry %s was damaged or outdated and is made again", entry)
@@ -150,45 +158,11 @@ def _build(entry: Path, key: str, build: Build, width: int | None) -> None:
         raise
 
 
-def _write(folder: Path, key: str, lists: Lists) -> None:
-    """Write all but the features, which are there, and the hashes of all."""
-    arrays = {name: array for name in _ARRAYS if (array := getattr(lists, name)) is not None}
-    for name, array in arrays.items():
-        if name != "features":
-            buffer = BytesIO()
-            np.save(buffer, array)
-            _write_synced(folder / f"{name}.npy", buffer.getvalue())
-    meta = {
-        "version": FORMAT_VERSION,
-        "key": key,
-        "digest": lists.digest,
-        "missing": lists.missing,
-        "columns": None if lists.columns is None else lists.columns.state(),
-        "hash": {name: _hash(folder / f"{name}.npy") for name in arrays},
-    }
-    _write_synced(folder / META, sealed(meta).encode())
-
-
 def _write_synced(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-@contextmanager
-def _locked(entry: Path) -> Iterator[None]:
-    """Hold the lock of an entry; wait for a process that has it."""
-    lock = FileLock(entry.with_name(f"{entry.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        log.info("waiting for another run that is writing %s", entry)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def sealed(content: Mapping[str, Any]) -> str:
@@ -198,11 +172,7 @@ def sealed(content: Mapping[str, Any]) -> str:
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """The content of a sealed text.
-
-    Raises:
-        ValueError: the text is damaged, or was never sealed.
-    """
+    """The content of a sealed text; ``ValueError`` where it is damaged, or was never sealed."""
     seal, _, content = text.partition(b"\n")
     if seal.decode() != xxhash.xxh3_128_hexdigest(content):
         raise ValueError("the seal is not that of the content")
@@ -220,8 +190,7 @@ def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str])
     """
     path = Path(path)
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
-    note = Path(cache_dir) / "digests" / f"{name}.json"
-    now = time.time_ns()
+    note, now = Path(cache_dir) / "digests" / f"{name}.json", time.time_ns()
     try:
         with path.open("rb") as file:
             before = _identity(file.fileno())
@@ -250,11 +219,7 @@ def check_unchanged(path: Path, before: str, after: str) -> None:
 
 def unreadable(path: Path, error: OSError) -> str:
     """Why a file could not be read, on one line."""
-    why = f"cannot be read, {error.strerror or error}"
-    if path.is_dir():
-        why = "a folder"
-    elif isinstance(error, FileNotFoundError):
-        why = "no such file"
+    why = "a folder" if path.is_dir() else f"cannot be read, {error.strerror or error}"
     return f"{path}: {why}; expected a file"
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from ltr.data.assemble import Assembler, assemble
 from ltr.data.cache import cached_lists, check_unchanged, file_digest
-from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks, together
-from ltr.data.lists import SPLITS, Lists, check_split
+from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks
+from ltr.data.lists import SPLITS, Lists, check_split, split_queries
 from ltr.data.public_sets import public_sets
-from ltr.data.split import Part, split_queries
 from ltr.errors import ConfigError, DataError
 
 
@@ -50,7 +50,7 @@ class LetorFiles:
             fold: 1-based; None: the files lie in ``folder`` itself.
             folds: how many folds the set has; 0: none, or not known.
             width: number of features; None: the largest index of ``train``, then fixed.
-            labels, max_grade, regroup: as for ``ltr.data.letor.read_letor``.
+            labels, max_grade, regroup: as for ``ltr.data.letor.Rules`` and ``read_letor``.
             vali_share: of the queries of ``train.txt``, which are vali where no ``vali.txt`` is.
             seed: of that cut.
 
@@ -61,17 +61,17 @@ class LetorFiles:
             raise ConfigError(
                 f"dataset={name} needs a folder: set dataset.folder=NAME, a folder in {data_dir}"
             )
-        whole = isinstance(fold, int) and not isinstance(fold, bool)
-        if fold is not None and not (whole and (folds or fold >= 1)):
-            raise ConfigError(f"fold={fold}: give a whole number >= 1, such as dataset.fold=1")
-        if folds and fold not in range(1, folds + 1):
-            raise ConfigError(f"fold={fold}: {name} has {folds} folds, set dataset.fold=1..{folds}")
+        good = type(fold) is int and 1 <= fold <= (folds or fold)
+        if not good and (folds or fold is not None):
+            raise ConfigError(
+                f"dataset.fold={fold}: give a whole number from 1{f' to {folds}' if folds else ''}"
+            )
         self.name, self.fold, self.regroup = name, fold, regroup
         self.data_dir = Path(str(data_dir))  # a name such as 2024 is a number in YAML
         self.cache_dir = Path(str(cache_dir))
-        self.folder = self.data_dir / str(folder)
         self.rules = Rules(width=width, labels=labels, max_grade=max_grade)
         self._width, self._vali_share, self._seed = width, vali_share, seed
+        self.folder = self.data_dir / str(folder)
         self._place = self.folder if fold is None else self.folder / f"Fold{fold}"
 
     @property
@@ -92,23 +92,40 @@ class LetorFiles:
     @property
     def _cut(self) -> tuple[str, ...]:
         """The splits that are cut from ``train.txt``."""
-        alone = self._vali_share is not None and not (self._place / "vali.txt").exists()
-        return ("train", "vali") if alone else ()
+        cut = self._vali_share is not None and not (self._place / "vali.txt").exists()
+        return ("train", "vali") if cut else ()
 
     @cached_property
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, set[str]]:
         """The queries of each split that is cut from ``train.txt``."""
         path, share = self.path("train"), self._vali_share or 0.0
-        blocks = read_blocks(path, self.rules)
+        qids = {qid for block in read_blocks(path, self.rules) for qid in block.queries}
         parts = split_queries(
-            {qid for block in blocks for qid in block.queries}, [1 - share, share], self._seed,
-            title=str(path), remedy="put a vali.txt beside it",
-        )  # fmt: skip
+            qids, [1 - share, share], self._seed, title=str(path), remedy="put a vali.txt beside it"
+        )
         return dict(zip(self._cut, parts, strict=True))
 
-    def check(self) -> None:
-        """Raise ``DataError`` that names every missing file; read no data."""
-        self._check(SPLITS)
+    def check(self, *splits: str) -> None:
+        """Raise ``DataError`` that names every missing file of ``splits``, all; read no data."""
+        try:
+            paths = [self.path(split) for split in splits or SPLITS]
+            missing = [path.name for path in paths if not path.is_file()]
+            folders = [self._place, *self._place.parents]
+            there = next(one for one in folders if one.is_dir())
+            found = sorted(one.name for one in there.iterdir())
+        except OSError as error:  # a name that is too long, a folder that may not be read
+            raise DataError(
+                f"{error.filename or self._place}: {error.strerror or error}; "
+                "set dataset.folder and data_dir to a folder that can be read"
+            ) from None
+        if missing:
+            public, more = public_sets().get(self.name), f" and {len(found) - 8} more"
+            remedy = "set dataset.folder, dataset.fold and data_dir to where they are"
+            raise DataError(
+                f"{self._place}: no file {', '.join(missing)}; {there} holds "
+                f"{', '.join(found[:8]) or 'nothing'}{more if len(found) > 8 else ''}; "
+                f"{public.how_to_get(self.data_dir) if public else remedy}"
+            )
 
     def split(self, split: str) -> Lists:
         """The lists of ``train``, ``vali`` or ``test``, parsed once and then mapped from the cache.
@@ -118,25 +135,25 @@ class LetorFiles:
             ConfigError: there is no such split.
         """
         path = self.path(split)
-        self._check([split])
+        self.check(split)
         rules = self.rules if split == "train" else replace(self.rules, width=self.width)
         content = digest = file_digest(path, self.cache_dir)
         if split in self._cut:
             text = f"{digest} {split} vali_share={self._vali_share} seed={self._seed}"
             content = hashlib.sha256(text.encode()).hexdigest()
-        key = f"letor {content} reader={READER_VERSION} {rules} regroup={self.regroup}"
 
         def build(into: Assembler) -> Lists:
             size = path.stat().st_size
             with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
                 blocks = read_blocks(path, rules, lambda text: bar.update(len(text)))
                 keep = self._parts[split] if split in self._cut else None
-                apart = together(self.regroup)
-                lists = assemble(blocks, into, keep=keep, apart=apart, digest=content)
+                how: Any = {"together": not self.regroup, "digest": content}
+                lists = assemble(blocks, into, keep=keep, **how)
             check_unchanged(path, digest, file_digest(path, self.cache_dir))
             return lists
 
-        lists = cached_lists(self.cache_dir, key, build, width=rules.width)
+        key = f"letor {content} reader={READER_VERSION} {rules} regroup={self.regroup}"
+        lists = cached_lists(self.cache_dir, key, build)
         if split == "train":
             self._width = lists.width
         return lists
@@ -152,40 +169,3 @@ class LetorFiles:
                 if row == last:
                     break
         return [found[row] for row in rows]
-
-    def _check(self, splits: Sequence[str]) -> None:
-        try:
-            missing = [path for path in map(self.path, splits) if not path.is_file()]
-            if missing:
-                raise DataError(self._explain(missing))
-        except OSError as error:  # a name that is too long, a folder that may not be read
-            raise DataError(
-                f"{error.filename or self._place}: {error.strerror or error}; "
-                "set dataset.folder and data_dir to a folder that can be read"
-            ) from None
-
-    def _explain(self, missing: Sequence[Path]) -> str:
-        if strange := [path for path in missing if os.path.lexists(path)]:
-            return f"{strange[0]}: not a file; put a file of LETOR text there"
-        if self.fold is None and any(self.folder.glob("Fold[1-9]*")):
-            return f"{self.folder} holds {_contents(self.folder)}; set dataset.fold=1, or another"
-        found = f"{self._place}: no such folder"
-        if self._place.is_dir():
-            files = ", ".join(path.name for path in missing)
-            found = f"{self._place}: no {files}; it holds {_contents(self._place)}"
-        if public := public_sets().get(self.name):
-            return f"{found}; {public.how_to_get(self.data_dir)}"
-        if self._place.is_dir():
-            return f"{found}; name the files train.txt, vali.txt and test.txt"
-        there = self.folder if self.folder.is_dir() else self.data_dir
-        if not there.is_dir():
-            return f"{found}; set data_dir=DIR to the folder that holds it"
-        setting = "dataset.fold" if there == self.folder else "dataset.folder or data_dir"
-        return f"{found}; {there} holds {_contents(there)}: set {setting}"
-
-
-def _contents(folder: Path) -> str:
-    """The names in a folder, files first, at most eight."""
-    paths = sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
-    more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
-    return (", ".join(path.name for path in paths[:8]) or "nothing") + more

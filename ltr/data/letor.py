@@ -3,7 +3,6 @@
 ``ltr.kernels.letor`` parses; ``explain`` says what is wrong with a row that it refuses.
 """
 
-import hashlib
 import os
 import re
 import stat
@@ -11,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ltr.data.assemble import MOST_FEATURES, Block, assemble
+from ltr.data.assemble import Block, assemble
 from ltr.data.cache import unreadable
 from ltr.data.lists import Doubles, Flags, Floats, Lists
 from ltr.data.machine import processors
@@ -26,13 +25,12 @@ from ltr.errors import ConfigError, DataError
 READER_VERSION = 1  # part of every cache key: raise it when the same text gives other arrays
 CHUNK_BYTES = 1 << 20  # larger ones are slower, they leave the processor's cache
 _FREED_BYTES = 31 << 20  # a third faster than fresh, empty pages for each chunk
+_MOST_FEATURES = 1_000_000  # the arrays are dense
 LARGEST_INDEX = 100_000  # where the width is not given: a larger index is a slip, not a feature
 LARGEST_GRADE = 2**24  # float32 has no whole number beyond that for certain
 
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _VALUE = re.compile(rf"{_NUMBER}|[+-]?(?i:nan)")
-_INDEX = re.compile(r"0*[0-9]{1,7}")
-_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _DOCID = re.compile(r"\bdocid\s*=\s*(\S+)")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -59,31 +57,29 @@ class Rules:
     def __post_init__(self) -> None:
         for key, good, allowed in (
             ("labels", self.labels in ("grade", "real"), "grade or real"),
-            ("width", 1 <= (self.width or 1) <= MOST_FEATURES and self.width != 0,
-             f"1..{MOST_FEATURES}"),
+            ("width", self.width is None or 1 <= self.width <= _MOST_FEATURES, "1..1000000"),
             ("max_grade", self.max_grade is None or self.max_grade >= 1, "1 or more"),
-        ):  # fmt: skip
+        ):
             if not good:
                 raise ConfigError(f"{key}={getattr(self, key)}: set dataset.{key} to {allowed}")
 
     @property
     def largest_index(self) -> int:
         """The largest index that a row may hold."""
-        return LARGEST_INDEX if self.width is None else self.width
+        return self.width or LARGEST_INDEX
 
     @property
     def largest_label(self) -> float:
         """The largest label that a row may hold."""
-        if self.max_grade is not None:
-            return min(self.max_grade, _FLOAT32_MAX)
-        return LARGEST_GRADE if self.labels == "grade" else _FLOAT32_MAX
+        largest = LARGEST_GRADE if self.labels == "grade" else _FLOAT32_MAX
+        return largest if self.max_grade is None else min(self.max_grade, _FLOAT32_MAX)
 
     @property
     def expected_label(self) -> str:
         """What a label should be, in words."""
         if self.labels == "grade":
-            largest = f"{self.largest_label:.0f}"
-            return f"a grade, a whole number from 0 to {largest} (or set dataset.labels=real)"
+            whole = f"a whole number from 0 to {self.largest_label:.0f}"
+            return f"a grade, {whole} (or set dataset.labels=real)"
         return f"a number from 0 to {self.largest_label:.9g}"
 
     def good(self, labels: Doubles) -> Flags:
@@ -99,19 +95,16 @@ class Rules:
         """
         if len(wrong := np.flatnonzero(~self.good(labels))):
             row = int(wrong[0])
-            found = "no label" if np.isnan(labels[row]) else f"label {labels[row]:g}"
-            raise DataError(f"{at(row)}: {found}; expected {self.expected_label}")
+            raise DataError(f"{at(row)}: label {labels[row]:g}; expected {self.expected_label}")
         return np.abs(labels).astype(np.float32)  # -0 is 0
 
 
 def read_letor(
     path: str | os.PathLike[str],
+    rules: Rules = Rules(),
     *,
-    width: int | None = None,
-    labels: str = "grade",
-    max_grade: int | None = None,
     regroup: bool = False,
-    labelled: bool = True,
+    see: Callable[[bytes], object] = len,
 ) -> Lists:
     """Read a file into memory.
 
@@ -120,14 +113,12 @@ def read_letor(
     is 0.
 
     Args:
-        path: the file; lines end in LF or CRLF, blank and comment-only lines hold no item.
-        width, labels, max_grade, labelled: the ``Rules`` of the file.
+        path, rules, see: as for ``read_blocks``.
         regroup: accept a query id that comes back later, and move its items to where it first
             stood; otherwise that is an error, and the items keep the file's order.
 
     Raises:
         DataError: the file is missing, empty or malformed; ``FILE:LINE: what stands there``.
-        ConfigError: a setting is out of its range.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -139,15 +130,7 @@ def read_letor(
     >>> lists.labels.tolist(), lists.offsets.tolist(), lists.qids.tolist(), lists.missing
     ([2.0, 0.0, 1.0], [0, 2, 3], ['a', 'b'], 1)
     """
-    sha256 = hashlib.sha256()
-    rules = Rules(width=width, labels=labels, max_grade=max_grade, labelled=labelled)
-    blocks = read_blocks(path, rules, see=sha256.update)
-    return replace(assemble(blocks, apart=together(regroup)), digest=sha256.hexdigest())
-
-
-def together(regroup: bool) -> str:
-    """What ``assemble`` says of a query id that comes back, where ``regroup`` does not allow it."""
-    return "" if regroup else "or set dataset.regroup=true"
+    return assemble(read_blocks(path, rules, see), together=not regroup)
 
 
 def read_blocks(
@@ -156,7 +139,7 @@ def read_blocks(
     """Yield the rows of a file, block by block; memory does not grow with the file.
 
     Args:
-        path: the file, or a pipe.
+        path: the file, or a pipe; lines end in LF or CRLF, blank ones and comments hold no item.
         rules: what it may hold.
         see: called with the text of each block, in order.
 
@@ -175,9 +158,9 @@ def read_blocks(
                     size += len(text)
                     see(text)
                     piece = future.result()
-                    rows += len(piece.labels)
                     if len(piece.labels):
-                        yield piece.block(path, line)
+                        yield _block(piece, path, line)
+                    rows += len(piece.labels)
                     line += piece.lines
                     if is_file and size > before.st_size:  # it may grow for ever
                         break
@@ -187,15 +170,10 @@ def read_blocks(
         raise DataError(f"{path}:{line + number}: {found}; expected {expected}") from None
     except OSError as error:
         raise DataError(f"{unreadable(path, error)} of LETOR text") from None
-    except MemoryError:
-        raise DataError(
-            f"{path}: not enough memory; free some, or use fewer features or a smaller file"
-        ) from None
     if is_file and (size, before.st_mtime_ns) != (before.st_size, after.st_mtime_ns):
         raise DataError(f"{path}: changed while it was read; run again when it is complete")
     if not rows:
-        what = "no rows, only blank lines and comments" if size else "the file is empty"
-        raise DataError(f"{path}: {what}; expected rows of label qid:ID index:value ...")
+        raise DataError(f"{path}: no rows; expected rows of label qid:ID index:value ...")
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -222,12 +200,12 @@ class Piece(NamedTuple):
     missing: int
     lines: int
 
-    def block(self, path: Path, first_line: int) -> Block:
-        """The rows as ``assemble`` takes them."""
-        qids, lines, lengths = zip(*self.runs, strict=True)
-        places = np.repeat(np.arange(len(qids)), lengths)
-        at = lambda row: f"{path}:{first_line + lines[places[row]]}"  # noqa: E731
-        return Block(self.features, self.labels, qids, places, self.missing, at)
+
+def _block(piece: Piece, path: Path, first_line: int) -> Block:
+    qids, lines, lengths = zip(*piece.runs, strict=True)
+    places = np.repeat(np.arange(len(qids)), lengths)
+    at = lambda row: f"{path}:{first_line + lines[places[row]]}"  # noqa: E731
+    return Block(piece.features, piece.labels, qids, places, piece.missing, at)
 
 
 class Malformed(ValueError):
@@ -302,54 +280,41 @@ def _parse_ahead(
             waiting.append((text, pool.submit(parse, text)))
             if len(waiting) > threads + 1:
                 yield waiting.popleft()
-        while waiting:
-            yield waiting.popleft()
+        yield from waiting
     finally:
         # Closed half read, perhaps while this thread compiles, for which the pool's would wait.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def explain(line: bytes, rules: Rules) -> tuple[str, str]:
-    """What is wrong with a malformed row, and what is expected."""
-    line = line.partition(b"#")[0].rstrip()
-    text = "LETOR text in UTF-8 (unpack an archive first)"
+def explain(row: bytes, rules: Rules) -> tuple[str, str]:
+    """The first part of a malformed row that breaks the rules, and what is expected there."""
+    row = row.partition(b"#")[0].rstrip()
+    unread = repr(row[:40]), "label qid:ID index:value ... in UTF-8 (unpack an archive first)"
     try:
-        line.decode()
-    except UnicodeDecodeError as error:
-        return f"bytes that are not text, {line[error.start : error.start + 8]!r}", text
-    if control := _CONTROL.search(line):
-        return f"a control character, {control[0]!r}", text
-    label, *tokens = [token.decode() for token in line.split()]
-    if rules.labelled:
+        words = [word.decode() for word in row.split()]
+    except UnicodeDecodeError:
+        return unread
+    if rules.labelled or not words[0].startswith("qid:"):
+        label = words.pop(0)
         number = float(label) if re.fullmatch(_NUMBER, label) else -1.0
-        if not rules.good(np.array([number])):
+        if rules.labelled and not rules.good(np.array([number])):
             return f"label {_show(label)}", rules.expected_label
-    elif label.startswith("qid:"):
-        tokens.insert(0, label)
-    if not tokens:
-        return f"nothing after the label {_show(label)}", "qid:ID"
-    qid, *pairs = tokens
-    if not qid.startswith("qid:") or qid == "qid:":
-        return f"{_show(qid)} after the label", "qid:ID"
-    if not pairs:  # an item without any feature looks just like a line cut in the middle
-        expected = "index:value (write 1:0 for an item whose features are all 0)"
-        return f"nothing after {_show(qid)}", expected
-    seen = set()
-    for pair in pairs:
-        index, colon, value = pair.partition(":")
-        if not colon or not value:
-            return _show(pair), "index:value"
-        if not _INDEX.fullmatch(index) or not 1 <= int(index) <= rules.largest_index:
-            why = "" if rules.width else "or set "
-            whole = f"a whole number from 1 to {rules.largest_index} ({why}dataset.width)"
-            return f"index {_show(index)} in {_show(pair)}", whole
+    if not words or not words[0].startswith("qid:") or words[0] == "qid:":
+        return f"{_show(words[0]) if words else 'nothing'} after the label", "qid:ID"
+    if len(words) == 1:  # an item without any feature looks just like a line cut in the middle
+        return f"nothing after {_show(words[0])}", "index:value (1:0 if its features are all 0)"
+    seen = set[int]()
+    for word in words[1:]:
+        index, _, value = word.partition(":")
+        if not re.fullmatch("0*[0-9]{1,7}", index) or not 1 <= int(index) <= rules.largest_index:
+            whole = f"an index from 1 to {rules.largest_index} ({'' if rules.width else 'or set '}"
+            return _show(word), f"index:value, {whole}dataset.width)"
         if not _VALUE.fullmatch(value):
-            expected = "a finite number (or nan, which is missing)"
-            return f"value {_show(value)} in {_show(pair)}", expected
+            return _show(word), "index:value, a finite number (or nan, which is missing)"
         if int(index) in seen:
-            return f"index {int(index)} twice, again as {_show(pair)}", "each index once a row"
+            return f"index {int(index)} twice, again as {_show(word)}", "each index once a row"
         seen.add(int(index))
-    return _show(line.decode()), "label qid:ID index:value ..."
+    return unread
 
 
 def _show(text: str) -> str:
@@ -376,7 +341,7 @@ def item_ids(text: bytes) -> list[str]:
     return ids
 
 
-def to_float32(values: Doubles) -> tuple[Floats, int]:
+def to_float32(values: Doubles | Floats) -> tuple[Floats, int]:
     """Round to the nearest float32; NaN for values that are missing or overflow, and how many."""
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(np.float32)

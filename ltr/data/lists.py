@@ -1,14 +1,16 @@
 """``Lists``, the ragged arrays that every data set becomes, and the protocol of a data set."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ltr.errors import DataError
 from ltr.knobs import check_choice
 
 Floats = NDArray[np.float32]
@@ -201,3 +203,31 @@ class KnowsColumns(Protocol):
 def splits_of(dataset: Dataset) -> tuple[str, ...]:
     """The splits that ``dataset`` has: all three, unless it says otherwise by ``splits``."""
     return tuple(getattr(dataset, "splits", SPLITS))
+
+
+def split_queries(
+    qids: Iterable[str], fractions: Sequence[float], seed: int, *, title: str, remedy: str
+) -> list[set[str]]:
+    """Parts with these fractions of the queries, to the nearest whole number.
+
+    Args:
+        qids: of all queries, any number of times, in any order.
+        fractions: each > 0, 1 in sum.
+        seed: another one draws other parts.
+        title, remedy: for the message.
+
+    Raises:
+        DataError: a part would have no query.
+    """
+    ranked = sorted(
+        {str(qid) for qid in qids},
+        key=lambda qid: hashlib.blake2b(f"{seed} {qid}".encode(), digest_size=16).digest(),
+    )
+    ends = [round(len(ranked) * sum(fractions[:i])) for i in range(len(fractions))]
+    parts = [set(ranked[start:end]) for start, end in pairwise([*ends, len(ranked)])]
+    if not all(parts):
+        raise DataError(
+            f"{title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
+            f"{remedy}"
+        )
+    return parts

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 _MOST = 4  # more wait for memory, or for the thread that takes their results
 
@@ -13,8 +14,12 @@ def processors() -> int:
     return min(_MOST, os.cpu_count() or 1)
 
 
-def free_memory() -> int | None:
-    """Bytes that can still be taken; None where the system does not say."""
+def free_memory(device: Any) -> int | None:
+    """Bytes that can still be taken on a ``torch.device``; None where the system does not say."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]

@@ -8,13 +8,9 @@ recover it. Relevance is ::
     r = level + 0.45 match + 0.25 quality + 0.2 popular - 1.0 |deviation| + 0.5 noise
 
 with one level for each list. About one item in ten is a near copy of a better one: nearly the same
-columns, and ``COPY_LOSS`` less relevance, about one grade. These are sums and products of float64,
-so that lengths, hidden properties and grades are the same on every machine.
-
-The 136 columns follow Web30K's column list (0-based here). Most come in groups of five, one for
-each stream of a page (body, anchor, title, URL, whole page); the columns of a stream share a random
-term. The columns that the published Web30K preparation negates are negative, those that it only
-standardises are bounded or of either sign, and all others are at least 0.
+columns, and about one grade less. Lengths, hidden properties and grades are sums and products of
+float64, the same on every machine. The 136 columns follow Web30K's list, as
+``synthetic_columns.csv`` has it; what its published preparation negates is negative.
 """
 
 import hashlib
@@ -29,18 +25,36 @@ from ltr.data.cache import cached_lists
 from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists, check_split
 from ltr.errors import ConfigError
 
+VERSION = 1  # raise it when the same seed gives other arrays
 LONGEST = 1251  # Web30K's longest list
 MEAN_LENGTH = 120
 LONG = 1000  # every split of at least MANY lists has a longer one, and one of a single item
 MANY = 50
 RATES = (0.514, 0.325, 0.134, 0.019, 0.008)  # Web30K's share of each grade, 0 first
 EMPTY = 0.03  # share of the lists without a relevant item
-
 MATCH, QUALITY, POPULAR, DEVIATION, NOISE, LEVEL = 0.45, 0.25, 0.2, 1.0, 0.5, 0.5
 CENTRE = 1.5  # standard deviation of a list's centre; that of the deviation is 1
 COPIES, COPY_LOSS = 0.1, 0.8
-
+NOISE_OF_A_COPY = 0.1  # share of a column's own noise that a near copy draws anew
+WORSE_COPY = 0.3  # how much lower a near copy's quality shows in QUALITY_COLUMNS
+QUALITY_COLUMNS = (129, 130, 131, 132)
 LATENTS = ("match", "quality", "popular", "shifted", "length", "query", "cover")
+WIDTH = 136
+STREAMS = 5  # of a page: body, anchor, title, URL, whole page; their columns share a random term
+CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
+_BLOCK = 64  # lists drawn at once, each block from its own random stream: part of the recipe
+
+_columns = [
+    cells
+    for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines()
+    if (cells := line.partition("#")[0].strip().split(","))[1:]
+    for _ in range(int(cells[1]))
+]
+_SHAPE = np.array([cells[2] for cells in _columns])
+_LATENT = np.array([LATENTS.index(cells[3]) for cells in _columns])
+_WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array(
+    [[float(cell) for cell in cells[4:]] for cells in _columns], np.float32
+).T
 
 
 @dataclass(frozen=True)
@@ -73,27 +87,17 @@ def draw_latents(rng: np.random.Generator, lengths: Ints) -> Latents:
     of = np.repeat(np.arange(lists), lengths)
     level, centre, query = (values[of] for values in rng.standard_normal((3, lists)))
     match, quality, popular, deviation, length, cover, noise = rng.standard_normal((7, items))
-    relevance = (
-        LEVEL * level
-        + MATCH * match
-        + QUALITY * quality
-        + POPULAR * popular
-        - DEVIATION * np.abs(deviation)
-        + NOISE * noise
-    )
+    relevance = LEVEL * level + MATCH * match + QUALITY * quality + POPULAR * popular
+    relevance = relevance - DEVIATION * np.abs(deviation) + NOISE * noise
     shifted = (CENTRE * centre + deviation) * (1 + CENTRE**2) ** -0.5
-    cover = 0.5 * match + 0.8 * cover
-    columns = (match, quality, popular, shifted, length, query, cover)
+    columns = (match, quality, popular, shifted, length, query, 0.5 * match + 0.8 * cover)
     first = (np.cumsum(lengths) - lengths)[of]
     other = first + np.floor(rng.random(items) * lengths[of]).astype(np.int64)
     copy = (rng.random(items) < COPIES) & (other != np.arange(items))
     copy &= ~copy[other]  # no copies of copies
     copy_of = np.where(copy, other, np.arange(items))
-    return Latents(
-        relevance=relevance[copy_of] - COPY_LOSS * copy,
-        table=np.stack(columns, axis=1).astype(np.float32),
-        copy_of=copy_of,
-    )
+    table = np.stack(columns, axis=1).astype(np.float32)
+    return Latents(relevance[copy_of] - COPY_LOSS * copy, table, copy_of)
 
 
 def grade(relevance: Doubles, offsets: Ints) -> Floats:
@@ -102,42 +106,21 @@ def grade(relevance: Doubles, offsets: Ints) -> Floats:
     The share ``EMPTY`` of the lists, rounded, has no relevant item: those whose best item is worst.
     In every other list the best item has at least grade 1. Grades have the order of ``relevance``.
     """
-    items, lists = len(relevance), len(offsets) - 1
+    items, lengths = len(relevance), np.diff(offsets)
     labels = np.zeros(items, np.float32)
     best = np.maximum.reduceat(relevance, offsets[:-1])
-    empty = np.zeros(lists, bool)
-    empty[np.argsort(best, kind="stable")[: round(EMPTY * lists)]] = True
-    alive = np.flatnonzero(~np.repeat(empty, np.diff(offsets)))
+    empty = np.zeros(len(lengths), bool)
+    empty[np.argsort(best, kind="stable")[: round(EMPTY * len(lengths))]] = True
+    alive = np.flatnonzero(~np.repeat(empty, lengths))
     order = alive[np.argsort(-relevance[alive], kind="stable")]
     start = 0
     for value in (4, 3, 2, 1):
         end = start + round(RATES[value] * items)
         labels[order[start:end]] = value
         start = end
-    top = np.flatnonzero(relevance == np.repeat(np.where(empty, np.inf, best), np.diff(offsets)))
+    top = np.flatnonzero(relevance == np.repeat(np.where(empty, np.inf, best), lengths))
     labels[top] = np.maximum(labels[top], 1)
     return labels
-
-
-WIDTH = 136
-STREAMS = 5
-NOISE_OF_A_COPY = 0.1  # share of a column's own noise that a near copy draws anew
-WORSE_COPY = 0.3  # how much lower a near copy's quality shows in QUALITY_COLUMNS
-QUALITY_COLUMNS = (129, 130, 131, 132)
-CONSTANT = {27: 0.0, 53: 0.0, 97: 1.0}
-
-_columns = [
-    cells
-    for line in Path(__file__).with_name("synthetic_columns.csv").read_text().splitlines()
-    if (cells := line.partition("#")[0].strip().split(","))[1:]
-    for _ in range(int(cells[1]))
-]
-_SHAPE = np.array([cells[2] for cells in _columns])
-_LATENT = np.array([LATENTS.index(cells[3]) for cells in _columns])
-_WEIGHT, _MEAN, _SPREAD, _STREAM, _NOISE = np.array(
-    [[float(cell) for cell in cells[4:]] for cells in _columns], np.float32
-).T
-_STREAM_OF = np.arange(WIDTH) % STREAMS
 
 
 def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
@@ -145,7 +128,7 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
     items = len(latents.copy_of)
     x = rng.standard_normal((items, WIDTH), np.float32)
     x *= _NOISE
-    x += rng.standard_normal((items, STREAMS), np.float32)[:, _STREAM_OF] * _STREAM
+    x += rng.standard_normal((items, STREAMS), np.float32)[:, np.arange(WIDTH) % STREAMS] * _STREAM
     x += latents.table[:, _LATENT] * _WEIGHT
     copies = np.flatnonzero(latents.copy_of != np.arange(items))
     x[copies] = x[latents.copy_of[copies]]
@@ -153,30 +136,17 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
     x[copies[:, None], QUALITY_COLUMNS] -= WORSE_COPY
     x *= _SPREAD
     x += _MEAN
-    return _shape(x)
-
-
-def _shape(x: Floats) -> Floats:
-    """Bring every column to its scale, in place."""
     linear, ratio, bits = (kind == _SHAPE for kind in ("linear", "ratio", "16_bit"))
-    kept = x[:, linear].copy()
-    yes_no = x[:, _SHAPE == "yes_no"] > 0
+    plain, yes_no = x[:, linear].copy(), x[:, _SHAPE == "yes_no"] > 0
     x[:, ratio | bits] *= -1
     np.exp(x, out=x)
-    x[:, linear] = kept
-    x[:, _SHAPE == "yes_no"] = yes_no
+    x[:, linear], x[:, _SHAPE == "yes_no"] = plain, yes_no
     x[:, _SHAPE == "negative"] *= -1
     x[:, ratio] = 1 / (1 + x[:, ratio])
     x[:, bits] = np.floor(65535 / (1 + x[:, bits]))
     x[:, _SHAPE == "count"] = np.floor(x[:, _SHAPE == "count"])
-    for column, value in CONSTANT.items():
-        x[:, column] = value
+    x[:, [*CONSTANT]] = [*CONSTANT.values()]
     return x
-
-
-VERSION = 1  # raise it when the same seed gives other arrays
-_BLOCK = 64  # lists drawn at once, each block from its own random stream: part of the recipe
-_LENGTHS, _LATENTS, _FEATURES = range(3)
 
 
 class SyntheticLists:
@@ -201,8 +171,7 @@ class SyntheticLists:
             cache_dir: the folder of the kept arrays.
             name: of the set in results.
         """
-        self.name, self.queries, self.seed = name, queries, seed
-        self.cache_dir = Path(str(cache_dir))
+        self.name, self.queries, self.seed, self.cache_dir = name, queries, seed, cache_dir
 
     def check(self) -> None:
         """Raise ``ConfigError`` if ``queries`` or ``seed`` is out of its range."""
@@ -221,36 +190,22 @@ class SyntheticLists:
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
 
         def build(into: Assembler) -> Lists:
-            return make_lists(into, lists=lists, seed=self.seed, split=split, recipe=recipe)
+            # Grades need the relevance of all items; features come after them, block by block, from
+            # latents that are drawn again. The seed stands last: it may be of any size.
+            stream = VERSION, SPLITS.index(split)
+            rng = lambda *of: np.random.default_rng([*stream, *of, self.seed])  # noqa: E731
+            lengths = draw_lengths(rng(0, 0), lists)
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
 
-        return cached_lists(self.cache_dir, recipe, build, width=WIDTH)
+            def latents() -> Iterator[Latents]:
+                for block, first in enumerate(range(0, lists, _BLOCK)):
+                    yield draw_latents(rng(1, block), lengths[first : first + _BLOCK])
 
+            labels, start = grade(np.concatenate([one.relevance for one in latents()]), offsets), 0
+            for block, one in enumerate(latents()):
+                rows = slice(start, start := start + len(one.relevance))
+                into.append(draw_features(rng(2, block), one), labels[rows])
+            qids = np.array([f"{split}-{i}" for i in range(1, lists + 1)])
+            return into.finish(offsets, qids, digest=hashlib.sha256(recipe.encode()).hexdigest())
 
-def make_lists(into: Assembler, *, lists: int, seed: int, split: str, recipe: str) -> Lists:
-    """Make one split, block by block.
-
-    Grades need the relevance of every item of the split (8 bytes an item). Features are drawn after
-    them, 4 MB at a time, from latents that are drawn again instead of kept.
-    """
-    lengths = draw_lengths(_rng(seed, split, _LENGTHS), lists)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    labels = grade(np.concatenate([h.relevance for h in _blocks(seed, split, lengths)]), offsets)
-    start = 0
-    for block, latents in enumerate(_blocks(seed, split, lengths)):
-        end = start + len(latents.relevance)
-        features = draw_features(_rng(seed, split, _FEATURES, block), latents)
-        into.append(features, labels[start:end])
-        start = end
-    qids = np.array([f"{split}-{i}" for i in range(1, lists + 1)])
-    return into.finish(offsets, qids, digest=hashlib.sha256(recipe.encode()).hexdigest())
-
-
-def _blocks(seed: int, split: str, lengths: Ints) -> Iterator[Latents]:
-    for block, first in enumerate(range(0, len(lengths), _BLOCK)):
-        rng = _rng(seed, split, _LATENTS, block)
-        yield draw_latents(rng, lengths[first : first + _BLOCK])
-
-
-def _rng(seed: int, split: str, stage: int, block: int = 0) -> np.random.Generator:
-    """The seed stands last: it may be of any size, the others are one word each."""
-    return np.random.default_rng([VERSION, SPLITS.index(split), stage, block, seed])
+        return cached_lists(self.cache_dir, recipe, build)

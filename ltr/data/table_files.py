@@ -15,18 +15,23 @@ from tqdm import tqdm
 
 from ltr.data.assemble import Assembler, assemble
 from ltr.data.cache import cached_lists, check_unchanged, file_digest
-from ltr.data.cells import query_text, query_texts
 from ltr.data.letor import Rules
-from ltr.data.lists import SPLITS, Columns, Lists, check_split
-from ltr.data.roles import CATEGORY_VALUES, Roles, check_there
-from ltr.data.rows import READER_VERSION, find_columns, table_blocks
-from ltr.data.split import Part, split_queries
-from ltr.data.table_sources import Form, Source, table_files
+from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
+from ltr.data.table_sources import Form, Source, check_columns, table_files
+from ltr.data.tables import (
+    CATEGORY_VALUES,
+    READER_VERSION,
+    Roles,
+    find_columns,
+    query_text,
+    query_texts,
+    table_blocks,
+)
 from ltr.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 _ROWS = 1 << 15  # of a block of ids
-_SPLIT = "'dataset.split={train:PATH,vali:PATH,test:PATH}'"  # as one types it
+_FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}  # by the number of splits that are cut
 
 
 class TableFiles:
@@ -35,6 +40,8 @@ class TableFiles:
     Each table is read once into the cache, keyed by the content of its files and by how it is read.
     Names and categories of the features are found in train and hold for every split.
     """
+
+    fold = None
 
     def __init__(
         self,
@@ -76,27 +83,28 @@ class TableFiles:
         Raises:
             ConfigError: a role or a path is missing, or a setting is out of its range.
         """
-        given = {
+        self.name = name
+        self._columns: Columns | None = None
+        self.roles = Roles.of({
             "query": query, "label": label, "id": id, "features": features, "weight": weight,
             "categories": categories, "hashed": hashed, "category_values": category_values,
-        }  # fmt: skip
-        self.name, self.fold, self.roles = name, None, Roles.of(given)
+        })  # fmt: skip
         if self.roles.label is None:
             raise ConfigError("give dataset.label=COLUMN, the column of the labels")
         self.data_dir, self.cache_dir = Path(str(data_dir)), Path(str(cache_dir))
         self.rules = Rules(labels=labels, max_grade=max_grade)
         self.form = Form(bool(header), None if names is None else tuple(map(str, names)))
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise ConfigError(f"dataset.seed={seed}: give a whole number")
         self._paths, self._cut = _paths(split, path)
-        self._seed, self._columns = seed, self.roles.fixed_columns
-        usual = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}[len(self._cut)]
-        self._fractions = parts = tuple(usual if fractions is None else fractions)
-        good = all(isinstance(part, int | float) and part > 0 for part in parts)
-        if not good or len(parts) != len(usual) or abs(sum(parts) - bool(usual)) > 1e-6:
-            what = ", ".join(self._cut) or "no split: every split has a table"
+        usual = _FRACTIONS[len(self._cut)]
+        self._seed, self._fractions = seed, tuple(usual if fractions is None else fractions)
+        good = all(isinstance(part, int | float) and part > 0 for part in self._fractions)
+        if (
+            not (good and len(self._fractions) == len(usual))
+            or abs(sum(self._fractions) - bool(usual)) > 1e-6
+        ):
             raise ConfigError(
-                f"dataset.fractions={list(parts)}: give the parts of {what}, each > 0, 1 in sum"
+                f"dataset.fractions={list(self._fractions)}: give the parts of "
+                f"{', '.join(self._cut) or 'nothing, every split has a table'}, each > 0, 1 in sum"
             )
 
     def with_columns(self, columns: Columns) -> "TableFiles":
@@ -140,27 +148,21 @@ class TableFiles:
             DataError: a file is not there, is malformed, or the cache cannot be written.
             ConfigError: there is no such split, or no path for it.
         """
-        path = self.path(split)
+        path, cut = self.path(split), ""
         columns = None if split == "train" and self._columns is None else self.columns
-        cut = ""
         if split in self._cut:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content = self._digest(path)
-        known = "" if columns is None else json.dumps(columns.state())
-        # of the items and labels: runs on other features of the same items can be compared
+        # Of the items and labels: runs on other features of the same items can be compared.
         items = (
             f"table {content} query={self.roles.query} label={self.roles.label} {self.form} "
             f"{self.rules} cut={cut}"
         )
-        key = (
-            f"table {content} reader={READER_VERSION} {self.roles} {self.form} {self.rules} "
-            f"cut={cut} columns={known and hashlib.sha256(known.encode()).hexdigest()}"
-        )
+        state = "" if columns is None else json.dumps(columns.state())
 
         def build(into: Assembler) -> Lists:
-            source = Source(path, self.form)
-            keep = self._parts[split] if cut else None
-            found = find_columns(source, self.roles, keep) if columns is None else columns
+            source, keep = Source(path, self.form), self._parts[split] if cut else None
+            found = columns or find_columns(source, self.roles, keep)
             roles = replace(self.roles, id=())  # training needs none
             with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
                 see = lambda cells: bar.update(len(cells))  # noqa: E731
@@ -170,18 +172,18 @@ class TableFiles:
             check_unchanged(path, content, self._digest(path))
             return lists
 
-        width = None if columns is None else len(columns.names)
-        return cached_lists(self.cache_dir, key, build, width=width)
+        key = f"{items} reader={READER_VERSION} {self.roles} columns={state}"
+        return cached_lists(self.cache_dir, key, build)
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """The columns of ids in these rows of the table of ``split``, as one text each."""
         source = Source(self.path(split), self.form)
         names, found, first = list(self.roles.id), dict.fromkeys(rows, ""), 0
-        for block in source.blocks(names, [], _ROWS) if names else ():
-            for row in [row for row in found if first <= row < first + len(block.cells)]:
-                cells = block.cells.slice(row - first, 1).to_pylist()[0].values()
+        for piece in source.pieces(names, [], _ROWS) if names else ():
+            for row in [row for row in found if 0 <= row - first < len(piece.cells)]:
+                cells = piece.cells.slice(row - first, 1).to_pylist()[0].values()
                 found[row] = " ".join(filter(None, map(query_text, cells)))
-            first += len(block.cells)
+            first += len(piece.cells)
         return [found[row] for row in rows]
 
     def _digest(self, path: Path) -> str:
@@ -190,13 +192,13 @@ class TableFiles:
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
     @cached_property
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, set[str]]:
         """The queries of each split that is cut from one table."""
         source, query = Source(self.path("train"), self.form), self.roles.query
-        check_there({query: "dataset.query"}, source.schema.names, source.title)
+        check_columns({query: "dataset.query"}, source.schema.names, source.title)
         qids = set[str]()
-        for block in source.blocks([query], [], _ROWS):
-            qids.update(query_texts(block.cells.column(query), partial(block.at, column=query))[0])
+        for piece in source.pieces([query], [], _ROWS):
+            qids.update(query_texts(piece.cells.column(query), partial(piece.at, column=query))[0])
         if not qids:
             raise DataError(f"{source.title}: no rows; expected a row for each item")
         remedy = "set dataset.fractions to larger parts, or give a file for each split"
@@ -207,12 +209,13 @@ class TableFiles:
 
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """The path of each split, and the splits that are cut from one table."""
-    given = {} if split is None else split
-    if not isinstance(given, Mapping) or not given.keys() <= set(SPLITS):
-        raise ConfigError(f"dataset.split={split}: give {_SPLIT}")
+    given = split if isinstance(split, Mapping) else {}
     paths = {name: str(one) for name, one in given.items() if one not in (None, "")}
-    if (path is None) == (not paths):
-        raise ConfigError(f"give {_SPLIT}, or dataset.path=PATH of one table that is cut into them")
+    if (path is None) == (not paths) or not paths.keys() <= {*SPLITS}:
+        raise ConfigError(
+            "give 'dataset.split={train:PATH,vali:PATH,test:PATH}', or dataset.path=PATH of one "
+            "table that is cut into them"
+        )
     if path is not None:
         return dict.fromkeys(SPLITS, str(path)), SPLITS
     if "vali" in paths or "train" not in paths:

@@ -1,8 +1,4 @@
-"""Feature transforms: fitted on train only, saved with the model, applied to every list.
-
-A fitted transform is a few numbers for each column: it is saved, compared, and applied to new lists
-without its recipe.
-"""
+"""Feature transforms: a few numbers for each column, fitted on train and applied to every list."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -112,9 +108,9 @@ class FeatureTransform:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "FeatureTransform":
         """The transform with this ``state()``."""
-        whole = {"shape": np.int8, "codes": np.int64, "indicated": np.int64}
-        names = ("shape", "sign", "mean", "scale", "codes", "indicated", "grids")
-        arrays = {name: np.asarray(state[name], whole.get(name, np.float64)) for name in names}
+        types: dict[str, Any] = dict.fromkeys(("sign", "mean", "scale", "grids"), np.float64)
+        types |= {"shape": np.int8, "codes": np.int64, "indicated": np.int64}
+        arrays: Any = {name: np.asarray(state[name], type_) for name, type_ in types.items()}
         if not arrays["grids"].size:  # a list does not keep the shape [0, levels]
             del arrays["grids"]
         return cls(
@@ -124,7 +120,13 @@ class FeatureTransform:
 
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
     """Features as they are; missing values become 0 (``mean``), or as for ``fit_transform``."""
-    codes = np.zeros(lists.width, np.int64) if lists.columns is None else lists.columns.codes
+    check_choice("transform.missing", missing, get_args(Missing))
+    codes, some = np.zeros((2, lists.width), np.int64)
+    if lists.columns is not None:
+        codes = lists.columns.codes
+    if missing == "indicator" and lists.missing:
+        for block in _blocks(lists.features):
+            some |= np.isnan(block).any(0)
     return FeatureTransform(
         shape=np.zeros(lists.width, np.int8),
         sign=np.ones(lists.width),
@@ -132,7 +134,7 @@ def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform
         scale=np.ones(lists.width),
         log_eps=0.0,
         codes=codes,
-        indicated=_indicated(lists, codes, missing),
+        indicated=np.flatnonzero(some & (codes == 0)),
         keep_missing=missing == "keep",
     )
 
@@ -161,10 +163,9 @@ def fit_transform(
         missing: ``mean``: the column's mean of train; ``indicator``: that, and a column more that
             says so for each number column with a missing value in train; ``keep``: NaN.
 
-    Returns:
-        The fitted transform. The published Web30K preparation reads vali and test as well; here
-        train alone decides whether a column is logged, and a value below 0 of another split counts
-        as 0 in such a column. A column constant in train becomes 0 everywhere.
+    The published Web30K preparation reads vali and test as well; here train alone decides whether a
+    column is logged, and a value below 0 of another split counts as 0 in such a column. A column
+    constant in train becomes 0 everywhere.
 
     Raises:
         ConfigError: an unknown ``log``, a column that does not exist, or an eps that is not > 0.
@@ -224,21 +225,16 @@ def quantile_transform(
     """Fit on train lists: a value becomes the normal score of its quantile level in train.
 
     ``ndtri(level(x))`` with the level interpolated between ``quantiles`` even levels, as
-    scikit-learn's QuantileTransformer has it, and within +-5.2. It is what Gorishniy et al. (2025,
-    TabM) and before them Gorishniy et al. (2021) give their networks. Columns that are constant in
-    train become 0; category columns stay.
+    scikit-learn's QuantileTransformer has it, and within +-5.2 (Gorishniy et al., 2021, 2025:
+    TabM). Columns that are constant in train become 0; category columns stay.
 
     Args:
         lists: the train split, and only that.
         noise: standard deviation of normal noise on the values that are fitted, in units of the
             column's own, so that the quantiles of equal values differ; TabM's code divides by the
-            column's deviation where this multiplies with it. No noise is added to what is
-            transformed.
+            column's deviation where this multiplies with it.
         quantiles: how many levels; None: a thirtieth of the items, 10 to 1000, as TabM has it.
         missing: as for ``fit_transform``; ``mean`` is the median here.
-
-    Returns:
-        The fitted transform, a pure function of the lists.
 
     Raises:
         ConfigError: ``noise`` or ``quantiles`` is out of range.
@@ -273,27 +269,11 @@ def _quantiles(values: Doubles, levels: Doubles, noise: float, column: int) -> D
     """The quantiles of ``values`` with noise, ascending; 0 without a value."""
     if not len(values):
         return np.zeros_like(levels)
-    spread = noise * values.std()
-    if spread:
-        values = values + spread * _noise(column, len(values))
+    if spread := noise * values.std():
+        draw = np.random.default_rng([len(values), column, 20250224])  # a stream of its own
+        values = values + spread * draw.standard_normal(len(values))
     found: Doubles = np.quantile(values, levels)
     return np.maximum.accumulate(found)  # interpolation may round below
-
-
-def _noise(column: int, count: int) -> Doubles:
-    """Normal draws of a stream that made data do not share."""
-    return np.random.default_rng([count, column, 20250224]).standard_normal(count)
-
-
-def _indicated(lists: Lists, codes: Ints, missing: Missing) -> Ints:
-    """The number columns that get an indicator."""
-    check_choice("transform.missing", missing, get_args(Missing))
-    if missing != "indicator" or not lists.missing:
-        return np.zeros(0, np.int64)
-    some = np.zeros(lists.width, bool)
-    for block in _blocks(lists.features):
-        some |= np.isnan(block).any(0)
-    return np.flatnonzero(some & (codes == 0))
 
 
 def _blocks(features: Floats) -> Iterator[Floats]:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from ltr.console.keys import flag, whole
-from ltr.data.assemble import assemble
-from ltr.data.letor import Rules, item_ids, read_blocks, together
+from ltr.data.letor import Rules, item_ids, read_letor
 from ltr.data.lists import Columns, Lists
-from ltr.data.roles import ending
+from ltr.data.table_sources import Form, Source, table_form
+from ltr.data.tables import Roles, lists_of
 from ltr.errors import ConfigError, DataError
 from ltr.scorers.scorer import Scorer
 
@@ -43,7 +43,7 @@ class Input:
 
 def is_table(path: Path) -> bool:
     """Whether ``path`` is a table by its name, or a folder of shards."""
-    return path.is_dir() or ending(path) is not None
+    return path.is_dir() or table_form(path) is not None
 
 
 @contextmanager
@@ -75,10 +75,6 @@ def read_table(cfg: DictConfig, scorer: Scorer) -> Input:
     Raises:
         ConfigError, DataError: one line that says what to mend.
     """
-    from ltr.data.roles import Roles
-    from ltr.data.rows import lists_of
-    from ltr.data.table_sources import Form, Source
-
     node: Any = scorer.config["dataset"]
     of_run = node if str(node.get("_target_", "")).endswith("TableFiles") else {}
     own: Any = OmegaConf.to_object(cfg)
@@ -125,7 +121,7 @@ def read_file(
     with _keys_of_the_command():
         see = len if labelled else (lambda text: found.extend(item_ids(text)))
         rules = Rules(width=width, labels="real", labelled=labelled)
-        lists = assemble(read_blocks(path, rules, see), apart=together(regroup))
+        lists = read_letor(path, rules, regroup=regroup, see=see)
     rows = np.arange(lists.items) if lists.rows is None else lists.rows
     return Input(lists, rows, [found[row] for row in rows] if any(found) else None)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ltr.data import machine
+from ltr.data.machine import free_memory
 from ltr.errors import ConfigError, DataError
 from ltr.knobs import check_choice
 
@@ -31,13 +31,6 @@ def pick_device(name: str) -> torch.device:
             "device=auto"
         )
     return torch.device(name)
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes free on ``device``; None where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return machine.free_memory()
 
 
 def check_memory(model: Any, items: int, device: torch.device, *, training: bool) -> None:

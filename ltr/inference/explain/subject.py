@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.console.configs import hint
 from ltr.console.keys import required, texts, whole
 from ltr.data.batches import ItemTensors
-from ltr.data.cells import query_text
 from ltr.data.lists import Lists, check_split
+from ltr.data.tables import query_text
 from ltr.errors import ConfigError
 from ltr.metrics import Convention, Metric
 from ltr.scorers.inputs import read_input, set_threads

@@ -1,0 +1,409 @@
+"""Make lists of the rows of a table: what its columns are for, and what their values become."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from ltr.data.assemble import Block, assemble
+from ltr.data.letor import Rules, to_float32
+from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists
+from ltr.data.table_sources import Piece, Source, check_columns
+from ltr.errors import ConfigError, DataError
+
+READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
+CATEGORY_VALUES = 1000
+_LARGEST_CODE = 1 << 24  # float32 holds every whole number up to it
+_BLOCK_BYTES = 8 << 20  # of the features of a block
+_MOST_ROWS = 1 << 15  # of a block
+_INDEX = re.compile(r"__index_level_\d+__")  # that pandas writes into Parquet
+_WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+_FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+_KINDS = {
+    "number": "boolean integer floating decimal null",
+    "text": "string large_string string_view binary large_binary fixed_size_binary",
+    "date": "temporal",
+}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of a table by role; every name is a text.
+
+    Attributes:
+        query: of the query ids.
+        label: of the labels; None where nothing is labelled.
+        id: that travel with an item, such as a product id, and are no features.
+        features: in the order of ``Lists.features``; None: every number column without another
+            role, and ``categories`` and ``hashed``, in the table's order. Where it is given,
+            ``categories`` and ``hashed`` that it does not name come behind it.
+        categories: features whose values are categories, listed as they are found in train.
+        hashed: features whose values are categories, hashed to so many codes.
+        weight: of the weight of a query, > 0, the same in all of its rows.
+        category_values: the most values of a category that are listed, the most frequent ones.
+
+    Raises:
+        ConfigError: a column has two roles that exclude each other, or a number is out of range.
+    """
+
+    query: str
+    label: str | None = None
+    id: tuple[str, ...] = ()
+    features: tuple[str, ...] | None = None
+    categories: tuple[str, ...] = ()
+    hashed: Mapping[str, int] = field(default_factory=dict)
+    weight: str | None = None
+    category_values: int = CATEGORY_VALUES
+
+    def __post_init__(self) -> None:
+        single = [name for name in (self.query, self.label, self.weight) if name is not None]
+        for role, names in (("features", self.features or ()), ("categories, hashed", self.coded)):
+            names = [*single, *names]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ConfigError(
+                    f"column {twice[0]!r} stands twice in dataset.query, label, weight, {role}: "
+                    "give it one role"
+                )
+        sizes = {f"hashed.{name}": size for name, size in self.hashed.items()}
+        for key, size in {**sizes, "category_values": self.category_values}.items():
+            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < _LARGEST_CODE:
+                raise ConfigError(
+                    f"dataset.{key}={size}: give a whole number from 1 to {_LARGEST_CODE - 1:,}"
+                )
+
+    @property
+    def coded(self) -> list[str]:
+        """The features whose values are categories."""
+        return [*self.categories, *self.hashed]
+
+    def keys(self, *, labelled: bool) -> dict[str, str]:
+        """The columns that the roles name, and the key of each."""
+        roles = ["id", "categories", "hashed", "features", *(["weight", "label"] * labelled)]
+        keys = {}
+        for role in [*roles, "query"]:
+            names = getattr(self, role) or ()
+            for name in [names] if isinstance(names, str) else names:
+                keys[name] = f"dataset.{role}"
+        return keys
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Roles":
+        """The roles of a config, whose names may be numbers in YAML.
+
+        Raises:
+            ConfigError: there is no query, a value has the wrong form, or as for the class.
+        """
+        if given.get("query") in (None, ""):
+            raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
+        roles = {
+            role: given[role] for role in cls.__dataclass_fields__ if given.get(role) is not None
+        }
+        for role in {"query", "label", "weight"} & roles.keys():
+            roles[role] = str(roles[role])
+        for role in {"id", "features", "categories"} & roles.keys():
+            names = roles[role]  # one may be written without brackets
+            many = isinstance(names, Sequence) and not isinstance(names, str)
+            roles[role] = tuple(map(str, names if many else [names]))
+        if not isinstance(hashed := roles.get("hashed", {}), Mapping):
+            raise ConfigError(f"dataset.hashed={hashed}: give {{COLUMN: NUMBER OF CODES}}")
+        return cls(**roles | {"hashed": {str(name): size for name, size in hashed.items()}})
+
+
+def kind(type_: Any) -> str:
+    """``number``, ``text``, ``date`` or ``other``: what a column of an Arrow type holds."""
+    if pa.types.is_dictionary(type_):
+        return kind(type_.value_type)
+    return next(
+        (name for name, types in _KINDS.items()
+         if any(getattr(pa.types, f"is_{one}")(type_) for one in types.split())),
+        "other",
+    )  # fmt: skip
+
+
+def query_text(value: Any) -> str:
+    """A query id as text; empty where it is missing.
+
+    >>> [query_text(value) for value in (7, 7.0, 2**60 + 1, "007", True, None)]
+    ['7', '7', '1152921504606846977', '007', 'true', '']
+    """
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def category_text(value: Any) -> str:
+    """The text that a value of a category is known by; empty where it is missing.
+
+    It is the same whether a file has numbers and flags or texts of them: CSV writes a column of
+    whole numbers with a missing one as ``1.0``, and a flag as ``True``.
+
+    >>> [category_text(value) for value in ("red", 3, 3.0, "3.0", "1.5", True, "True", None, "")]
+    ['red', '3', '3', '3', '1.5', 'true', 'true', '', '']
+    """
+    text = query_text(value)
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole else _FLAGS.get(text, text)
+
+
+def _distinct(array: Any, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
+    """The texts of the different values of a column, and the place there of each row's."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        return [""], np.zeros(len(array), np.int64)
+    coded = array.dictionary_encode("encode")
+    places = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return [text(value) for value in coded.dictionary.to_pylist()], places
+
+
+def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]:
+    """The texts of the different query ids of a column, and the place there of each row's.
+
+    Args:
+        column: a ``pa.Array``, ``[rows]``.
+        at: where a row stands, for messages.
+
+    Raises:
+        DataError: a row has no query id, or they are lists.
+    """
+    if kind(column.type) == "other":
+        raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
+    texts, places = _distinct(column, query_text)
+    if "" in texts:
+        row = int(np.flatnonzero(places == texts.index(""))[0])
+        raise DataError(f"{at(row)}: no query id; expected one in every row")
+    return texts, places
+
+
+def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
+    """The weights ``values``, ``[rows]``, NaN where a row has none, as float32.
+
+    Raises:
+        DataError: one is not a finite number > 0 in float32; ``at`` names the row.
+    """
+    single, _ = to_float32(values)
+    if len(wrong := np.flatnonzero(~(single > 0))):
+        row = int(wrong[0])
+        raise DataError(
+            f"{at(row)}: weight {values[row]:g}; expected a finite number > 0 in float32, so leave "
+            "out the queries of weight zero"
+        )
+    return single
+
+
+def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
+    """A column of numbers; if ``coded``, perhaps of texts or dates.
+
+    Raises:
+        DataError: its type is another one.
+    """
+    column = piece.cells.column(name)
+    if kind(column.type) not in ("number", *(["text", "date"] * coded)):
+        raise DataError(
+            f"{piece.file}: column {name!r} holds {column.type}, where "
+            f"{'numbers or texts' if coded else 'numbers'} are read; write it so in every file, or "
+            f"train with 'dataset.categories=[{name}]', dataset.hashed or dataset.id"
+        )
+    return column
+
+
+def _numbers(piece: Piece, name: str) -> Doubles | Floats:
+    """The numbers of a column, float64 or, where it has no more, float32; NaN where missing."""
+    column = _column(piece, name)
+    if not (pa.types.is_float32(column.type) or pa.types.is_float64(column.type)):
+        column = column.cast(pa.float64(), safe=False)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+@dataclass(frozen=True)
+class TableLists:
+    """Lists, and where their items were.
+
+    Attributes:
+        lists: the items of a query together, in the order of the table.
+        order: ``[items]``, the 0-based row of the table of each item.
+        ids: the columns of the role ``id``, a row for each row of the table, in its order.
+    """
+
+    lists: Lists
+    order: Ints
+    ids: Any  # pa.Table
+
+
+def lists_of(
+    table: Any, roles: Roles, *, columns: Columns | None = None, labelled: bool = True
+) -> TableLists:
+    """Make lists of a table in memory.
+
+    Args:
+        table: a ``pa.Table``, or a ``Source``.
+        roles: what its columns are.
+        columns: names and categories that a model was trained on; None: found here, as in train.
+        labelled: False: every label counts as 0, and no weight is read.
+
+    Raises:
+        DataError: one line with the place: a missing column, a wrong type, a row without a query or
+            a label, an infinite value, weights that differ within a query.
+        ConfigError: ``labelled``, and the roles name no column of labels.
+
+    >>> table = pa.table({"q": [1, 2, 1], "y": [0, 1, 2], "x": [0.5, None, 1], "c": list("aba")})
+    >>> made = lists_of(table, Roles(query="q", label="y", categories=("c",)))
+    >>> made.lists.qids.tolist(), made.lists.features.tolist()
+    (['1', '2'], [[0.5, 1.0], [1.0, 1.0], [nan, 2.0]])
+    >>> made.order.tolist(), made.lists.columns.names
+    ([0, 2, 1], ('x', 'c'))
+    """
+    source = Source(table) if isinstance(table, pa.Table) else table
+    columns = columns or find_columns(source, roles)
+    ids = list[Any]()
+
+    def see(cells: Any) -> None:
+        ids.append(pa.Table.from_batches([cells.select(list(roles.id))]))
+
+    blocks = table_blocks(source, roles, columns, rules=Rules(labelled=labelled), see=see)
+    lists = assemble(blocks, columns=columns).with_digest()
+    order = np.arange(lists.items) if lists.rows is None else lists.rows
+    try:
+        return TableLists(lists, order, pa.concat_tables(ids))
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"the id columns have other types from one file to the next ({error}); write them alike"
+        ) from None
+
+
+def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
+    """Names and categories of the features of a table, which is train.
+
+    The values of a category are in the order of their frequency, those of equal frequency in the
+    order of their texts.
+
+    Args:
+        source, roles: the table and what its columns are.
+        keep: the query ids whose rows count; None: all.
+
+    Raises:
+        DataError: a column is missing, has a type that is no feature's, or no role; no value.
+    """
+    check_columns(roles.keys(labelled=True), source.schema.names, source.title)
+    names = _feature_names(source, roles)
+    counts = {name: Counter[str]() for name in names if name in roles.categories}
+    for piece in source.pieces([*{roles.query, *counts}], [], _MOST_ROWS) if counts else ():
+        rows = np.ones(len(piece.cells), bool)
+        if keep is not None:
+            qids, places = query_texts(piece.cells.column(roles.query), piece.at)
+            rows = np.array([qid in keep for qid in qids], bool)[places]
+        for name, count in counts.items():
+            texts, places = _distinct(_column(piece, name, coded=True), category_text)
+            often = np.bincount(places[rows], minlength=len(texts)).tolist()
+            for text, times in zip(texts, often, strict=True):
+                count[text] += times
+    categories = dict[str, tuple[str, ...] | int](roles.hashed)
+    for name, count in counts.items():
+        del count[""]  # a missing value is none
+        frequent = sorted(+count, key=lambda text: (-count[text], text))
+        categories[name] = tuple(frequent[: roles.category_values])
+    in_order = {name: categories[name] for name in names if name in categories}
+    return Columns(tuple(names), in_order)
+
+
+def _feature_names(source: Source, roles: Roles) -> list[str]:
+    if roles.features is not None:
+        return list(dict.fromkeys([*roles.features, *roles.coded]))
+    others = {roles.query, roles.label, roles.weight, *roles.id}
+    types = {
+        one.name: one.type
+        for one in source.schema
+        if one.name not in others and not _INDEX.fullmatch(one.name)
+    }
+    if strange := {n: t for n, t in types.items() if n not in roles.coded and kind(t) != "number"}:
+        shown = ", ".join(f"{name} ({type_})" for name, type_ in [*strange.items()][:12])
+        raise DataError(
+            f"{source.title}: no role for {shown}, which are no numbers; name texts in "
+            "'dataset.categories=[NAME]' or dataset.hashed, what is no feature in dataset.id; turn "
+            "dates and lists into numbers"
+        )
+    if not (names := list(dict.fromkeys([*types, *roles.coded]))):  # an id may be a feature too
+        raise DataError(f"{source.title}: no number column is left as a feature; name some")
+    return names
+
+
+def table_blocks(
+    source: Source, roles: Roles, columns: Columns, *, rules: Rules,
+    see: Callable[[Any], object] = len,
+) -> Iterator[Block]:  # fmt: skip
+    """Yield the rows of a table, block by block; memory does not grow with the table.
+
+    Args:
+        source, roles: the table and what its columns are.
+        columns: names and categories of the features.
+        rules: of the labels; where nothing is labelled, labels and weights are not read.
+        see: called with the cells of each block.
+
+    Raises:
+        DataError: as ``lists_of``.
+    """
+    keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
+    check_columns(keys, source.schema.names, source.title)
+    label, weight = (roles.label, roles.weight) if rules.labelled else (None, None)
+    if rules.labelled and label is None:
+        raise ConfigError("give dataset.label=COLUMN, the column of the labels")
+    numbers = [name for name in columns.names if name not in columns.categories]
+    numbers += [name for name in (label, weight) if name is not None]
+    texts = [n for n in dict.fromkeys([roles.query, *roles.id, *columns.categories])
+             if n not in numbers]  # fmt: skip
+    encode = {name: _encoder(values) for name, values in columns.categories.items()}
+    at_once = max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * len(columns.names))))
+    empty = True
+    for piece in source.pieces(texts, numbers, at_once):
+        see(piece.cells)
+        if not (rows := len(piece.cells)):
+            continue
+        empty, at = False, partial(piece.at, column=roles.query)
+        qids, places = query_texts(piece.cells.column(roles.query), at)
+        weights = None if weight is None else _numbers(piece, weight)
+        if weights is not None:
+            checked_weights(weights, piece.at)
+        features = _features(piece, columns, encode)
+        labels = np.zeros(rows, np.float32)
+        if label is not None:
+            labels = rules.checked(_numbers(piece, label).astype(np.float64), piece.at)
+        missing = int(np.isnan(features).sum())
+        yield Block(features, labels, qids, places, missing, piece.at, weights=weights)
+    if empty:
+        raise DataError(f"{source.title}: no rows; expected a row for each item")
+
+
+def _encoder(values: Sequence[str] | int) -> Callable[[str], float]:
+    """The code of a text in a column of the categories ``values``, as ``Columns`` has them."""
+    if isinstance(values, int):
+        return lambda text: 1 + crc32(text.encode()) % values if text else np.nan
+    codes = {value: code for code, value in enumerate(values, 1)}
+    return lambda text: codes.get(text, 0) if text else np.nan
+
+
+def _features(piece: Piece, columns: Columns, encode: dict[str, Callable[[str], float]]) -> Floats:
+    """``[rows, width]``: numbers, and codes of categories."""
+    by_column = np.empty((len(columns.names), len(piece.cells)), np.float32)
+    for name, out in zip(columns.names, by_column, strict=True):
+        if name in encode:
+            texts, places = _distinct(_column(piece, name, coded=True), category_text)
+            out[:] = np.array([encode[name](text) for text in texts], np.float32)[places]
+            continue
+        values = _numbers(piece, name)
+        if len(infinite := np.flatnonzero(np.isinf(values))):
+            raise DataError(
+                f"{piece.at(int(infinite[0]))}: an infinite value in column {name!r}; expected a "
+                "finite number, or an empty cell where it is missing"
+            )
+        out[:] = to_float32(values)[0]
+    return np.ascontiguousarray(by_column.T)
