@@ -10,30 +10,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import compose, make_lists, write_letor
 from folders import finish, refused
 from omegaconf import OmegaConf
+from orders import table_of
 
 from ltr.analysis.report import Report, latex, markdown, terminal
-from ltr.data.public_sets import public_sets
+from ltr.data.lists import SPLITS
 from ltr.errors import ConfigError
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, write_results
 from ltr.tables import runs as runs_module
-from ltr.tables.data_counts import unlike_published
-from ltr.tables.measure import Measured
-from ltr.tables.render import MARK, blocks, facts, unfinished
-from ltr.tables.results import Results, over_repeats
+from ltr.tables.report import MARK, blocks, facts, fold_report, unfinished
+from ltr.tables.results import Measured, Results, over_repeats
 from ltr.tables.runs import Run, missing_libraries
 from ltr.tables.spec import Published, Row, Table, read_table
+from ltr.tables.table import make_table
 
 TABLE = Table(
     name="mine",
     title="Mine",
-    settings=[],
     rows={label: Row() for label in ("good", "bad", "twin", "gone")},
-    folds="all",
     metrics=["ndcg@5", "map"],
     conventions=["paper"],
-    published={},
     verdicts=["ndcg@5"],
     baseline="bad",
 )
@@ -53,10 +51,10 @@ def measured_row(label: str, seed: int, mean: float, *, fold: int | None = None)
     return Measured(
         run=Run(label, fold, seed, (), CONFIG, f"{label} {seed}", Path(f"/{label}/{seed}")),
         results={"selected_epoch": 2, "wall_seconds": 1.0, "commit": "a" * 40},
-        values={"paper": {"ndcg@5": values, "map": values / 2}},
+        history=pd.DataFrame(),
+        per_query={"paper": {"ndcg@5": values, "map": values / 2}},
         means={"paper ndcg@5": values.mean(), "paper map": values.mean() / 2},
         qids=np.arange(300).astype(str),
-        history=pd.DataFrame(),
     )
 
 
@@ -83,7 +81,7 @@ def test_better_equivalent_and_the_baseline_itself() -> None:
     assert pd.isna(found.loc[("good", "map"), "verdict"])  # not a metric of verdicts
 
 
-def test_a_published_number_is_covered_or_not_and_stands_beside_a_row_or_below() -> None:
+def test_a_published_number_is_covered_or_not_and_stands_below_ours() -> None:
     ours = results_of().numbers.set_index(["row", "metric"])["ours"]
     values = {
         "good": {"paper": {"ndcg@5": float(ours["good", "ndcg@5"])}},
@@ -99,27 +97,16 @@ def test_a_published_number_is_covered_or_not_and_stands_beside_a_row_or_below()
     assert found.loc[("ndcg@5", "bad"), "difference"] == pytest.approx(ours["bad", "ndcg@5"] - 0.9)
     assert found.loc[("map", "bad"), "published"] == 0.25
     assert pd.isna(found.loc[("map", "good"), "published"])
-    verdicts = blocks(results)[1]
-    assert "ours above" in [cell for row in verdicts.rows for cell in row]
-    assert "no test of a difference" in verdicts.note
-
-    values = {
-        "theirs": {"paper": {"ndcg@5": 0.1, "map": 0.2}},
-        "report": {"paper": {"ndcg@5": 0.5}},
-    }
-    beside = {"bad": "report", "good": "report"}
-    published = Published("there", values, beside, others="theirs")
-    table, *_ = blocks(results_of(published=published))
-    assert tuple(table.head) == ("", "ndcg@5", "published", "difference", "map")
-    by_label = {row[0]: row for row in table.rows}
-    assert by_label["bad"][2] == "0.5000"
-    assert by_label["twin"][2:4] == ["", ""]  # theirs is not its own
-    assert by_label["theirs (published)"] == ["theirs (published)", "0.1000", "", "", "0.2000"]
-    assert "report (published)" not in by_label
-    # one row of four is too few for columns of their own
-    table, *_ = blocks(results_of(published=Published("there", values, {"bad": "report"})))
-    assert tuple(table.head) == ("", "ndcg@5", "map")
-    assert "report (published)" in [row[0] for row in table.rows]
+    table, verdicts = blocks(results)
+    assert [row for row in table.rows if "published" in row[0]][1:] == [
+        ["bad (published)", "0.9000", "0.2500"], ["theirs (published)", "0.1000", ""],
+    ]  # fmt: skip
+    assert verdicts.rows[2][-3:] == [
+        "0.1000*",
+        f"{ours['twin', 'ndcg@5'] - 0.1:+.4f}",
+        "ours above",
+    ]
+    assert "no test of a difference; *: the number of theirs" in verdicts.note
 
 
 def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -> None:
@@ -133,13 +120,10 @@ def test_every_row_stands_in_the_table_the_best_bold_and_what_differs_marked() -
     assert {i for i, _ in table.best} == {0}
     assert [row[1].endswith(f" {MARK}") for row in table.rows] == [True, False, False, False]
     assert verdicts.head[3] == "minus bad"
-    for text in (table.note, table.foot):
-        assert f"{MARK}: differs from bad, p < 0.05 after Holm" in text
-    assert "grades" not in table.foot  # on which no metric of the table depends
+    assert f"{MARK}: differs from bad, p < 0.05 after Holm" in table.note
     report = Report("mine", "Mine", "make", (("data", "letor"),), (table, verdicts))
     assert re.search(r"\*\*0\.\d{4} ± 0\.\d{4} †\*\*", markdown(report))
     assert re.search(r"\\textbf{0\.\d{4} \$\\pm\$ 0\.\d{4} \$\^\\dagger\$}", latex(report))
-    assert latex(report).count("grades") == 1  # in a comment
     assert "**" not in terminal(report)
 
 
@@ -155,31 +139,17 @@ def test_in_percent_the_metrics_their_intervals_and_differences_are_times_100() 
         f"{100 * line['less_low']:.2f} to {100 * line['less_high']:.2f}",
         f"{line['p']:.4f}",
     ]
-    assert "in percent" in table.foot
+    assert "in percent" in table.note
     assert "±0.5;" in dict(facts(results))["verdict"]
 
 
-def test_published_numbers_of_other_data_are_named() -> None:
-    known = {one.splits: one for one in public_sets()["web30k"].known if one.fold == 1}
-    sizes = {
-        split: (known[(split,)].lists or 0, known[(split,)].rows or 0)
-        for split in ("train", "vali", "test")
-    }
-    assert unlike_published("web30k", {1: sizes}) is None
-    assert unlike_published("mine", {None: {"test": (42, 1)}}) is None
-    unlike = unlike_published("web30k", {1: sizes | {"test": (42, 4974)}})
-    assert unlike is not None
-    assert unlike.endswith("test of web30k Fold1 has 42 lists here, 6,306 as published")
-    published = Published("there", {"good": {"paper": {"ndcg@5": 0.5}}})
-    for block in blocks(results_of(published=published, unlike=unlike)):
-        assert block.note.endswith(unlike)
-        assert unlike in block.foot
-
-
 def test_the_head_names_everything() -> None:
-    known = dict(facts(results_of(published=Published("a book", {}))))
+    results = results_of(published=Published("a book", {}), lists="test 9", unlike="other data")
+    known = dict(facts(results))
     assert {key: known[key] for key in known if key != "verdict"} == {
         "data": "letor, test",
+        "lists": "test 9",
+        "NOTE": "other data",
         "selection": "best epoch by ndcg@5 of vali (select=best)",
         "seeds": "1 2 3",
         "runs": "9 of 9 runs are done",
@@ -205,7 +175,7 @@ def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
     results = results_of(rows)
     found = results.verdicts["ndcg@5"].systems["bad"]
     assert (found.values.shape, found.seeds) == ((1, 600), (1,))
-    assert (found.queries[0], found.queries[300]) == ((1, "0"), (2, "0"))
+    assert (found.queries[0][0], found.queries[300][0]) == (1, 2)
     assert results.whole["seed"].tolist() == [1, 1]
     assert results.numbers["runs"].unique().tolist() == [2]
     third = replace(rows[0].run, fold=3)
@@ -214,20 +184,19 @@ def test_a_seed_that_lacks_a_fold_is_left_out() -> None:
     assert without.verdicts["ndcg@5"].systems == {}
 
 
-def test_a_row_that_lacks_a_fold_has_no_mean_and_says_so(tmp_path: Path) -> None:
+def test_a_row_that_lacks_a_run_says_so(tmp_path: Path) -> None:
     runs = [
-        Run(label, fold, seed, (), CONFIG, "0" * 64, tmp_path / f"{label}{fold}{seed}")
-        for label in ("some", "part", "all")
-        for seed in (1, 2)
+        Run(label, fold, 1, (), CONFIG, "0" * 64, tmp_path / f"{label}{fold}")
+        for label in ("some", "all")
         for fold in (1, 2)
     ]
     for run in runs:
-        if run.label == "all" or run.fold == 1 or (run.label, run.seed) == ("part", 1):
+        if run.label == "all" or run.fold == 1:
             run.folder.mkdir()
             RunFolder(run.folder).prepare(run.known)
             finish(run.folder, {})
-    assert unfinished(runs) == {"some": "2 of 4 runs", "part": "3 of 4 runs"}
-    assert dict(facts(results_of([], runs=runs)))["incomplete"] == "part has 1 of 2 seeds"
+    assert unfinished(runs) == {"some": "1 of 2 runs"}
+    assert dict(facts(results_of([], runs=runs)))["incomplete"] == "some has 1 of 2 runs"
 
 
 def test_one_seed_is_about_the_models_and_the_table_says_so() -> None:
@@ -250,8 +219,6 @@ def test_a_row_whose_library_is_not_here_says_which_extra(monkeypatch: pytest.Mo
     assert missing_libraries(table, []) == dict.fromkeys(lacking, "needs the extra gbdt")
     row = {"by its experiment": Row(["experiment=xgboost_mq2008"])}
     assert missing_libraries(replace(table, settings=[], rows=row), []).keys() == {*row}
-    monkeypatch.setattr(runs_module, "find_spec", lambda name: object())
-    assert missing_libraries(table, []) == {}
 
 
 def test_deviation_is_over_seeds_of_means_over_folds() -> None:
@@ -262,7 +229,7 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
         ]
     )
     for runs, mean, means in ((values, 2.5, [0, 1]), (values[values["seed"] == 0], 2, [1, 2, 3])):
-        found = over_repeats(runs, ["x"])["a"]
+        found = over_repeats(runs)["a"]
         assert found["x", "mean"] == pytest.approx(mean)
         assert found["x", "std"] == pytest.approx(np.std(means, ddof=1))
 
@@ -274,27 +241,78 @@ def test_deviation_is_over_seeds_of_means_over_folds() -> None:
         ("baseline: B", r"baseline: B is not known; choose of A"),
         ("metrics: [ncdg@5]", r"ncdg"),
         ("metrics: ndcg@5", r"metrics"),
-        ("kind: graph", r"kind: graph is not known; choose of runs, statistics"),
+        ("conventions: [papr]", r"conventions: papr is not known; choose of .*paper"),
         ("sort: up", r"sort"),
-        (
-            "published: {mq2008: {source: s, values: {}, others: C}}",
-            r"published.mq2008: C is not known; choose of",
-        ),
-        (
-            "published: {mq2008: {source: s, values: {C: {}}, beside: {B: C}}}",
-            r"published.mq2008.beside: B is not known; choose of A",
-        ),
+        ("published: {mq2008: {source: s, values: {}, others: C}}", r"published.mq2008: C is not"),
+        ("published: {mq2008: {source: s, values: {C: {}}, beside: {B: C}}}", r"2008.beside: B is"),
     ],
 )
 def test_a_table_that_names_nothing_is_refused(change: str, message: str, tmp_path: Path) -> None:
-    text = (
-        "title: x\nsettings: []\nfolds: all\nmetrics: [ndcg@5]\nconventions: [paper]\n"
-        "rows: {A: [loss=bce]}\n"
-    )
+    key = change.partition(":")[0]
+    lines = ["title: x", "metrics: [ndcg@5]", "conventions: [paper]", "rows: {A: [loss=bce]}"]
     path = tmp_path / "mine.yaml"
-    path.write_text(text)
+    path.write_text("\n".join(lines))
     assert read_table(str(path)).published == {}
-    if change.startswith("metrics"):
-        text = text.replace("metrics: [ndcg@5]\n", "")
-    path.write_text(f"{text}{change}\n")
+    path.write_text("\n".join([*(line for line in lines if not line.startswith(key)), change]))
     assert re.search(message, refused(lambda: read_table(str(path)), ConfigError))
+
+
+# --- fold by fold
+
+FOLDS = read_table("letor4_baselines")
+
+
+def finished(folder: Path, label: str, fold: int, vali: float, test: float) -> Run:
+    """A run whose every metric is ``vali`` and ``test``."""
+    folder = folder / f"{label}-{fold}"
+    folder.mkdir()
+    (folder / "history.csv").write_text("epoch\n1\n")
+    splits = {"vali": vali, "test": test}
+    results = {split: dict.fromkeys(FOLDS.metrics, value) for split, value in splits.items()}
+    write_results(folder, {**results, "select_on": "map", "selected_epoch": 7})
+    return Run(label, fold, 1, (), compose("dataset=mq2008"), "", folder)
+
+
+def test_every_combination_of_choices_is_a_row() -> None:
+    rows = [label for label, row in FOLDS.rows.items() if row.choice_of == "AdaRank-MAP"]
+    assert rows[0] == "AdaRank-MAP model.repeat=true model.sharpness=1"
+    assert FOLDS.rows[rows[0]].settings[-2:] == ["model.repeat=true", "model.sharpness=1"]
+    assert list(FOLDS.only(["adarank-map"]).rows) == rows
+    assert (len(rows), "RankBoost" in FOLDS.rows) == (4, True)
+
+
+def test_each_fold_shows_what_its_vali_chose_whatever_its_test_says(tmp_path: Path) -> None:
+    one, other = "model.repeat=true model.sharpness=1", "model.repeat=false model.sharpness=5"
+    values = {
+        (one, 1): (0.3, 0.9), (other, 1): (0.4, 0.1), (one, 2): (0.5, 0.2), (other, 2): (0.1, 1),
+    }  # fmt: skip
+    runs = [finished(tmp_path, f"AdaRank-MAP {name}", fold, *pair)
+            for (name, fold), pair in values.items()]  # fmt: skip
+    report, frames = fold_report(FOLDS, runs, "mine", "command")
+    maps = frames["table"].query("split == 'test' and metric == 'map'")
+    assert maps[["fold", "chosen", "ours"]].values.tolist() == [[1, other, 0.1], [2, one, 0.2]]
+    assert maps.published.tolist() == [0.4627, 0.4232]  # of the file
+    assert dict(report.facts)["convention"].startswith("letor4: empty list = 0")
+    assert ["AdaRank-MAP", f"{other}, 7", f"{one}, 7"] in report.blocks[-2].rows
+    (block,) = [block for block in report.blocks if block.title == "map of test"]
+    assert block.rows == [
+        ["AdaRank-MAP", "0.1000", "0.2000", "0.1500"],
+        ["AdaRank-MAP (published)", "0.4627", "0.4232", "0.4430"],
+        ["difference", "-0.3627", "-0.2232", "-0.2929"],
+    ]
+
+
+@pytest.mark.parametrize("given", ["percent=true", "metrics_as=paper", "epochs=1", "budget=2"])
+def test_what_cannot_be_compared_is_refused_before_anything_runs(given: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(given)}: .*leave it out"):
+        make_table(table_of(["table=letor4_baselines", "rows=RankBoost", given]))
+
+
+@pytest.mark.slow
+def test_lists_other_than_the_published_are_refused(tmp_path: Path) -> None:
+    for fold, split in product(range(1, 6), SPLITS):
+        write_letor(tmp_path / f"MQ2008/Fold{fold}/{split}.txt", make_lists([3], width=46))
+    places = [f"data_dir={tmp_path}", f"cache_dir={tmp_path}/cache", f"output_dir={tmp_path}"]
+    order = table_of(["table=letor4_baselines", "rows=RankBoost", *places, "dry_run=true"])
+    with pytest.raises(ConfigError, match=r"1 lists here, .* as published; give the published"):
+        make_table(order)

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from ltr.analysis.report import NO_TEST, Block, Picture, Report, latex, markdown, page, terminal
+from ltr.analysis.report import FORMS, NO_TEST, Block, Picture, Report, terminal
 from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
@@ -85,8 +85,7 @@ def compare(cfg: DictConfig) -> str:
 def _write(found: Findings, place: Path) -> str:
     """Write one file where ``place`` ends as one does, else all of them to that folder."""
     report = found.report
-    forms: dict[str, Callable[[Report], str]] = {".md": markdown, ".tex": latex, ".html": page}
-    one_file = place.suffix in {*forms, ".csv"}
+    one_file = place.suffix in {*FORMS, ".csv"}
     if not one_file or place.suffix == ".html":
         report = replace(report, pictures=_pictures(found))
     if not one_file:
@@ -96,7 +95,7 @@ def _write(found: Findings, place: Path) -> str:
     if place.suffix == ".csv":
         write_frame(place, frame(found.pairs))
     else:
-        atomic_write(place, forms[place.suffix](report))
+        atomic_write(place, FORMS[place.suffix](report))
     return str(place)
 
 
@@ -214,8 +213,8 @@ def _pair_block(pairs: Sequence[Comparison], sure: str) -> Block:
         ]
         for pair in pairs
     ]
-    foot = f"p after Holm; equivalent: within ±{pairs[0].margin:g}"
-    return Block("Differences", "p after Holm", head, rows, foot)
+    note = f"p after Holm; equivalent: within ±{pairs[0].margin:g}"
+    return Block("Differences", note, head, rows)
 
 
 def _notes(

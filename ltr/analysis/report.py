@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -28,9 +29,8 @@ class Block:
     """A part of a report with its own columns; each row has as many texts as ``head``.
 
     Attributes:
-        title, note: stand above it.
+        title, note: stand above it, the note below it in LaTeX.
         head, rows: its texts; a row's name is the first.
-        foot: the note in short, for a paper.
         best: row and column of each cell that is the best of its column.
     """
 
@@ -38,34 +38,29 @@ class Block:
     note: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
-    foot: str = ""
     best: Container[tuple[int, int]] = frozenset()
 
     def mark_best(self, rows: Container[str], columns: Container[str]) -> "Block":
-        """Mark the largest number, as printed, of each of ``columns``, in which larger is better.
-
-        Args:
-            rows: names of those that can be the best: the trained ones.
-            columns: their heads.
-        """
+        """Mark the largest number, as printed, of each of ``columns`` among the named ``rows``."""
         best = set()
         for j, _ in (pair for pair in enumerate(self.head) if pair[1] in columns):
-            numbers = {
-                i: float(row[j].split()[0])
-                for i, row in enumerate(self.rows)
-                if row[0] in rows and row[j]
-            }
+            among = [(i, row[j]) for i, row in enumerate(self.rows) if row[0] in rows and row[j]]
+            numbers = {i: float(text.split()[0]) for i, text in among}
             best |= {(i, j) for i in numbers if numbers[i] == max(numbers.values())}
         return replace(self, best=best)
 
-    @property
-    def has_published(self) -> bool:
-        """Whether a column or a row is of published numbers."""
-        return PUBLISHED in self.head or any(f"({PUBLISHED})" in row[0] for row in self.rows)
+    def texts(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+        """The rows, escaped, the best in ``bold``."""
+        return [
+            [
+                (bold if (i, j) in self.best else "{}").format(escape(text))
+                for j, text in enumerate(row)
+            ]
+            for i, row in enumerate(self.rows)
+        ]
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A plot of the page; ``svg`` is an ``<svg>`` element, which is not escaped."""
 
     title: str
@@ -106,12 +101,11 @@ class Report:
             OutputError: ``folder`` cannot be made or written.
         """
         make_folder("output_dir", folder)
-        texts = {".html": page(self), ".md": markdown(self), ".tex": latex(self)}
-        for ending, text in texts.items():
-            atomic_write(folder / f"{name}{ending}", text)
+        for ending, render in FORMS.items():
+            atomic_write(folder / f"{name}{ending}", render(self))
         for of_frame, frame in frames.items():
             write_frame(folder / f"{of_frame}.csv", frame)
-        return [*(f"{name}{ending}" for ending in texts), *(f"{one}.csv" for one in frames)]
+        return [*(f"{name}{ending}" for ending in FORMS), *(f"{one}.csv" for one in frames)]
 
 
 def terminal(report: Report) -> str:
@@ -120,8 +114,8 @@ def terminal(report: Report) -> str:
     parts = [report.title]
     parts.append(_wrapped((f"{key:<{width}}  {value}" for key, value in report.facts), width + 2))
     for block in report.blocks:
-        note = _wrapped([f"{block.title}: {block.note}" if block.note else block.title], 2)
-        parts += [note, _table(block, str, "{}", "simple")]
+        parts.append(_wrapped([": ".join(filter(None, [block.title, block.note]))], 2))
+        parts.append(tabulate(block.texts(str, "{}"), block.head, "simple", disable_numparse=True))
     parts += [_wrapped(report.notes, 2)] if report.notes else []
     return "\n\n".join(parts) + "\n"
 
@@ -130,38 +124,24 @@ def _wrapped(texts: Iterable[str], indent: int) -> str:
     return "\n".join(textwrap.fill(one, 100, subsequent_indent=" " * indent) for one in texts)
 
 
-def _table(block: Block, escape: Callable[[str], str], bold: str, form: str) -> str:
-    rows = _marked(block, escape, bold)
-    return tabulate(rows, list(map(escape, block.head)), form, disable_numparse=True)
-
-
-def _marked(block: Block, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-    """The rows, escaped, the best in ``bold``."""
-    return [
-        [
-            (bold if (i, j) in block.best else "{}").format(escape(text))
-            for j, text in enumerate(row)
-        ]
-        for i, row in enumerate(block.rows)
-    ]
-
-
 def markdown(report: Report) -> str:
     """Markdown for a page or a pull request."""
     facts = [f"- {_markdown(key)}: {_markdown(value)}" for key, value in report.facts]
     parts = [f"# {_markdown(report.title)}", f"    {report.command}", "\n".join(facts)]
     for block in report.blocks:
-        best = ["bold: the best of its column"] if block.best else []
-        note = "; ".join([*filter(None, [_markdown(block.note)]), *best])
-        parts += [f"## {_markdown(block.title)}", *([note] if note else [])]
-        parts.append(_table(block, _markdown, "**{}**", "github"))
+        rows, head = block.texts(_markdown, "**{}**"), list(map(_markdown, block.head))
+        table = tabulate(rows, head, "github", disable_numparse=True)
+        parts += filter(None, [f"## {_markdown(block.title)}", _noted(block, _markdown), table])
     parts += ["\n".join(f"- {_markdown(note)}" for note in report.notes)] if report.notes else []
     for title, frame in report.details[:1]:
-        parts += [
-            f"## {title}",
-            frame.map(lambda value: _markdown(str(value))).to_markdown(index=False),
-        ]
+        cells = frame.map(lambda value: _markdown(str(value)))
+        parts += [f"## {title}", cells.to_markdown(index=False)]
     return "\n\n".join(parts) + "\n"
+
+
+def _noted(block: Block, escape: Callable[[str], str]) -> str:
+    best = "bold: the best of its column" if block.best else ""
+    return "; ".join(filter(None, [escape(block.note), best]))
 
 
 def _markdown(text: str) -> str:
@@ -170,40 +150,29 @@ def _markdown(text: str) -> str:
 
 
 def latex(report: Report) -> str:
-    """A ``table`` environment for each block, with a short foot; the rest stands in comments.
+    """A ``table`` environment for each block, its note below; the rest stands in comments.
 
     The preamble needs ``\\usepackage{booktabs}``.
     """
     said = [report.title, report.command, *(f"{key}: {value}" for key, value in report.facts)]
-    lines = [_comment(text) for text in (*said, *report.notes)]
+    parts = ["\n".join(" ".join(f"% {text}".split()) for text in (*said, *report.notes))]
     label = re.sub(r"[^A-Za-z0-9]+", "-", report.name)
     for number, block in enumerate(report.blocks, 1):
-        foot = "; ".join(filter(None, [block.foot, "bold: the best" if block.best else ""]))
-        head, *rows = [
-            " & ".join(row) + r" \\"
-            for row in (
-                list(map(latex_text, block.head)),
-                *_marked(block, latex_text, r"\textbf{{{}}}"),
+        rows = block.texts(latex_text, r"\textbf{{{}}}")
+        table = pd.DataFrame(rows, columns=list(map(latex_text, block.head))).to_latex(
+            index=False,
+            escape=False,
+            column_format="l" + "r" * (len(block.head) - 1),
+            caption=latex_text(f"{report.title}. {block.title}."),
+            label=f"tab:{label}-{number}",
+        )
+        foot = f"\\par\\smallskip\\footnotesize\n{_noted(block, latex_text)}\n"
+        parts.append(
+            table.replace("\\begin{table}", "\\begin{table}\n\\centering").replace(
+                "\\end{table}", f"{foot}\\end{{table}}"
             )
-        ]
-        lines += [
-            "",
-            _comment(f"{block.title}: {block.note}"),
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{latex_text(f'{report.title}. {block.title}.')}}}",
-            rf"\label{{tab:{label}-{number}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(block.head) - 1)}}}",
-            r"\toprule",
-            head,
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            *([r"\par\smallskip\footnotesize", latex_text(foot)] if foot else []),
-            r"\end{table}",
-        ]
-    return "\n".join(lines) + "\n"
+        )
+    return "\n".join(parts)
 
 
 # Added to tabulate's rules; a row that begins with [ would be an option of the line break before.
@@ -220,16 +189,13 @@ def latex_text(text: str) -> str:
     return re.sub(r"(?<![\w.-])-(?=\d)", "$-$", escaped)  # a minus is longer than a hyphen
 
 
-def _comment(text: str) -> str:
-    return " ".join(f"% {text}".split())
-
-
 def page(report: Report) -> str:
     """One HTML page that loads nothing from outside; equal tables give equal pages.
 
     Its only script, ``page.js``, sorts a table by a click on the head of a column.
     """
     here = Path(__file__).parent
+    script, style = ((here / f"page.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
     environment = Environment(
         loader=FileSystemLoader(here),
         autoescape=True,
@@ -237,17 +203,17 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (here / "page.js").read_text(encoding="utf-8")
+    names = [text for block in report.blocks for text in (*block.head, *(r[0] for r in block.rows))]
     return environment.get_template("page.html").render(
         report=report,
-        published=any(block.has_published for block in report.blocks),
+        published=any(name == PUBLISHED or name.endswith(f"({PUBLISHED})") for name in names),
         words=WORDS,
         pictures=[(picture, Markup(picture.svg)) for picture in report.pictures],
         details=[
             (title, list(frame.columns), frame.map(_entry).to_numpy().tolist())
             for title, frame in report.details
         ],
-        style=Markup((here / "page.css").read_text(encoding="utf-8")),
+        style=Markup(style),
         script=Markup(script),
         digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -257,3 +223,6 @@ def _entry(value: object) -> str:
     if isinstance(value, float):
         return "" if value != value else f"{value:.4f}"
     return "" if value is None else str(value)
+
+
+FORMS: dict[str, Callable[[Report], str]] = {".html": page, ".md": markdown, ".tex": latex}

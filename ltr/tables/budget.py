@@ -34,7 +34,7 @@ from ltr.search.command import check_space, digests, search_identity, search_job
 from ltr.search.definition import Repeat, Search, define_search, value_for
 from ltr.search.space import named_space, sets_what_is_searched
 from ltr.tables.config import TableConfig
-from ltr.tables.runs import Job, folds_of, launch, local_launcher
+from ltr.tables.runs import folds_of, launch, local_launcher
 from ltr.tables.spec import Table
 
 Place = tuple[str, int | None]  # a row and a fold, None where the data have none
@@ -74,6 +74,15 @@ class RowSearch:
         """Its row and fold in words."""
         label, fold = self.place
         return label if fold is None else f"{label}, fold {fold}"
+
+    @property
+    def folder(self) -> Path:
+        """Of the search."""
+        return self.search.folder
+
+    def as_job(self, extra: Sequence[str]) -> list[str]:
+        """Its arguments as Hydra takes them."""
+        return as_hydra("search", [*self.arguments, *extra])
 
     def accepts(self, best: Best | None) -> bool:
         """Whether ``best``, which may be from elsewhere, is of this search."""
@@ -187,13 +196,8 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
             workers = order.workers_for(config)
             launcher = order.launcher or local_launcher(min(workers.count, len(todo)))
             folder = output_dir / "tables" / order.name(str(config.dataset.name), order.of_table)
-            arguments = [as_hydra("search", [*one.arguments, *workers.extra]) for one in todo]
-            jobs = [
-                Job(one.search.folder, one.name, tuple(given), one.outcome)
-                for one, given in zip(todo, arguments, strict=True)
-            ]
             file = folder / "searches.yaml"
-            reasons = launch("search", search_job, jobs, file, launcher, "search")
+            reasons = launch("search", search_job, todo, file, launcher, workers.extra)
     finally:  # stopped, it keeps what is done
         best |= {one.place: left for one in todo if (left := one.left()) is not None}
         add_settings(path, order.command(order.of_search), best)

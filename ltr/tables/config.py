@@ -46,21 +46,26 @@ class TableConfig:
     budget: int | None = None  # trials for each row and fold; None: settings as the table has them
     space: tuple[str, ...] = ()  # with a budget: what is searched, over the table's own
 
-    def own(self, *keys: str) -> list[str]:
+    def given(self, *keys: str) -> list[str]:
         """Those of ``keys`` that are not at their default, as they are typed."""
-        given = [key for key in keys if getattr(self, key) != getattr(type(self), key)]
-        return [f"{key}={_text(getattr(self, key))}" for key in given]
+        texts = {"rows": ",".join(self.rows), "percent": "true"}
+        values = {key: getattr(self, key) for key in keys}
+        return [
+            f"{key}={texts.get(key, value)}"
+            for key, value in values.items()
+            if value != getattr(TableConfig, key)
+        ]
 
     @property
     def of_table(self) -> list[str]:
         """What this table differs by from its file, as typed, but for overrides and places."""
         keys = ("rows", "seeds", "baseline", "margin", "percent", "budget")
-        return [*self.own(*keys), *self.space]
+        return [*self.given(*keys), *self.space]
 
     @property
     def of_search(self) -> list[str]:
         """The same of its searches: other rows and seeds share what is found."""
-        return [*self.own("budget"), *self.space]
+        return [*self.given("budget"), *self.space]
 
     @property
     def asked(self) -> list[str]:
@@ -94,12 +99,6 @@ class TableConfig:
         return Workers(count, threads, (f"threads={threads}",) if told else ())
 
 
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return "true" if value is True else str(value)
-
-
 def table_config(cfg: DictConfig) -> TableConfig:
     """The arguments in a config; ``ConfigError`` if no table is named or a value is wrong."""
     required(cfg, "table")
@@ -117,7 +116,7 @@ def table_config(cfg: DictConfig) -> TableConfig:
         raise ConfigError(f"margin={margin:g}: give a number between 0 and 1, such as {MARGIN}")
     return TableConfig(
         table=str(cfg.table),
-        overrides=overrides,
+        overrides=tuple(overrides),
         rows=texts(cfg, "rows"),
         seeds=whole(cfg, "seeds", least=1),
         output_dir=str(cfg.output_dir),
@@ -128,5 +127,5 @@ def table_config(cfg: DictConfig) -> TableConfig:
         margin=margin,
         percent=flag(cfg, "percent"),
         budget=None if cfg.budget is None else whole(cfg, "budget", least=1),
-        space=space,
+        space=tuple(space),
     )

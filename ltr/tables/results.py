@@ -1,25 +1,33 @@
-"""What the finished runs of a table amount to: verdicts between its rows, and all its numbers."""
+"""What the finished runs of a table amount to: their metrics, verdicts, and all its numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from omegaconf import OmegaConf
 
+from ltr.analysis.systems import values_of
 from ltr.analysis.values import SystemValues
 from ltr.analysis.verdicts import Comparison, SystemInterval, compare_systems, interval_of
+from ltr.console.configs import files_of
+from ltr.data.lists import Lists
 from ltr.errors import DataError
+from ltr.experiment.labels import check_metrics
+from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention
+from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.tables.config import MARGIN
-from ltr.tables.measure import CROSSFIT, Measured, conventions_of
 from ltr.tables.runs import Run
 from ltr.tables.spec import Published, Table
+from ltr.training.evaluation import PerQuery, means, metrics_of_scores
 
 ALPHA = 0.05
+CROSSFIT = "crossfit vali"  # a column
 _COLUMNS = [
     "row", "convention", "metric", "runs", "ours", "deviation", "low", "high", "beside",
     "published", "difference", "covered", "baseline", "less_baseline", "less_low", "less_high",
@@ -28,14 +36,77 @@ _COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class Measured:
+    """A finished run and its metrics of each test query.
+
+    Attributes:
+        run, results, history: the run and its files.
+        per_query: convention -> metric -> ``[queries]``, in the order of ``qids``.
+        means: columns of ``runs.csv``: "letor4 ndcg@10", ..., and those of ``table.history``.
+    """
+
+    run: Run
+    results: Mapping[str, Any]
+    history: pd.DataFrame
+    per_query: Mapping[str, PerQuery]
+    means: Mapping[str, float]
+    qids: NDArray[np.str_]
+
+    def values(self, metric: str) -> tuple[list[str], NDArray[np.float64]]:
+        """The ids of the test queries, and ``metric`` of each under the first convention."""
+        return self.qids.tolist(), next(iter(self.per_query.values()))[metric]
+
+
+def conventions_of(table: Table, run: Run) -> dict[str, Convention]:
+    """The conventions that ``table`` names, for the grades of the data of ``run``."""
+    files, levels = files_of("metrics_as"), int(run.config.suggested.levels)
+    keys: dict[str, Any] = {name: OmegaConf.load(files[name]) for name in table.conventions}
+    return {name: Convention(**keys[name], levels=levels) for name in keys}
+
+
+def check_test_lists(table: Table, runs: Sequence[Run]) -> None:
+    """Raise ``ConfigError`` where a metric of ``table`` is not defined on the test lists."""
+    for run in {run.fold: run for run in runs}.values():
+        test = make_dataset(run.config.dataset).split("test")
+        for convention in conventions_of(table, run).values():
+            check_metrics("test", test, named_metrics(table.metrics), convention)
+
+
+def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
+    """Compute the metrics of the finished ones of ``runs`` from the test scores that they kept.
+
+    Raises:
+        DataError: the test lists are not those of the run.
+    """
+    lists: dict[str, Lists] = {}
+    measured, metrics = [], named_metrics(table.metrics)
+    for run in (run for run in runs if run.done):
+        left = RunFolder(run.folder)
+        if left.digest not in lists:
+            lists[left.digest] = make_dataset(run.config.dataset).split("test")
+        test = lists[left.digest]
+        if test.digest != left.digest:
+            raise DataError(f"{run.folder}: its test lists have changed; remove it and run again")
+        per_query, of_run = {}, dict[str, float]()
+        for name, convention in conventions_of(table, run).items():
+            per_query[name] = metrics_of_scores(
+                test, left.scores, metrics, convention, items=1 << 18
+            )
+            found = means(per_query[name], convention)
+            of_run |= {f"{name} {metric}": mean for metric, mean in found.items()}
+        epochs = left.history.set_index("epoch").reindex(columns=table.history)
+        tested = epochs.reindex([left.results.get("selected_epoch")]).iloc[0]
+        of_run |= {str(column): float(value) for column, value in tested.items()}
+        measured.append(Measured(run, left.results, left.history, per_query, of_run, test.qids))
+    return measured
+
+
+class Verdicts(NamedTuple):
     """Intervals and comparisons of the rows under one metric."""
 
     systems: Mapping[str, SystemValues]  # the values per query, by row
-    # of the mean, by row; none where the convention skips every list
-    intervals: Mapping[str, SystemInterval] = field(default_factory=dict)
-    # row -> the row beside the baseline, corrected for these comparisons
-    against: Mapping[str, Comparison] = field(default_factory=dict)
+    intervals: Mapping[str, SystemInterval]  # none where the convention skips every list
+    against: Mapping[str, Comparison]  # row -> the row beside the baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,82 +144,55 @@ class Results:
         return self.table.published.get(str(self.runs[0].config.dataset.name))
 
     @cached_property
-    def conventions(self) -> dict[str, Convention]:
-        """Of the table's blocks."""
-        return conventions_of(self.table, int(self.runs[0].config.suggested.levels))
-
-    @cached_property
     def by_run(self) -> pd.DataFrame:
         """A row per finished run: row label, fold, seed, epoch, seconds, ``letor4 ndcg@10``, ...
 
-        The epoch of an ensemble is None. ``crossfit vali`` is NaN where nothing was chosen. A
-        column of ``table.history`` is that of the tested epoch; NaN where the run did not keep it.
+        The epoch of an ensemble is None; ``crossfit vali`` is NaN where nothing was chosen.
         """
-        rows = []
-        for one in self.measured:
-            epoch = one.results.get("selected_epoch")
-            kept = one.history.reindex(columns=["epoch", *self.table.history])
-            of_epoch = kept[kept["epoch"] == epoch].to_dict("records") or [{}]
-            rows.append(
-                {
-                    "row": one.run.label,
-                    "fold": one.run.fold,
-                    "seed": one.run.seed,
-                    "epoch": epoch,
-                    "seconds": one.results["wall_seconds"],
-                    "run": str(one.run.folder),
-                    CROSSFIT: one.results.get("crossfit"),
-                    **one.means,
-                    **{column: of_epoch[0].get(column, np.nan) for column in self.table.history},
-                }
-            )
-        frame = pd.DataFrame(rows)
-        if rows:  # whole numbers beside None
-            frame[CROSSFIT] = frame[CROSSFIT].astype(float)
-            frame["epoch"] = pd.Series([row["epoch"] for row in rows], dtype=object)
-        return frame
+        rows = [
+            {
+                "row": one.run.label,
+                "fold": one.run.fold,
+                "seed": one.run.seed,
+                "epoch": one.results.get("selected_epoch"),
+                "seconds": one.results["wall_seconds"],
+                "run": str(one.run.folder),
+                CROSSFIT: one.results.get("crossfit"),
+                **one.means,
+            }
+            for one in self.measured
+        ]
+        columns = list(rows[0]) if rows else ["row", "fold", "seed", "epoch", CROSSFIT]
+        frame = pd.DataFrame(rows, columns=columns).astype({CROSSFIT: float})
+        return frame.assign(epoch=pd.Series([row["epoch"] for row in rows], dtype=object))
 
     @cached_property
     def whole(self) -> pd.DataFrame:
         """The rows of ``by_run`` whose row and seed are done in all folds: means are fair."""
         frame, folds = self.by_run, len({run.fold for run in self.runs})
-        if frame.empty:
-            return frame
-        return frame[frame.groupby(["row", "seed"], sort=False)["run"].transform("size") == folds]
+        return frame[frame.groupby(["row", "seed"])["seed"].transform("size") == folds]
 
     @cached_property
     def verdicts(self) -> dict[str, Verdicts]:
         """By metric, under the first convention."""
-        return {metric: self._judge(metric) for metric in self.table.verdicts if self.measured}
+        runs = pd.Series(list(self.measured), index=self.by_run.index, dtype=object)
+        cells = self.whole.assign(fold=self.whole["fold"].fillna(0), cell=runs)
+        rows = {
+            str(row): of_row.pivot(index="seed", columns="fold", values="cell")
+            for row, of_row in cells.groupby("row", sort=False)
+        }
+        return {metric: self._judge(metric, rows) for metric in self.table.verdicts if len(runs)}
 
-    def _judge(self, metric: str) -> Verdicts:
-        systems = self._systems(metric)
+    def _judge(self, metric: str, rows: Mapping[str, pd.DataFrame]) -> Verdicts:
+        systems = {row: values_of(runs, metric) for row, runs in rows.items()}
         try:
             intervals = {label: interval_of(one, alpha=ALPHA) for label, one in systems.items()}
         except DataError:  # the convention skips every list
-            return Verdicts(systems)
+            return Verdicts(systems, {}, {})
         if len(systems) < 2 or self.baseline not in systems:
-            return Verdicts(systems, intervals)
-        how: Any = {"margin": self.margin, "alpha": ALPHA, "baseline": self.baseline}
-        pairs = compare_systems(systems, **how)
+            return Verdicts(systems, intervals, {})
+        pairs = compare_systems(systems, margin=self.margin, alpha=ALPHA, baseline=self.baseline)
         return Verdicts(systems, intervals, {pair.first: pair for pair in pairs})
-
-    def _systems(self, metric: str) -> dict[str, SystemValues]:
-        """``metric`` of every query of each row, with the seeds that are done in all folds."""
-        if self.whole.empty:
-            return {}
-        qids = {one.run.fold: one.qids for one in self.measured}
-        queries = [(fold, str(qid)) for fold in qids for qid in qids[fold]]
-        values: dict[tuple[str, int], dict[int | None, NDArray[np.float64]]] = {}
-        for one in self.measured:
-            of_folds = values.setdefault((one.run.label, one.run.seed), {})
-            of_folds[one.run.fold] = one.values[self.table.conventions[0]][metric]
-        systems = {}
-        for label, lines in self.whole.groupby("row", sort=False):
-            seeds = sorted(set(lines["seed"]))
-            rows = [np.concatenate([values[str(label), s][fold] for fold in qids]) for s in seeds]
-            systems[str(label)] = SystemValues(np.stack(rows), queries, tuple(seeds))
-        return systems
 
     @cached_property
     def numbers(self) -> pd.DataFrame:
@@ -160,47 +204,31 @@ class Results:
             (``covers``, or where ours is: ``above``, ``below``), baseline, less_baseline, less_low,
             less_high, p (after Holm), verdict, note; empty where nothing is known or asked.
         """
-        if self.whole.empty:
-            return pd.DataFrame(columns=_COLUMNS)
-        conventions, metrics = self.table.conventions, self.table.metrics
-        ours = over_repeats(self.whole, [" ".join(one) for one in product(conventions, metrics)])
-        runs = self.whole["row"].value_counts()
+        conventions, published = self.table.conventions, self.published
+        ours, runs = over_repeats(self.whole), self.whole["row"].value_counts()
         rows: list[dict[str, Any]] = []
-        labels = [label for label in self.table.rows if label in ours]
-        for label, convention, metric in product(labels, conventions, metrics):
+        labels = [label for label in self.table.rows if label in runs]
+        for label, convention, metric in product(labels, conventions, self.table.metrics):
             mean, deviation = (ours[label][f"{convention} {metric}", of] for of in ("mean", "std"))
-            row: dict[str, Any] = {
-                "row": label,
-                "convention": convention,
-                "metric": metric,
-                "runs": int(runs[label]),
-                "ours": mean,
-                "deviation": deviation,
-            }
+            row: dict[str, Any] = {"row": label, "convention": convention, "metric": metric}
+            row |= {"runs": runs[label], "ours": mean, "deviation": deviation}
             judged = self.verdicts.get(metric) if convention == conventions[0] else None
-            interval = judged.intervals.get(label) if judged is not None else None
-            if interval is not None:
+            if interval := judged and judged.intervals.get(label):
                 row |= {"low": interval.low, "high": interval.high}
-            if self.published is not None and (beside := self.published.of(label)) is not None:
-                number = self.published.values[beside].get(convention, {}).get(metric)
+            if published and (beside := published.of(label)) is not None:
+                number = published.values[beside].get(convention, {}).get(metric)
                 if number is not None:
                     row |= {"beside": beside, "published": number, "difference": mean - number}
-                    row["covered"] = interval.covers(number) if interval is not None else None
-            if judged is not None and (pair := judged.against.get(label)) is not None:
-                row |= {
-                    "baseline": self.baseline,
-                    "less_baseline": pair.difference,
-                    "less_low": pair.interval[0],
-                    "less_high": pair.interval[1],
-                    "p": pair.p_holm,
-                    "verdict": pair.word,
-                    "note": pair.note,
-                }
+                    row["covered"] = interval.covers(number) if interval else None
+            if judged and (pair := judged.against.get(label)):
+                row |= {"baseline": self.baseline, "less_baseline": pair.difference}
+                row |= dict(zip(("less_low", "less_high"), pair.interval, strict=True))
+                row |= {"p": pair.p_holm, "verdict": pair.word, "note": pair.note}
             rows.append(row)
-        return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+        return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> dict[Any, dict[Any, float]]:
+def over_repeats(values: pd.DataFrame) -> dict[Any, dict[Any, float]]:
     """Mean and standard deviation of each column, by row: ``[row][column, "mean" or "std"]``.
 
     The deviation is that of the seeds, of their means over folds; with one seed that of the folds;
@@ -208,5 +236,5 @@ def over_repeats(values: pd.DataFrame, columns: Sequence[str]) -> dict[Any, dict
     """
     only_folds = values["seed"].nunique() == 1 and values["fold"].nunique() > 1
     repeat = "fold" if only_folds else "seed"
-    by_repeat = values.groupby(["row", repeat], sort=False)[list(columns)].mean()
+    by_repeat = values.groupby(["row", repeat], sort=False).mean(numeric_only=True)
     return by_repeat.groupby("row", sort=False).agg(["mean", "std"]).to_dict("index")

@@ -1,4 +1,4 @@
-"""The runs of a table: planned, and finished as sweeps."""
+"""The runs of a table, and how they are finished as sweeps."""
 
 import os
 import re
@@ -11,28 +11,32 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from ltr.atomic import atomic_write, make_folder
 from ltr.console.arguments import merged, quoted, with_quotes
 from ltr.console.cli import through_hydra
 from ltr.console.compose import run_config
-from ltr.console.process import Finished
+from ltr.console.process import Finished, say
 from ltr.errors import ConfigError, DataError, LTRError, as_started
+from ltr.experiment.ensemble import make_ensemble
 from ltr.experiment.identity import SHOWN, ensemble_identity, identity, identity_without_data
 from ltr.experiment.job import train_job
 from ltr.experiment.labels import with_levels
 from ltr.experiment.run_folder import RunFolder, by_identity
-from ltr.scorers.parts import make_dataset
+from ltr.scorers.parts import as_list, make_dataset, own_metrics
 from ltr.tables.spec import Table
+from ltr.training.device import on_threads
 
 _POLL_SECONDS = 0.5
-_LIBRARIES = {model: model for model in ("lightgbm", "xgboost", "catboost")} | {
-    "stumps": "lightgbm"
+_LIBRARIES = {
+    "lightgbm": "lightgbm",
+    "xgboost": "xgboost",
+    "catboost": "catboost",
+    "stumps": "lightgbm",
 }
 
 
@@ -91,6 +95,10 @@ class Run:
         folders = [os.path.relpath(member.folder) for member in self.members]
         return f"{as_started('ensemble')} {shlex.join([*folders, f'weights={weights}'])}"
 
+    def as_job(self, extra: Sequence[str]) -> list[str]:
+        """Its overrides as Hydra takes them, and ``extra``, which change no result."""
+        return [*map(with_quotes, self.overrides), *extra]
+
     def outcome(self) -> tuple[str, float] | None:
         """What it has reached, and after how many seconds; None while it is not done."""
         if not self.done:
@@ -111,7 +119,7 @@ def plan(
 ) -> list[Run]:
     """The runs of ``table``: the trainings row by row, then the ensembles.
 
-    Who learns from a run has its identity only when it is planned again after that run.
+    A run that learns from another has its identity only when it is planned again after that one.
 
     Args:
         table: its rows and folds.
@@ -131,36 +139,30 @@ def plan(
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     for label in sorted(trained, key=table.teachers.__contains__):  # teachers first
         of_row = merged(table.settings, given, table.rows[label].settings)
-        for fold in folds_of(table, run_config(of_row)[0]):
-            of_fold = [f"dataset.fold={fold}"] * (fold is not None)
-            own = merged(of_row, (settings or {}).get((label, fold), ()), of_fold)
-            for_seeds = run_config(own)[0]
-            for seed in seeds:
-                config = for_seeds.copy()
-                config.seed = seed
-                teacher = runs.get((table.teachers.get(label, ""), fold, seed))
-                if teacher is not None:
-                    config.teacher = str(teacher.folder)
-                elif label in table.teachers:
-                    raise ConfigError(
-                        f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} "
-                        "to learn from: give both rows one data set"
-                    )
-                try:
-                    waits = teacher is not None and not teacher.done
-                    known = f"waits for {label} {fold} {seed}" if waits else identity(config)
-                    train = partial(make_dataset(config.dataset).split, "train")
-                    config = with_levels(config, train)
-                except DataError:
-                    if not absent_ok:
-                        raise
-                    known = identity_without_data(config)
-                taught = [] if teacher is None else [f"teacher={teacher.folder}"]
-                overrides = tuple(merged(own, taught, [f"seed={seed}"]))
-                folder = folders.setdefault(known, home / folder_name(label, config, known))
-                runs[label, fold, seed] = Run(
-                    label, fold, seed, overrides, config, known, folder, teacher=teacher
+        for fold, seed in product(folds_of(table, run_config(of_row)[0]), seeds):
+            own = merged(of_row, (settings or {}).get((label, fold), ()))
+            own = merged(own, [f"dataset.fold={fold}"] * (fold is not None))
+            teacher = runs.get((table.teachers.get(label, ""), fold, seed))
+            if teacher is None and label in table.teachers:
+                raise ConfigError(
+                    f"{label}: {table.teachers[label]} has no run of fold {fold}, seed {seed} "
+                    "to learn from: give both rows one data set"
                 )
+            of_teacher = [] if teacher is None else [f"teacher={teacher.folder}"]
+            own = merged(own, of_teacher, [f"seed={seed}"])
+            config = run_config(own)[0]
+            try:
+                waits = teacher is not None and not teacher.done
+                known = f"waits for {label} {fold} {seed}" if waits else identity(config)
+                config = with_levels(config, partial(make_dataset(config.dataset).split, "train"))
+            except DataError:
+                if not absent_ok:
+                    raise
+                known = identity_without_data(config)
+            folder = folders.setdefault(known, home / _folder_name(label, config, known))
+            runs[label, fold, seed] = Run(
+                label, fold, seed, tuple(own), config, known, folder, teacher=teacher
+            )
     planned = [run for label in trained for run in runs.values() if run.label == label]
     folds = dict.fromkeys(run.fold for run in planned)
     for label, row in table.ensembles.items():
@@ -171,13 +173,12 @@ def plan(
             if not isinstance(weights, str):
                 weights = tuple(weight / len(group) for weight in weights for _ in group)
             known = ensemble_identity([member.known for member in members], weights)
-            folder = folders.get(known, home / folder_name(label, config, known))
-            run = Run(label, fold, group[0], (), config, known, folder, members, weights)
-            planned.append(run)
+            folder = folders.get(known, home / _folder_name(label, config, known))
+            planned.append(Run(label, fold, group[0], (), config, known, folder, members, weights))
     return planned
 
 
-def folder_name(label: str, config: DictConfig, known: str) -> str:
+def _folder_name(label: str, config: DictConfig, known: str) -> str:
     """The name of a new run's folder."""
     words = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-"), str(config.dataset.name)]
     if (fold := config.dataset.get("fold")) is not None:
@@ -196,42 +197,60 @@ def folds_of(table: Table, config: DictConfig) -> list[int | None]:
 def execute(
     runs: Sequence[Run], file: Path, launcher: Sequence[str], extra: Sequence[str] = ()
 ) -> dict[Path, str]:
-    """Finish ``runs`` as one sweep of ``train.py``; return why a run is not done, by folder.
-
-    Args:
-        runs: at least one, not done yet, in folders side by side.
-        file, launcher: as for ``launch``.
-        extra: overrides for all runs that change no result, such as ``threads=1``.
-    """
-    planned = {run.folder: run for run in runs}
-    jobs = [
-        Job(run.folder, run.name, (*map(with_quotes, run.overrides), *extra), run.outcome)
-        for run in planned.values()
-    ]
+    """Finish trainings as one sweep of ``train.py``; return why a run is not done, by folder."""
+    jobs = list({run.folder: run for run in runs}.values())
     options = ["hydra.callbacks.summary.quiet=true", *launcher]
-    return launch("train", train_job, jobs, file, options)
+    return launch("train", train_job, jobs, file, options, extra)
 
 
-@dataclass(frozen=True)
-class Job:
-    """One job of a sweep.
+def make_ensembles(runs: Sequence[Run], threads: int | None) -> dict[Path, str]:
+    """Make the ensembles ``runs`` of their finished members; return why one is not done, by folder.
 
-    Attributes:
-        folder: it leaves its result there, or ``error.txt``.
-        name: of what it does.
-        arguments: as Hydra takes them.
-        outcome: what it has reached, and after how many seconds; None while it is not done.
+    ``threads`` are of the CPU; None: as PyTorch chooses.
     """
+    failures = {}
+    with on_threads(threads):
+        for run in runs:
+            try:
+                make_folder("output_dir", run.folder)
+                with RunFolder(run.folder).locked(wait=True):
+                    if not run.done:  # another table's process may have made it meanwhile
+                        _ensemble(run)
+                say(f"{run.name}: ensemble, {(run.outcome() or ['not done'])[0]}")
+            except LTRError as error:
+                failures[run.folder] = str(error)
+    return failures
 
-    folder: Path
-    name: str
-    arguments: tuple[str, ...]
-    outcome: Callable[[], tuple[str, float | None] | None]
 
-    def ended(self) -> tuple[str, float | None] | None:
-        """Its outcome, or the error that ended it; None while it goes on."""
-        error = RunFolder(self.folder).error
-        return self.outcome() or (None if error is None else (f"failed: {error}", None))
+def _ensemble(run: Run) -> None:
+    trust = set()  # the modules that the table itself has just trained with
+    for one in (member.config for member in run.members):
+        names = [str(one.model["_target_"]), *own_metrics(one)]
+        trust |= {*as_list(one.trust), *({name.partition(".")[0] for name in names} - {"ltr"})}
+    make_ensemble(
+        [RunFolder(member.folder) for member in run.members],
+        run.weights,
+        run.folder,
+        identity=run.known,
+        device=run.config.device,
+        items=run.config.evaluation_items,
+        places={"data_dir": run.config.data_dir, "cache_dir": run.config.cache_dir},
+        trust=sorted(trust),
+    )
+
+
+class Job(Protocol):
+    """One job of a sweep: it leaves its result in ``folder``, or ``error.txt``."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def name(self) -> str: ...
+    def as_job(self, extra: Sequence[str]) -> list[str]:
+        """Its arguments as Hydra takes them."""
+
+    def outcome(self) -> tuple[str, float | None] | None:
+        """What it has reached, and after how many seconds; None while it is not done."""
 
 
 def local_launcher(workers: int) -> list[str]:
@@ -251,7 +270,7 @@ def launch(
     jobs: Sequence[Job],
     file: Path,
     options: Sequence[str],
-    unit: str = "run",
+    extra: Sequence[str] = (),
 ) -> dict[Path, str]:
     """Do ``jobs`` as one sweep; return why a job is not done, by folder.
 
@@ -264,7 +283,7 @@ def launch(
         jobs: at least one, not done yet, in folders side by side.
         file: that lists them for the launcher; it is written.
         options: overrides of ``hydra/launcher`` and the like.
-        unit: what a job is called.
+        extra: overrides for all jobs that change no result, such as ``threads=1``.
     """
     arguments = [
         "--multirun",
@@ -279,10 +298,10 @@ def launch(
         (job.folder / "error.txt").unlink(missing_ok=True)
     reason = "not finished, or the code or the data changed meanwhile: give the same command again"
     left, attempts = list(jobs), 2
-    with _progress(jobs, unit):
+    with _progress(jobs):
         while left and attempts:
             folders = [f"hydra.sweep.subdir={quoted(job.folder.name)}" for job in left]
-            listed = [[*job.arguments, folder] for job, folder in zip(left, folders, strict=True)]
+            listed = [[*job.as_job(extra), to] for job, to in zip(left, folders, strict=True)]
             atomic_write(file, yaml.safe_dump(listed))
             before, killed = len(left), False
             try:
@@ -291,29 +310,32 @@ def launch(
                 raise
             except Exception as error:
                 killed, reason = True, f"its process ended early: {error}"
-            left = [job for job in left if job.ended() is None]
+            left = [job for job in left if _ended(job) is None]
             attempts = 0 if not killed else 2 if len(left) < before else attempts - 1
     return {
         job.folder: RunFolder(job.folder).error or reason for job in jobs if job.outcome() is None
     }
 
 
+def _ended(job: Job) -> tuple[str, float | None] | None:
+    """Its outcome, or the error that ended it; None while it goes on."""
+    error = RunFolder(job.folder).error
+    return job.outcome() or (None if error is None else (f"failed: {error}", None))
+
+
 @contextmanager
-def _progress(jobs: Sequence[Job], unit: str) -> Iterator[None]:
+def _progress(jobs: Sequence[Job]) -> Iterator[None]:
     """Say a line for each of ``jobs`` that has a result or an error, under any launcher."""
     stop, finished, left = threading.Event(), Finished(len(jobs)), list(jobs)
-    bar = tqdm(total=len(jobs), unit=unit, disable=None)
-
-    def look() -> None:
-        for job in list(left):
-            if (ended := job.ended()) is not None:
-                left.remove(job)
-                finished.add(job.name, *ended)
-                bar.update()
 
     def watch() -> None:
-        while not stop.wait(_POLL_SECONDS):
-            look()
+        stopped = False
+        while not stopped:
+            stopped = stop.wait(_POLL_SECONDS)
+            for job in list(left):
+                if (ended := _ended(job)) is not None:
+                    left.remove(job)
+                    finished.add(job.name, *ended)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -322,5 +344,3 @@ def _progress(jobs: Sequence[Job], unit: str) -> Iterator[None]:
     finally:
         stop.set()
         watcher.join()
-        look()
-        bar.close()

@@ -14,41 +14,31 @@ from ltr.console.arguments import as_text
 from ltr.console.configs import files_of, hint
 from ltr.errors import ConfigError
 from ltr.scorers.ensemble import parse_weights
-from ltr.scorers.parts import named_metrics
-
-RUNS, STATISTICS, FOLDS = "runs", "statistics", "folds"
-FOLD_SPLITS = ("test", "vali")  # of a table fold by fold
+from ltr.scorers.parts import as_list, named_metrics
 
 
 @dataclass
 class Published:
-    """Published numbers, and the row that each stands beside."""
+    """Published numbers on a data set, and the row that each stands beside."""
 
-    source: str = MISSING  # of the numbers
-    # values[label][convention][metric]; fold by fold values[label][split][metric][fold - 1];
-    # of counts values[data set][quantity]
+    source: str = MISSING
+    # values[label][convention][metric]; fold by fold values[label][split][metric][fold - 1]
     values: dict[str, Any] = MISSING
-    # row of the table -> label in values; a row that is not named stands beside the label of
-    # its own name, if there is one
+    # row -> label in values; another row stands beside the label of its own name, if there is one
     beside: dict[str, str] = field(default_factory=dict)
-    others: str | None = None  # the label that every remaining row stands beside, or None
+    others: str | None = None  # the label that every remaining row stands beside
 
     def of(self, row: str) -> str | None:
         """The label that stands beside ``row``, None where nothing does."""
-        return self.own(row) or self.others
-
-    def own(self, row: str) -> str | None:
-        """The label that is the row's own published counterpart, None where it has none."""
-        return self.beside.get(row, row if row in self.values else None)
+        return self.beside.get(row, row if row in self.values else self.others)
 
 
 @dataclass
 class Row:
     """A row: a command line of ``train.py``, or an ensemble of other rows."""
 
-    settings: list[str] = field(default_factory=list)  # of train.py, over those of the table
-    # with a budget what is searched: space=NAMES and space.KEY=[...]
-    space: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)  # over those of the table
+    space: list[str] = field(default_factory=list)  # with a budget: space=NAMES and space.KEY=[...]
     ensemble: list[str] = field(default_factory=list)  # the trained rows of its members
     weights: Any = "equal"  # of the members: equal, vali, or one for each row
     seeds: str = "all"  # of the members: one ensemble of all, or one of each
@@ -57,21 +47,10 @@ class Row:
     choice_of: str = ""  # the row of the file that this is a combination of
     unknown: str = ""  # what the source does not say of the published row
 
-    @property
-    def teacher(self) -> str:
-        """The teacher that it names, a row of the table or a run; empty: none.
-
-        >>> Row(["loss=distil", "teacher=big one"]).teacher
-        'big one'
-        """
-        named = [one.partition("=")[2] for one in self.settings if one.startswith("teacher=")]
-        return named[-1] if named else ""
-
     def describe(self) -> str:
         """An ensemble in words."""
-        weights = self.weights if isinstance(self.weights, str) else ", ".join(
-            f"{weight:g}" for weight in self.weights
-        )  # fmt: skip
+        numbers = [] if isinstance(self.weights, str) else [f"{one:g}" for one in self.weights]
+        weights = ", ".join(numbers) or self.weights
         return f"ensemble of {', '.join(self.ensemble)} (weights {weights}, seeds {self.seeds})"
 
 
@@ -82,7 +61,7 @@ class Table:
     title: str = MISSING
     rows: dict[str, Row] = MISSING
     name: str = ""  # of its file
-    kind: str = RUNS  # or FOLDS: published rows beside ours, or STATISTICS: counts of data sets
+    by_fold: bool = False  # published numbers of each fold; of a row's choices the best on its vali
     settings: list[str] = field(default_factory=list)  # overrides for every row
     space: list[str] = field(default_factory=list)  # what is searched in every row
     folds: Any = "all"  # or some; ignored for a data set without folds
@@ -92,8 +71,7 @@ class Table:
     verdicts: list[str] = field(default_factory=list)
     baseline: str | None = None  # the row that the others are compared with; None: the first
     history: list[str] = field(default_factory=list)  # columns of the epoch that was tested
-    # by name of the data set; of the other kinds by kind
-    published: dict[str, Published] = field(default_factory=dict)
+    published: dict[str, Published] = field(default_factory=dict)  # by name of the data set
 
     @property
     def ensembles(self) -> dict[str, Row]:
@@ -103,33 +81,40 @@ class Table:
     @property
     def teachers(self) -> dict[str, str]:
         """Of each row that learns from another row, ``teacher=ROW``, that row."""
-        return {k: row.teacher for k, row in self.rows.items() if row.teacher in self.rows}
+        named = {
+            label: setting.partition("=")[2]
+            for label, row in self.rows.items()
+            for setting in row.settings
+            if setting.startswith("teacher=")
+        }
+        return {label: teacher for label, teacher in named.items() if teacher in self.rows}
 
-    def needs(self, label: str) -> tuple[str, ...]:
-        """The rows whose runs those of ``label`` are made of, or learn from."""
+    def with_needed(self, label: str) -> list[str]:
+        """``label`` and the rows whose runs its own are made of, or learn from."""
         first = [*self.rows[label].ensemble, *filter(None, [self.teachers.get(label)])]
-        return tuple(dict.fromkeys(one for each in first for one in (each, *self.needs(each))))
+        return [label, *(needed for one in first for needed in self.with_needed(one))]
 
-    def with_rows(self, labels: Iterable[str]) -> "Table":
-        """The table with the rows ``labels`` alone, in this order."""
-        return replace(self, rows={label: self.rows[label] for label in labels})
-
-    def only(self, labels: Sequence[str]) -> "Table":
+    def only(self, labels: Iterable[str]) -> "Table":
         """The table with the rows ``labels`` and those that they need; without another baseline.
 
         Raises:
             ConfigError: a label is not one of its rows.
         """
         chosen = [row for label in labels for row in self.find("rows", label)]
-        needed = [row for label in chosen for row in self.needs(label)]
+        needed = [row for label in chosen for row in self.with_needed(label)]
         baseline = self.baseline if self.baseline in chosen else None
-        return replace(self, baseline=baseline).with_rows(dict.fromkeys([*chosen, *needed]))
+        return replace(
+            self, baseline=baseline, rows={row: self.rows[row] for row in [*chosen, *needed]}
+        )
 
     def without(self, labels: Container[str]) -> "Table":
         """The table without the rows ``labels``, and the rows that need one of them."""
-        return self.with_rows(
-            row for row in self.rows if not any(one in labels for one in (row, *self.needs(row)))
-        )
+        left = {
+            label: row
+            for label, row in self.rows.items()
+            if not any(one in labels for one in self.with_needed(label))
+        }
+        return replace(self, rows=left)
 
     def find(self, key: str, label: str) -> list[str]:
         """The row named ``label`` in upper or lower case, or all its choices.
@@ -137,10 +122,10 @@ class Table:
         Raises:
             ConfigError: about ``key``: there is none.
         """
-        named = {row: (one.choice_of or row).lower() for row, one in self.rows.items()}
-        rows = [row for row, name in named.items() if name == label.lower()]
+        given = label.lower()
+        rows = [name for name, row in self.rows.items() if (row.choice_of or name).lower() == given]
         if not rows:
-            near = [row for row in self.rows if label.lower() in row.lower()] or self.rows
+            near = [row for row in self.rows if given in row.lower()] or self.rows
             raise ConfigError(f"{key}={label}: no such row; {self.name} has {', '.join(near)}")
         return rows
 
@@ -160,7 +145,13 @@ def read_table(name: str) -> Table:
         )
     try:
         raw: Any = OmegaConf.to_container(OmegaConf.load(path))
-        checked = OmegaConf.merge(OmegaConf.structured(Table), _normal(raw))
+        rows = {
+            str(label): row if isinstance(row, dict) else {"settings": row}
+            for label, row in (raw.get("rows") or {}).items()
+        }
+        raw |= _split(raw) | {"rows": {label: row | _split(row) for label, row in rows.items()}}
+        raw["published"] = raw.get("published") or {}
+        checked = OmegaConf.merge(OmegaConf.structured(Table), raw)
         OmegaConf.to_container(checked, throw_on_missing=True)
         table: Any = OmegaConf.to_object(checked)
     except (
@@ -175,24 +166,15 @@ def read_table(name: str) -> Table:
         _check(table)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return replace(table, rows=_with_choices(table.rows))
-
-
-def _normal(raw: dict[str, Any]) -> dict[str, Any]:
-    """A file's keys as ``Table`` has them: rows with names for their parts, one level of lists."""
-    kind, published = raw.get("kind", RUNS), raw.get("published") or {}
-    rows = {
-        str(label): row if isinstance(row, dict) else {"settings": row}
-        for label, row in (raw.get("rows") or {}).items()
-    }
-    parts = {**raw, "rows": {label: row | _split(row) for label, row in rows.items()}}
-    if kind in (FOLDS, STATISTICS):
-        published = {kind: {"source": "", **published}}
-    if kind == FOLDS:
-        parts["conventions"] = [parts.pop("convention", MISSING)]
-    if kind == STATISTICS:
-        parts["folds"] = [parts.pop("fold", 1)]
-    return {**parts, **_split(raw), "published": published}
+    rows = {}
+    for label, row in table.rows.items():  # each combination of its choices is a row of its own
+        options = [
+            [f"{key}={as_text(one)}" for one in values] for key, values in row.choices.items()
+        ]
+        for chosen in product(*options):
+            settings = [*row.settings, *chosen]
+            rows[" ".join([label, *chosen])] = replace(row, settings=settings, choice_of=label)
+    return replace(table, rows=rows)
 
 
 def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,17 +183,17 @@ def _split(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(settings, list):
         raise ValueError(f"{settings}: write a list, such as [loss=listnet]")
     runs, space = split_space(_flat(settings))
-    return {"settings": list(runs), "space": list(space)}
+    return {"settings": runs, "space": space}
 
 
-def split_space(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_space(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The overrides for ``train.py``, and those that say what is searched.
 
     >>> split_space(["loss=bce", "space=mlp,features", "space.optimizer.lr=null"])
-    (('loss=bce',), ('space=mlp,features', 'space.optimizer.lr=null'))
+    (['loss=bce'], ['space=mlp,features', 'space.optimizer.lr=null'])
     """
-    of_space = tuple(one for one in overrides if one.startswith(("space=", "space.")))
-    return tuple(one for one in overrides if one not in of_space), of_space
+    space = [one for one in overrides if one.startswith(("space=", "space."))]
+    return [one for one in overrides if one not in space], space
 
 
 def _flat(settings: Sequence[Any]) -> list[str]:
@@ -220,33 +202,21 @@ def _flat(settings: Sequence[Any]) -> list[str]:
     return [setting for part in parts for setting in part]
 
 
-def _with_choices(rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Each combination of the choices of a row as a row of its own."""
-    every = {}
-    for label, row in rows.items():
-        options = [[f"{key}={as_text(one)}" for one in row.choices[key]] for key in row.choices]
-        for chosen in product(*options):
-            settings = [*row.settings, *chosen]
-            every[" ".join([label, *chosen])] = replace(row, settings=settings, choice_of=label)
-    return every
-
-
 def _check(table: Table) -> None:
     """Raise ``ConfigError`` where the file refers to a name that it does not define."""
     named_metrics(table.metrics)
-    if table.kind != STATISTICS and not (table.rows and table.metrics and table.conventions):
+    if not (table.rows and table.metrics and table.conventions):
         raise ConfigError("rows, metrics and conventions: each names at least one")
     trained = [label for label, row in table.rows.items() if not row.ensemble]
     alone = [label for label in trained if label not in table.teachers]
-    named = [("kind", table.kind, [RUNS, STATISTICS, FOLDS])]
+    named = [("conventions", name, [*files_of("metrics_as")]) for name in table.conventions]
     named += [("verdicts", metric, table.metrics) for metric in table.verdicts]
-    named += [("baseline", row, [*table.rows]) for row in [table.baseline] if row is not None]
+    named += [("baseline", row, [*table.rows]) for row in filter(None, [table.baseline])]
     named += [(f"{label}: teacher", row, alone) for label, row in table.teachers.items()]
     for label, row in table.ensembles.items():
         named += [(f"{label}: ensemble", member, trained) for member in row.ensemble]
         named.append((f"{label}: seeds", row.seeds, ["all", "each"]))
-        weights = row.weights if isinstance(row.weights, list) else [row.weights]
-        row.weights = parse_weights([str(one) for one in weights], len(row.ensemble))
+        row.weights = parse_weights(as_list(row.weights), len(row.ensemble))
     for data, published in table.published.items():
         theirs = [*published.beside.values(), *filter(None, [published.others])]
         named += [(f"published.{data}", label, [*published.values]) for label in theirs]

@@ -1,0 +1,371 @@
+"""The report of a table: its blocks, facts and plots, from its numbers and verdicts."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ltr.analysis.plots import Looks, Panel, curve_picture, interval_picture
+from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Picture, Report
+from ltr.analysis.style import INK, looks
+from ltr.analysis.values import align
+from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, draw, rule
+from ltr.data.lists import SPLITS
+from ltr.data.public_sets import public_sets
+from ltr.errors import DataError
+from ltr.experiment.provenance import mixed, short_commit
+from ltr.experiment.run_folder import RunFolder
+from ltr.metrics import Convention
+from ltr.scorers.parts import make_dataset
+from ltr.tables.results import ALPHA, CROSSFIT, Results, conventions_of, over_repeats
+from ltr.tables.runs import Run
+from ltr.tables.spec import Table
+
+MARK = "†"  # of a row that differs from the baseline
+_COVERED = {"covers": "covered", "above": "ours above", "below": "ours below"}
+_OTHERS = {  # what an interval allows for
+    "seeds": "other queries and other seeds",
+    "folds": "other queries and, as far as the folds differ, other trainings",
+    "queries": "other queries, but these trained models: there is one seed",
+}
+Text = Callable[..., str]
+
+
+def number(value: Any, sign: str = "", *, percent: bool = False) -> str:
+    """A metric with four digits, or times 100 with two; empty where there is no value.
+
+    >>> number(0.12346), number(0.12346, "+", percent=True), number(None)
+    ('0.1235', '+12.35', '')
+    """
+    if pd.isna(value):
+        return ""
+    return f"{100 * value:{sign}.2f}" if percent else f"{value:{sign}.4f}"
+
+
+def _pair(joint: str, text: Text, *values: Any) -> str:
+    """A mean and its deviation, or the ends of an interval."""
+    return joint.join(filter(None, map(text, values)))
+
+
+def blocks(results: Results) -> list[Block]:
+    """The numbers under each convention, then the verdicts by metric."""
+    table, found = results.table, results.numbers
+    text = partial(number, percent=results.percent)
+    conventions = conventions_of(table, results.runs[0])
+    made = [_numbers(results, name, conventions[name], text) for name in conventions]
+    first = found[found["convention"] == table.conventions[0]]
+    for metric, judged in results.verdicts.items():
+        chosen = first[first["metric"] == metric]
+        if judged.intervals or chosen[PUBLISHED].notna().any():
+            made.append(_verdicts(results, chosen, metric, text))
+    return made
+
+
+def _numbers(results: Results, name: str, convention: Convention, text: Text) -> Block:
+    """The means under one convention; published numbers stand below ours."""
+    table, frame = results.table, results.whole
+    more = [CROSSFIT] * bool(frame[CROSSFIT].notna().any())
+    more = [*more, *table.history] if name == table.conventions[0] and len(frame) else []
+    extra = over_repeats(frame) if more else {}
+    of_name = results.numbers[results.numbers["convention"] == name]
+    lines = of_name.set_index(["row", "metric"]).to_dict("index")
+    rows, width = [], len(table.metrics) + len(more)
+    for label in table.rows:
+        if (label, table.metrics[0]) not in lines:
+            rows.append([label, results.missing.get(label, "not run"), *[""] * (width - 1)])
+            continue
+        cells = [label]
+        for line in (lines[label, metric] for metric in table.metrics):
+            mark = f" {MARK}" if line["verdict"] in (BETTER, WORSE, DIFFER) else ""
+            cells.append(_pair(" ± ", text, line["ours"], line["deviation"]) + mark)
+        for column in more:
+            of_metric = column == CROSSFIT or column.partition("_")[0] in SPLITS
+            both = (extra[label][column, of] for of in ("mean", "std"))
+            cells.append(_pair(" ± ", text if of_metric else number, *both))
+        rows.append(cells)
+    for label, values in results.published.values.items() if results.published else ():
+        if name in values:
+            cells = [text(values[name].get(metric)) for metric in table.metrics]
+            rows.append([f"{label} ({PUBLISHED})", *cells, *[""] * len(more)])
+    notes = [convention.describe()]
+    if CROSSFIT in more:
+        notes.append(
+            f"{CROSSFIT}: select_on of epochs chosen on one half of vali, on the other half"
+        )
+    if any(cell.endswith(MARK) for row in rows for cell in row):
+        notes.append(f"{MARK}: differs from {results.baseline}, p < {ALPHA:g} after Holm")
+    notes += ["in percent"] * results.percent
+    head = ["", *table.metrics, *(column.replace("_", " ") for column in more)]
+    trained = set(frame.loc[frame["epoch"] != 0, "row"])
+    return Block(name, "; ".join(notes), head, rows).mark_best(trained, table.metrics)
+
+
+def _verdicts(results: Results, chosen: pd.DataFrame, metric: str, text: Text) -> Block:
+    """The intervals of one metric, what they cover, and the verdict against the baseline."""
+    baseline = results.baseline
+    with_published = bool(chosen[PUBLISHED].notna().any())
+    with_baseline = bool(chosen["verdict"].notna().any())
+    head = ["", "ours", "interval"]
+    head += [f"minus {baseline}", "interval", "p", "verdict"] if with_baseline else []
+    head += [PUBLISHED, "difference", "covered"] if with_published else []
+    rows, marks, notes = [], dict[str, str](), dict[str, list[str]]()
+    for line in chosen.astype(object).where(chosen.notna(), None).to_dict("records"):
+        cells = [line["row"], text(line["ours"]), _pair(" to ", text, line["low"], line["high"])]
+        if with_baseline and line["row"] == baseline:
+            cells += ["the baseline", "", "", ""]
+        elif with_baseline:
+            interval = _pair(" to ", text, line["less_low"], line["less_high"])
+            cells += [text(line["less_baseline"], "+"), interval]
+            cells += [number(line["p"]), line["verdict"] or ""]
+        if with_published:
+            theirs, mark = line["beside"], ""
+            if theirs not in (None, line["row"]):
+                mark = marks.setdefault(theirs, "*" * (len(marks) + 1))
+            cells += [text(line[PUBLISHED]) + mark, text(line["difference"], "+")]
+            cells.append(_COVERED.get(line["covered"], ""))
+        rows.append(cells)
+        if line["note"]:
+            notes.setdefault(line["note"], []).append(line["row"])
+    about = [f"under {results.table.conventions[0]}", *["in percent"] * results.percent]
+    about = [", ".join(about), *[NO_TEST] * with_published]
+    about += [f"{mark}: the number of {theirs}" for theirs, mark in marks.items()]
+    about += [f"{', '.join(labels)}: {why}" for why, labels in notes.items()]
+    return Block(f"{metric}, verdicts", "; ".join(about), head, rows)
+
+
+def facts(results: Results) -> list[tuple[str, str]]:
+    """The head of the report: data, folds, seeds, selection, commits, sources."""
+    table, runs, measured = results.table, results.runs, results.measured
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    folds = [str(fold) for fold in dict.fromkeys(run.fold for run in runs) if fold is not None]
+    several = f"fold{'s' * (len(folds) > 1)} {' '.join(folds)}, " if folds else ""
+    if len(seeds) > 1:
+        deviation = f"standard deviation over seeds{' of the mean over folds' * (len(folds) > 1)}"
+    else:
+        deviation = "standard deviation over folds" if folds[1:] else "no deviation: one seed"
+    weights = [
+        (f"best epoch by {run.config.select_on} of vali (select=best)", run.label)
+        if run.config.select == "best"
+        else ("last epoch (select=last)", run.label)
+        for run in runs
+    ]
+    commits = dict.fromkeys(str(one.results.get("commit") or "unknown") for one in measured)
+    judged = next(iter(results.verdicts.values()), None)
+    intervals, against = (judged.intervals, judged.against) if judged else ({}, {})
+    spreads = [(_OTHERS[of.spread.covers], label) for label, of in intervals.items()]
+    not_there = "" if against else " is not finished: no row is compared with it"
+    ensembles = [f"{label}: {row.describe()}" for label, row in table.ensembles.items()]
+    found = {
+        "data": f"{runs[0].config.dataset.name}, {several}test",
+        "lists": results.lists,
+        "NOTE": results.unlike,
+        "selection": _most_and_others(weights),
+        "seeds": " ".join(map(str, seeds)),
+        "runs": f"{len(measured)} of {len(runs)} runs are done",
+        "commit": ", ".join(map(short_commit, commits)) or "none yet",
+        "computed on": mixed((one.run.label, one.results) for one in measured),
+        "±": deviation,
+        "ensembles": "; ".join(ensembles),
+        "incomplete": "; ".join(f"{row} has {done}" for row, done in unfinished(runs).items()),
+        "interval": spreads and f"{1 - ALPHA:.0%}, for {_most_and_others(spreads)}",
+        "baseline": f"{results.baseline}{not_there}" if len(intervals) > 1 else "",
+        "verdict": against and rule(results.margin * (100 if results.percent else 1), ALPHA),
+        PUBLISHED: results.published and " ".join(results.published.source.split()),
+    }
+    gains = [(f"kept gain, {metric}", _kept_gains(results, metric)) for metric in results.verdicts]
+    return [(key, str(value)) for key, value in [*found.items(), *gains] if value]
+
+
+def _most_and_others(texts: Sequence[tuple[str, str]]) -> str:
+    """The text that holds for most rows, then those of the others with their rows.
+
+    >>> _most_and_others([("last epoch", "A"), ("best epoch", "B"), ("best epoch", "C")])
+    'best epoch; of A: last epoch'
+    """
+    rows: dict[str, dict[str, None]] = {}
+    for text, row in texts:
+        rows.setdefault(text, {})[row] = None
+    (most, _), *others = sorted(rows.items(), key=lambda pair: -len(pair[1]))
+    return "; ".join([most, *(f"of {', '.join(labels)}: {text}" for text, labels in others)])
+
+
+def unfinished(runs: Sequence[Run]) -> dict[str, str]:
+    """How many runs are done of each row that has some, but not all."""
+    done = pd.Series([run.done for run in runs]).groupby([run.label for run in runs], sort=False)
+    counts = zip(done.sum().items(), done.size(), strict=True)
+    return {
+        str(row): f"{some} of {count} runs" for (row, some), count in counts if 0 < some < count
+    }
+
+
+def data_counts(runs: Sequence[Run]) -> tuple[str, str | None]:
+    """The lists of each split in words; the first difference to the published data set, if any."""
+    name, unlike = str(runs[0].config.dataset.name), None
+    known = public_sets()[name].known if name in public_sets() else ()
+    published = {(one.fold, one.splits): (one.lists, one.rows) for one in known}
+    counts: dict[str, list[int]] = {split: [] for split in SPLITS}
+    for fold, run in {run.fold: run for run in runs}.items():
+        dataset = make_dataset(run.config.dataset)
+        for split in SPLITS:
+            try:
+                lists = dataset.split(split)
+            except DataError:  # they are not here
+                continue
+            counts[split].append(len(lists))
+            there = published.get((fold, (split,)), (None, None))
+            both = zip(("lists", "items"), (len(lists), lists.items), there, strict=True)
+            wrong = [
+                f"the published numbers are of other data: {split} of fold {fold} has {here:,} "
+                f"{what} here, {known:,} as published"
+                for what, here, known in both
+                if known not in (None, here)
+            ]
+            unlike = unlike or next(iter(wrong), None)
+    words = []
+    for split, of_folds in ((split, some) for split, some in counts.items() if some):
+        ends = dict.fromkeys(f"{end:,}" for end in (min(of_folds), max(of_folds)))
+        words.append(f"{split} {' to '.join(ends)}")
+        words += [f"{sum(of_folds):,} in all folds"] * (split == "test" and len(of_folds) > 1)
+    return ", ".join(words), unlike
+
+
+def _kept_gains(results: Results, metric: str) -> str:
+    """(row - baseline) / (teacher - baseline) of each row with a teacher, and its interval.
+
+    That is of the ratio over samples of the queries, which all three rows share. Where the teacher
+    is not better than the baseline there is no gain to keep.
+    """
+    baseline, (systems, _, against) = results.baseline, results.verdicts[metric]
+    parts = []
+    for row, teacher in results.table.teachers.items():
+        if row not in against or teacher not in systems:
+            continue
+        if teacher not in against or against[teacher].word != BETTER:
+            parts.append(f"{row}: {teacher} is not better than {baseline}, no gain to keep")
+            continue
+        aligned = align({name: systems[name] for name in (row, teacher, baseline)})
+        means = np.vstack([aligned.means, aligned.means + draw(aligned, samples=10_000)])
+        shares = (means[:, 0] - means[:, 2]) / (means[:, 1] - means[:, 2])
+        low, high = np.quantile(shares[1:], [ALPHA / 2, 1 - ALPHA / 2])
+        parts.append(
+            f"{row} keeps {shares[0]:.0%} of what {teacher} gains over {baseline} "
+            f"({low:.0%} to {high:.0%} over queries)"
+        )
+    return "; ".join(parts)
+
+
+def pictures(results: Results) -> list[Picture]:
+    """The learning curves of the finished runs, and the intervals of each metric of verdicts."""
+    measured, baseline, found = results.measured, results.baseline, results.numbers
+    metrics = list(results.verdicts)
+    if found.empty or not metrics:
+        return []
+    lines = found[found["convention"] == results.table.conventions[0]]
+    best = lines[lines["metric"] == metrics[0]].sort_values("ours", ascending=False, kind="stable")
+    every = dict.fromkeys([*best["row"], *(one.run.label for one in measured)])
+    look: Looks = looks([label for label in every if label != baseline])  # of the best they differ
+    look = {**look, baseline: {"color": INK, "marker": "*"}}
+    on = str(measured[0].run.config.select_on)
+    over = "folds and seeds" if results.by_run["fold"].nunique() > 1 else "seeds"
+    drawn = []
+    if curves := _curves(results, f"vali_{on}"):
+        caption = (
+            f"{on} of vali after each epoch, epoch 0 is the untrained model: the mean over {over}, "
+            "and one standard deviation around it, over seeds where there are several; as far as "
+            "all runs of the row went. The other rows stand behind in grey."
+        )
+        drawn.append(curve_picture(caption, curves, look))
+    panels: dict[str, Panel] = {}
+    for metric in metrics:
+        of_metric = lines[lines["metric"] == metric].set_index("row")
+        band = of_metric[of_metric.index == baseline][["low", "high"]].dropna().to_numpy()
+        panels[metric] = of_metric, band[0].tolist() if len(band) else None
+    caption = (
+        "The mean of ours and its interval; a diamond is the published number. The band is the "
+        f"interval of {baseline}. Rows far below are cut off at the left."
+    )
+    return [*drawn, interval_picture("Intervals", caption, panels, look)]
+
+
+def _curves(results: Results, column: str) -> dict[str, pd.DataFrame]:
+    """Of each row ``column`` by epoch, a column for each seed, mean over folds; of one seed a fold.
+
+    A curve ends where the first of the row's runs ends: beyond, a mean would be over fewer.
+    """
+    curves = {}
+    for label in results.by_run["row"].unique():
+        runs = {
+            (one.run.seed, one.run.fold): one.history.set_index("epoch")[column]
+            for one in results.measured
+            if one.run.label == label and column in one.history
+        }
+        curve = pd.DataFrame(runs).dropna()
+        if len(curve) > 1:
+            one_seed = len({seed for seed, _ in runs}) == 1
+            curves[label] = curve if one_seed else curve.T.groupby(level=0, sort=False).mean().T
+    return curves
+
+
+def fold_report(
+    table: Table, runs: Sequence[Run], name: str, command: str
+) -> tuple[Report, dict[str, pd.DataFrame]]:
+    """The report of a table fold by fold, of finished ``runs``, and the frame of its CSV file.
+
+    Of the choices of a row the best ``select_on`` of vali counts, in each fold and seed alone.
+    """
+    published = table.published[str(runs[0].config.dataset.name)]
+    groups: dict[tuple[str, int, int], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((table.rows[run.label].choice_of, run.fold or 1, run.seed), []).append(
+            run
+        )
+    lines = []
+    for (row, fold, seed), tried in groups.items():
+        every = {run.label: RunFolder(run.folder).results for run in tried}
+        chosen = max(every, key=lambda label: every[label]["vali"][every[label]["select_on"]])
+        for split, metric in product(("test", "vali"), table.metrics):
+            lines.append(
+                {
+                    "row": row, "fold": fold, "seed": seed, "split": split, "metric": metric,
+                    "ours": every[chosen][split][metric],
+                    PUBLISHED: published.values[row][split][metric][fold - 1],
+                    "chosen": chosen.removeprefix(row).strip(),
+                    "epoch": every[chosen]["selected_epoch"],
+                }
+            )  # fmt: skip
+    frame = pd.DataFrame(lines)
+    folds = [f"fold {fold}" for fold in sorted(set(frame.fold))]
+    made = []
+    for (of_split, of_metric), numbers in frame.groupby(["split", "metric"], sort=False):
+        both: Any = numbers.pivot_table(["ours", PUBLISHED], "row", "fold", sort=False)
+        ours, theirs = (both[of].assign(mean=both[of].mean(axis=1)) for of in ("ours", PUBLISHED))
+        rows: list[list[str]] = []
+        for label in map(str, ours.index):
+            rows.append([label, *map("{:.4f}".format, ours.loc[label])])
+            rows.append([f"{label} ({PUBLISHED})", *map("{:.4f}".format, theirs.loc[label])])
+            rows.append(["difference", *map("{:+.4f}".format, (ours - theirs).loc[label])])
+        note = "the difference is ours less the published number"
+        made.append(Block(f"{of_metric} of {of_split}", note, ("", *folds, "mean"), rows))
+    one = frame[(frame.split == "test") & (frame.metric == table.metrics[0])]
+    seeds = sorted(set(one.seed))
+    settings = one.chosen + ", " + one.epoch.astype(str)
+    rows = [
+        [f"{label}, seed {seed}" if len(seeds) > 1 else str(label), *of_row]
+        for (label, seed), of_row in settings.groupby([one.row, one.seed], sort=False)
+    ]
+    note = "settings and epoch, of each fold alone"
+    made.append(Block("Chosen on vali", note, ("", *folds), rows))
+    unknown = dict.fromkeys((row.choice_of, row.unknown) for row in table.rows.values())
+    note = "what their source does not say"
+    made.append(Block("Not known of the published rows", note, ("", "not known"), [*unknown]))
+    ((convention, described),) = conventions_of(table, runs[0]).items()
+    head = (
+        ("runs", f"{len(runs)}, of which {len(one)} are shown: chosen on vali"),
+        ("seeds", " ".join(map(str, seeds))),
+        ("convention", f"{convention}: {described.describe()}"),
+        (PUBLISHED, published.source),
+    )
+    return Report(name, table.title, command, head, made), {"table": frame}
