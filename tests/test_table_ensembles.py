@@ -44,7 +44,7 @@ def written(folder: Path, text: str = TEXT) -> Path:
         ("{ensemble: [A, C]}", "C is not known; choose of A, B"),
         ("{ensemble: [A, all]}", "all is not known"),
         ("{ensemble: A}", "both.ensemble"),
-        ("{ensemble: [A, B], weights: [1]}", "1 for 2"),
+        ("{ensemble: [A, B], weights: [1]}", "each of the 2 runs"),
         ("{ensemble: [A, B], seeds: some}", "choose of all, each"),
         ("{ensemble: [A, B], seed: 1}", "'seed'"),
     ],
