@@ -1,7 +1,7 @@
 """Arrays and tables of a program, and the queries of their rows, as ``Lists``."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -28,40 +28,50 @@ from ltr.data.tables import (
 from ltr.errors import DataError
 
 QID = "qid"  # the column of a table that holds query ids
+UNLABELLED: Any = object()
 
 
-class Rows(NamedTuple):
-    """The rows of an ``X``: what ``Lists`` are made of."""
+def lists_of_rows(
+    estimator: Any, X: Any, qid: Any, *, y: Any = UNLABELLED, weights: Any = None,
+    position: Any = None, columns: Columns | None = None, categories: Sequence[str] = (),
+    reset: bool = False, without_qid: str = "refused",
+    of_train: Callable[[Texts], set[str]] | None = None,
+) -> Lists:  # fmt: skip
+    """The lists of the rows of ``X``, queries in the order in which they appear.
 
-    features: Floats  # [rows, width]; NaN is missing, a category is its code
-    columns: Columns | None  # names and categories of a table; None: an array
-    qids: Texts | None  # [lists] in the order of appearance; None: not given
-    numbers: Ints  # [rows], the list of each
-
-
-def read_rows(
-    estimator: Any, X: Any, qid: Any, columns: Columns | None, *, reset: bool,
-    of_train: Callable[[Texts], set[str]] | None = None, categories: Sequence[str] = (),
-    others: Sequence[Any] = (),
-) -> Rows:  # fmt: skip
-    """Check ``X`` as scikit-learn does, and its column ``qid`` where it is a table with one.
-
-    ``estimator`` gets ``n_features_in_`` and ``feature_names_in_`` with ``reset``, of a fit, else
-    ``X`` must have these; a table may have further columns, in any order. ``columns`` encode the
-    categories; None: those of ``of_train``, as vali is not to be known. In a fit ``categories`` are
-    such columns besides those of that type, and columns that are one of ``others``, as labels and
-    weights, are no features, nor is ``qid``.
+    Args:
+        estimator: gets ``n_features_in_`` and ``feature_names_in_`` with ``reset``, of a fit; else
+            ``X`` must have these, and a table may have further columns, in any order.
+        X, qid, y, weights, position: as for ``Ranker.fit``; without ``y`` all labels are 0.
+        columns: of a table, encode the categories; None: those of the queries ``of_train``.
+        categories: in a fit, such columns besides those of that type.
+        without_qid: what rows without ``qid`` are: ``each`` a list, ``one`` list, or ``refused``.
 
     Raises:
         ValueError, TypeError: as scikit-learn's estimators.
-        DataError: ``qid`` is given twice, or a column is neither numbers nor categories.
+        DataError: a column, a query id, a label, a weight or a position is wrong.
     """
-    frame, found = nw.from_native(X, pass_through=True), None
+    frame = nw.from_native(X, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
-    if not (is_table := isinstance(frame, nw.DataFrame)):
-        known = columns.categories if columns is not None else categories if reset else ()
-        if known:
+    if is_table := isinstance(frame, nw.DataFrame):
+        if QID in frame.columns:
+            if qid is not None:
+                raise DataError(
+                    "qid= and a column qid of X: give one of them, or rename the column"
+                )
+            qid, frame = frame[QID], frame.drop(QID)
+        names = list(map(str, frame.columns))
+        if reset:
+            own = [_column_of(frame, one) for one in (qid, y, weights)]
+            frame = frame[:, [place for place in range(len(names)) if place not in own]]
+        elif columns is not None:
+            frame = frame[:, [names.index(name) for name in columns.names if name in names]]
+        validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
+        if not (count := len(frame)):
+            raise DataError("Found array with 0 sample(s): X has no rows, give at least 1")
+    else:
+        if known := columns.categories if columns is not None else categories if reset else ():
             raise DataError(
                 f"X is an array, but {', '.join(known)} are categories: give a table (pandas, "
                 "polars, Arrow) with the columns of fit"
@@ -69,36 +79,46 @@ def read_rows(
         X = validated(estimator, X, reset=reset, accept_sparse="csr", ensure_all_finite="allow-nan")
         features = to_float32(X.toarray() if issparse(X) else X)[0]
         count = len(features)
-    else:
-        if QID in frame.columns:
-            if qid is not None:
-                raise DataError(
-                    "qid= and a column qid of X: give one of them, or rename the column where it "
-                    "is a feature"
-                )
-            qid, frame = frame[QID], frame.drop(QID)
-        names = list(map(str, frame.columns))
-        if reset:
-            own = [_column_of(frame, one) for one in (qid, *others)]
-            frame = frame[:, [place for place in range(len(names)) if place not in own]]
-        elif columns is not None:
-            frame = frame[:, [names.index(name) for name in columns.names if name in names]]
-        validated(estimator, frame.to_native(), reset=reset, skip_check_array=True)
-        if not (count := len(frame)):
-            raise DataError("Found array with 0 sample(s): X has no rows, give at least 1")
-    qids, numbers = (None, np.zeros(count, np.int64)) if qid is None else read_queries(qid)
-    if len(numbers) != count:
+    if qid is not None:
+        qids, numbers = read_queries(qid)
+    elif without_qid == "refused":
         raise DataError(
-            f"qid has {len(numbers)} values, X has {count} rows: give the query id of each row; of "
-            "group sizes that is np.repeat(np.arange(len(sizes)), sizes)"
+            "qid is missing: give qid=, the query id of each row, or a table with a column qid; "
+            "where all rows are of one query, set one_list=True; where scikit-learn calls score "
+            "(GridSearchCV), it passes qid on after "
+            "sklearn.set_config(enable_metadata_routing=True)"
         )
+    else:
+        numbers = np.arange(count) if without_qid == "each" else np.zeros(count, np.int64)
+        qids = np.unique(numbers).astype(str)
+    _check_count(numbers, "qid", count, "the query id of each row; of group sizes that is "
+                 "np.repeat(np.arange(len(sizes)), sizes)")  # fmt: skip
     if is_table:
-        ids = np.zeros(count, np.int8) if qids is None else qids[numbers]
-        keep = None
-        if of_train is not None and columns is None and qids is not None and len(qids) > 1:
-            keep = of_train(qids)
-        features, found = _encoded(frame, ids, columns, keep, categories if reset else ())
-    return Rows(features, found, qids, numbers)
+        keep = of_train(qids) if of_train and columns is None and len(qids) > 1 else None
+        features, columns = _encoded(
+            frame, qids[numbers], columns, keep, categories if reset else ()
+        )
+    labels = np.zeros(count, np.float32)
+    if y is None:
+        raise DataError("Ranker requires y to be passed, but the target y is None: give the labels")
+    if y is not UNLABELLED:
+        y = _numbers(column_or_1d(_array(y), warn=True), "y", count)
+        labels = Rules(labels="real").checked(y, lambda row: f"y[{row}]")
+    if weights is not None:
+        per_row = len(given := _column(weights, "sample_weight")) != len(qids)
+        given = _numbers(given, "sample_weight", count if per_row else len(qids))
+        weights = checked_weights(given, lambda row: f"sample_weight[{row}]")
+        weights = weights if per_row else weights[numbers]
+    order = None
+    if position is not None:  # it orders the items of a list
+        order = np.argsort(_numbers(position, "position", count), kind="stable")
+        features, labels, numbers = features[order], labels[order], numbers[order]
+        weights = None if weights is None else weights[order]
+    block = Block(
+        features, labels, qids.tolist(), numbers, int(np.isnan(features).sum()),
+        lambda row: f"row {row if order is None else order[row]} of X", order, weights,
+    )  # fmt: skip
+    return assemble([block], columns=columns if is_table else None)
 
 
 def _column_of(frame: Any, values: Any) -> int | None:
@@ -125,9 +145,7 @@ def _encoded(
         cells = dict(zip(names, (one.to_arrow() for one in frame.iter_columns()), strict=True))
     except (pa.ArrowException, TypeError) as error:
         text = " ".join(str(error).split())
-        raise DataError(
-            f"X: a column holds values of several types ({text}): give it one"
-        ) from error
+        raise DataError(f"X: a column holds several types ({text}): give it one") from error
     coded = {name for name in names if pa.types.is_dictionary(cells[name].type)} | {*categories}
     kinds = {name: kind(cells[name].type) for name in names}
     for name, found in kinds.items():
@@ -144,8 +162,7 @@ def _encoded(
         )
     if known is not None and (wrong := coded.union(texts) - known.categories.keys()):
         raise DataError(
-            f"column {min(wrong)!r} of X holds categories, the model was fitted on numbers: give "
-            "numbers"
+            f"column {min(wrong)!r} of X was numbers in fit, not categories: give those"
         )
     source = Source(pa.table([*cells.values(), ids], names=[*names, QID]))
     listed = tuple(name for name in names if name in coded)
@@ -193,63 +210,18 @@ def read_queries(qid: Any) -> tuple[Texts, Ints]:
     return qids.astype(str), numbers.astype(np.int64)[places]
 
 
-def read_labels(y: Any, rows: int) -> Floats:
-    """The labels ``y``, ``[rows]``.
-
-    Raises:
-        ValueError: ``y`` is missing, of another length, or not of finite numbers.
-        DataError: a label is negative, or beyond float32.
-    """
-    if y is None:
-        raise DataError("Ranker requires y to be passed, but the target y is None: give the labels")
-    y = _numbers(column_or_1d(_array(y), warn=True), "y", rows)
-    return Rules(labels="real").checked(y, lambda row: f"y[{row}]")
-
-
-def lists_of_rows(
-    rows: Rows, qids: Texts, labels: Floats | None, *, weights: Any = None, position: Any = None
-) -> Lists:
-    """The lists of ``rows``, queries in the order in which they appear.
-
-    ``qids`` are those of the lists, whose rows may be apart; without ``labels`` all are 0;
-    ``weights`` are one for each row, equal within a query, or one for each query; ``position``,
-    where each item was shown, orders the items of a list, else they are in the order of the rows.
-
-    Raises:
-        DataError: weights or positions do not fit.
-    """
-    numbers, count, order = rows.numbers, len(rows.numbers), None
-    features = rows.features
-    labels = np.zeros(count, np.float32) if labels is None else labels
-    if weights is not None:
-        given = _column(weights, "sample_weight")
-        if len(given) not in (count, len(qids)):
-            raise DataError(
-                f"sample_weight has shape {given.shape}, X has {count} rows of {len(qids)} "
-                "queries: give one for each row, or one for each query"
-            )
-        given = _numbers(given, "sample_weight", len(given))
-        weights = checked_weights(given, lambda row: f"sample_weight[{row}]")
-        weights = weights if len(given) == count else weights[numbers]
-    if position is not None:
-        order = np.argsort(_numbers(position, "position", count), kind="stable")
-        features, labels, numbers = features[order], labels[order], numbers[order]
-        weights = None if weights is None else weights[order]
-    block = Block(
-        features, labels, qids.tolist(), numbers, int(np.isnan(features).sum()),
-        lambda row: f"row {row if order is None else order[row]} of X", order, weights,
-    )  # fmt: skip
-    return assemble([block], columns=rows.columns)
-
-
 def _numbers(values: Any, name: str, rows: int) -> NDArray[np.float64]:
     found = check_array(_column(values, name), ensure_2d=False, dtype=np.float64, input_name=name)
-    if len(found) != rows:
-        raise DataError(
-            f"{name} has {len(found)} values, X has {rows} rows (inconsistent numbers of samples): "
-            "give one for each row"
-        )
+    _check_count(found, name, rows, "one for each row")
     return found
+
+
+def _check_count(values: NDArray[Any], name: str, rows: int, remedy: str) -> None:
+    if len(values) != rows:
+        raise DataError(
+            f"{name} has {len(values)} values, X has {rows} rows (inconsistent numbers of samples):"
+            f" give {remedy}"
+        )
 
 
 def in_rows(values: NDArray[Any], lists: Lists) -> NDArray[Any]:

@@ -31,7 +31,7 @@ from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
-from ltr.ranker_model import overrides_of_ranker
+from ltr.ranker import overrides_of
 from ltr.ranker_rows import read_queries
 from ltr.training.network import NetworkLearner
 
@@ -183,8 +183,8 @@ def test_the_model_of_an_experiment_is_trained_unless_another_is_named(tmp_path)
 
 
 def test_an_argument_that_is_not_given_overrides_nothing() -> None:
-    assert overrides_of_ranker(Ranker().get_params()) == ["dataset=memory"]
-    cfg = run_config(overrides_of_ranker(Ranker(experiment="recommended").get_params()))[0]
+    assert overrides_of(Ranker().get_params()) == ["dataset=memory"]
+    cfg = run_config(overrides_of(Ranker(experiment="recommended").get_params()))[0]
     assert (cfg.epochs, cfg.seed, cfg.optimizer.lr) == (15, 1, 0.002)
 
 

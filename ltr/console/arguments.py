@@ -151,8 +151,10 @@ def as_text(value: Any) -> str:
     >>> as_text([64, None, True, 1e-5, "relu", "two words"])
     "[64,null,true,1e-05,relu,'two words']"
     """
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, (int, float)):
+        return str(value)
     if isinstance(value, (list, tuple)):
         return f"[{','.join(as_text(item) for item in value)}]"
     if isinstance(value, dict):
