@@ -14,11 +14,9 @@ from folders import finish
 from ltr.analysis.selection import selection
 from ltr.console.compose import typed
 from ltr.data.batches import ItemTensors
-from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
-from ltr.experiment.build import build
-from ltr.experiment.hooks import after, before, normalised_per_list
+from ltr.experiment.hooks import advice
 from ltr.experiment.run_folder import RunFolder
 from ltr.metrics import Convention, parse_metric
 from ltr.metrics.crossfit import HALVINGS, Crossfit, Halves, crossfit_of_halves
@@ -152,40 +150,10 @@ def test_correlations_over_settings_are_of_their_means(tmp_path) -> None:
     assert RunFolder(tmp_path / "4-1").crossfit is None
 
 
-def normalised() -> Lists:
-    lists = make_lists([4] * 6)
-    cells = lists.features.reshape(6, 4, -1)
-    low, high = cells.min(1, keepdims=True), cells.max(1, keepdims=True)
-    return Lists(
-        features=((cells - low) / (high - low)).reshape(lists.features.shape),
-        labels=lists.labels, offsets=lists.offsets, qids=lists.qids,
-    )  # fmt: skip
-
-
-def test_features_that_are_normalised_per_list_are_noticed() -> None:
-    lists = normalised()
-    assert normalised_per_list(lists)
-    lists.features[:4, 0] = 0  # constant in a list
-    assert normalised_per_list(lists)
-    lists.features[8:, 1] *= 0.5
-    assert not normalised_per_list(lists)
-    assert not normalised_per_list(make_lists([4] * 6))
-    lists.features[:] = lists.features > 0.5
-    assert not normalised_per_list(lists)  # indicators
-
-
 def test_advice_is_for_what_it_names() -> None:
-    lists = normalised()
-    network = build(compose("model=mlp", "batch_size=3", "transform=standardise"))
-    assert [text.split(":")[-1] for text in before(network, lists)] == [
-        " set batch_size lower, or epochs higher", " compare with transform=none",
-    ]  # fmt: skip
-    plain = build(compose("model=mlp", "batch_size=2", "transform=none"))
-    assert not list(before(plain, lists))
-
     def said(epoch: int, worth: Crossfit | None) -> list[str]:
         done = Progress(epoch=epoch, best_epoch=11, best_value=0.5365)
-        return list(after(SimpleNamespace(progress=done, crossfit=worth)))
+        return list(advice(SimpleNamespace(progress=done, crossfit=worth)))
 
     (text,) = said(100, Crossfit(0.5237, 0.02))
     assert "best epoch is 11 of 100" in text

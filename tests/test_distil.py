@@ -17,14 +17,12 @@ from ltr.data.batches import ItemTensors, train_batches
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.experiment import list_steps as module
 from ltr.experiment.build import build
 from ltr.experiment.identity import identity
 from ltr.experiment.list_steps import with_teacher_scores
 from ltr.experiment.run import run
 from ltr.losses import distil_loss, lambdarank_loss, listnet_loss, mix_loss
 from ltr.models.rounds.objective import LossObjective
-from ltr.scorers.scorer import Scorer
 from ltr.tables import table as table_module
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
@@ -114,7 +112,7 @@ def taught_by(tiny: list[str], tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, monkeypatch) -> None:
+def test_a_teacher_scores_train_by_its_own_transform(taught_by, tmp_path) -> None:
     cfg = compose(*taught_by, "transform=none")
     lists = build(cfg).dataset.split("train")
     found = with_teacher_scores(cfg, lists, torch.device("cpu"))
@@ -128,40 +126,9 @@ def test_a_teacher_scores_train_once_by_its_own_transform(taught_by, tmp_path, m
     pairs = np.diff(found.teacher), np.diff(by_hand) / spread
     np.testing.assert_allclose(*pairs, rtol=1e-4, atol=1e-4)
 
-    scored_again = pytest.raises(pytest.fail.Exception)
-    monkeypatch.setattr(Scorer, "scores", lambda *_, **__: pytest.fail("it is scored again"))
-    again = with_teacher_scores(cfg, lists, torch.device("cpu"))
-    assert np.array_equal(again.teacher, found.teacher)
     rest = lists.labels, lists.offsets, lists.qids
     narrow = Lists(lists.features[:, :3], *rest, digest=lists.digest)  # of the same items
     assert "5 features" in refused(lambda: with_teacher_scores(cfg, narrow, torch.device("cpu")))
-    with monkeypatch.context() as patch, scored_again:
-        patch.setattr("ltr.experiment.identity.room_digest", lambda room: "other")
-        with_teacher_scores(cfg, lists, torch.device("cpu"))
-    (kept,) = tmp_path.rglob("teacher-*.pt")
-    kept.write_bytes(kept.read_bytes()[:-40] + b"x" * 40)  # damaged: scored again
-    with scored_again:
-        with_teacher_scores(cfg, lists, torch.device("cpu"))
-
-
-@pytest.mark.slow
-def test_the_first_process_decides_for_all_whether_the_teacher_scores(
-    taught_by, tmp_path, monkeypatch
-) -> None:
-    """Scoring is shared work: were some at it and others not, all would wait for ever."""
-    cfg = compose(*taught_by)
-    lists = build(cfg).dataset.split("train")
-    alone = with_teacher_scores(cfg, lists, torch.device("cpu"))  # and its file is kept
-    scored: list[int] = []
-    score = Scorer.scores
-    monkeypatch.setattr(Scorer, "scores", lambda *a, **b: scored.append(1) or score(*a, **b))
-    monkeypatch.setattr(module, "is_main", lambda: False)
-    for of_first, times in ((None, 1), (np.arange(lists.items, dtype=np.float32), 0)):
-        monkeypatch.setattr(module, "broadcast", lambda value, said=of_first: said)
-        scored.clear()
-        found = with_teacher_scores(cfg, lists, torch.device("cpu"))
-        assert len(scored) == times
-        assert np.array_equal(found.teacher, alone.teacher) == (of_first is None)
 
 
 @pytest.mark.slow

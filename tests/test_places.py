@@ -11,9 +11,8 @@ import torch
 from conftest import compose
 
 from ltr.experiment.identity import identity
-from ltr.experiment.provenance import asked_place, commit, elsewhere, mixed, versions
+from ltr.experiment.provenance import commit, mixed, versions
 from ltr.experiment.run import run
-from ltr.experiment.run_folder import FILES, write_results
 from ltr.experiment.start import resumed
 from ltr.training.checkpoint import load_checkpoint
 
@@ -42,8 +41,6 @@ def test_every_thread_count_is_kept(tiny: list[str], tmp_path: Path) -> None:
     threads = {identity(compose(*tiny, f"threads={n}")) for n in (1, 2)}
     assert len(threads) == 1
 
-    assert elsewhere([tmp_path], "cpu, 2 threads") is not None
-
 
 @pytest.mark.slow
 def test_the_threads_of_a_run_are_not_those_of_the_next(tiny: list[str], tmp_path: Path) -> None:
@@ -59,36 +56,6 @@ def test_the_version_of_every_package_that_computes_is_recorded() -> None:
     here = versions()
     for name in ("torch", "numpy", "numba", "scipy", "pandas", "scikit-learn"):
         assert here[name] == metadata.version(name)
-
-
-def keep(folder: Path, **results: object) -> Path:
-    folder.mkdir()
-    for name in FILES:
-        (folder / name).write_text("")
-    write_results(folder, results)
-    return folder
-
-
-def test_a_finished_run_of_another_place_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = keep(tmp_path / "one", computed_on=["cpu, 1 thread"])
-    two = keep(tmp_path / "two", computed_on=["cpu, 4 threads"])
-    gpu = keep(tmp_path / "gpu", computed_on=["cuda"])
-    assert elsewhere([one], "cpu, 1 thread") is None
-    said = elsewhere([one], "cuda") or ""
-    assert "\n" not in said
-    assert "cpu, 1 thread and not on cuda" in said
-    assert f"1 finished, such as {one}" in said
-    said = elsewhere([one, two, gpu], "cpu, 1 thread") or ""
-    assert "cpu, 4 threads and cuda and not on cpu, 1 thread" in said
-    assert f"2 finished, such as {two}" in said
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    steady = asked_place(compose("device=cuda", "deterministic=true"))
-    assert f"computed on cuda and not on {steady}" in (elsewhere([gpu], steady) or "")
-    assert steady != asked_place(compose("device=cuda")) == "cuda"
-    cpu = asked_place(compose("device=cpu", "threads=1", "deterministic=true"))
-    assert elsewhere([one], cpu) is None
 
 
 def test_runs_side_by_side_of_different_places_are_noted() -> None:

@@ -89,7 +89,8 @@ def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
         known = _ACTIVATIONS.get(engine, ("sigmoid", "tanh"))
         for knob, layers in used.items():
             for name in {*map(activation_of, layers)} - {None, "none", *known}:
-                yield f"it has no {name}: set model.{knob}={' or '.join(known)}, or use to=onnx"
+                other = f"set model.{knob}={' or '.join(known)}, or use to=onnx"
+                yield f"it has no activation {name}: {other}"
 
 
 def _of_transform(

@@ -105,17 +105,9 @@ def make_ensemble(
 
     Its checkpoint holds those of its members whole, so that they may be deleted.
 
-    Args:
-        runs: the members, finished.
-        weights: equal, vali, or one for each run.
-        folder: where it is kept.
-        places: ``data_dir`` and ``cache_dir``.
-        overrides: the command, for the record.
-        select_on: the metric that chooses weights; None: the runs' own.
-        identity: by which a table finds it again.
-        device: where it scores.
-        items: padded items of an evaluation batch.
-        trust: see ``load_model``.
+    ``weights`` are equal, vali, or one for each run; ``select_on`` chooses those of vali (None: the
+    runs' own). ``places`` are ``data_dir`` and ``cache_dir``, ``overrides`` the command, for the
+    record, ``items`` padded ones of a batch; by ``identity`` a table finds the ensemble again.
 
     Raises:
         ConfigError, DataError, CheckpointError: the runs do not go together, or cannot be read.

@@ -5,12 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig
 
-from ltr.data.batches import steps_in_epoch
 from ltr.data.lists import Lists
-from ltr.data.transforms import no_transform
 from ltr.experiment.engines import check_engine
 from ltr.models.rounds import RoundModel
 from ltr.scorers.parts import Experiment, boosts, make_tracking
@@ -21,8 +18,6 @@ from ltr.training.hooks import Ending, Hook, TensorBoard
 
 log = logging.getLogger(__name__)
 
-_LISTS = 100  # of train, whose features are looked at
-_FEW_STEPS = 2  # in an epoch
 _EARLY = 0.25  # of the epochs that were trained, at least _EPOCHS
 _EPOCHS = 8
 _FAR = 0.01  # of the best epoch's value
@@ -38,40 +33,20 @@ def run_hooks(
 ) -> list[Hook]:
     """The hooks of every run, then ``others``; of processes together the first has most."""
     hooks = training_hooks(folder, choices)
-    if is_main():
-        hooks += [Advice(cfg.resume is None), *make_tracking(cfg, folder, choices), *others]
-    return hooks
+    return [*hooks, *make_tracking(cfg, folder, choices), *others] if is_main() else hooks
 
 
-class Advice(Hook):
-    """Looks at settings and lists before the first epoch, and at the epochs after the last."""
+class Introduction(Hook):
+    """A line of the log that says what is trained on what, and at the end perhaps advice."""
 
-    def __init__(self, fresh: bool) -> None:
-        """``fresh``: the run is not resumed."""
-        self._fresh, self._boosts = fresh, True
+    def __init__(self, choices: Mapping[str, str]) -> None:
+        """``choices`` of each group."""
+        self._choices, self._boosts = choices, False
 
     def start(
         self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
     ) -> None:
         self._boosts = boosts(parts.model)
-        for line in before(parts, lists["train"]) if self._fresh else ():
-            log.info("advice: %s", line)
-
-    def end(self, ending: Ending, report: Any) -> None:
-        for line in after(report) if report is not None and not self._boosts else ():
-            log.info("advice: %s", line)
-
-
-class Introduction(Hook):
-    """A line of the log that says what is trained on what."""
-
-    def __init__(self, choices: Mapping[str, str]) -> None:
-        """``choices`` of each group."""
-        self._choices = choices
-
-    def start(
-        self, cfg: Any, parts: Experiment, lists: Mapping[str, Lists], scorer: Scorer
-    ) -> None:
         sizes = ", ".join(f"{split} {len(part):,}" for split, part in lists.items())
         fold = f" fold {parts.dataset.fold}" if parts.dataset.fold is not None else ""
         about, objective = f"{scorer.parameters:,} parameters", self._choices.get("loss", "loss")
@@ -86,6 +61,10 @@ class Introduction(Hook):
             objective, parts.dataset.name, fold, sizes, describe_device(parts.device), shared,
         )  # fmt: skip
 
+    def end(self, ending: Ending, report: Any) -> None:
+        for line in advice(report) if report is not None and not self._boosts else ():
+            log.info("advice: %s", line)
+
 
 class ExportTarget(Hook):
     """Ends a run before it trains what the engine ``cfg.for_engine`` cannot hold."""
@@ -97,26 +76,7 @@ class ExportTarget(Hook):
         check_engine(cfg.for_engine, scorer.model, scorer.transform, missing)
 
 
-def before(parts: Experiment, train: Lists) -> Iterator[str]:
-    """What the lists of train and the settings say; nothing of boosted trees."""
-    settings = parts.settings
-    if boosts(parts.model) or not settings.epochs:
-        return
-    steps = steps_in_epoch(len(train), settings.batch_size)
-    if steps <= _FEW_STEPS:
-        yield (
-            f"an epoch is {steps} step{'s' * (steps > 1)} (batch_size={settings.batch_size}, "
-            f"{len(train):,} lists): set batch_size lower, or epochs higher"
-        )
-    transforms = getattr(parts.fit_transform, "func", None) is not no_transform
-    if transforms and normalised_per_list(train):
-        yield (
-            "the features of every list span 0 to 1, as if normalised per list: compare with "
-            "transform=none"
-        )
-
-
-def after(report: Any) -> Iterator[str]:
+def advice(report: Any) -> Iterator[str]:
     """What the epochs of a network say."""
     worth, done = report.crossfit, report.progress
     if worth is None or not done.best_epoch:
@@ -128,16 +88,3 @@ def after(report: Any) -> Iterator[str]:
             f"{worth.value:.4f}, not {done.best_value:.4f}: it overfits; compare with fewer epochs "
             "and with optimizer=adamw optimizer.weight_decay=1"
         )
-
-
-def normalised_per_list(lists: Lists) -> bool:
-    """Whether each column is constant, or spans exactly 0 to 1, in every one of the first lists.
-
-    Most columns must also have values between: indicators span 0 to 1 without being normalised.
-    """
-    ends = lists.offsets[: _LISTS + 1]
-    rows = np.asarray(lists.features[: ends[-1]])
-    low, high = (way.reduceat(rows, ends[:-1], axis=0) for way in (np.minimum, np.maximum))
-    spans = (low == 0) & (abs(high - 1) < 1e-6)
-    between = ((rows > 0) & (rows < 1)).any(axis=0)
-    return bool((spans | (low == high)).all() and between.mean() > 0.5)

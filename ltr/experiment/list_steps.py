@@ -4,32 +4,19 @@ Transform, names, grades and digests are those of all of train. First come the s
 that the run learns from (``teacher``), then bagging.
 """
 
-import hashlib
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ltr.data.lists import Ints, Lists
-from ltr.errors import CheckpointError, ConfigError, DataError, OutputError
-from ltr.experiment.identity import training_code
+from ltr.errors import ConfigError, DataError
 from ltr.experiment.start import check_reads
 from ltr.losses.mix import reads_teacher
-from ltr.scorers.scorer import scorer_of
-from ltr.training.checkpoint import (
-    load_checkpoint,
-    members_of,
-    save_checkpoint,
-    scoring_digest,
-    selected_checkpoint,
-)
-from ltr.training.distributed import broadcast, is_main
+from ltr.scorers.scorer import load_model
 
 log = logging.getLogger(__name__)
 
@@ -87,32 +74,17 @@ def draw_lists(count: int, bagging: float | str, seed: int) -> Ints:
 def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> Lists:
     """``train`` with the scores of the run ``cfg.teacher``.
 
-    The scores are in units of their standard deviation within lists, pooled over the lists. A file
-    in ``cfg.cache_dir`` keeps them for other runs with the same teacher, lists and code.
+    They are in units of their standard deviation within lists, pooled over the lists.
 
     Raises:
         CheckpointError, ConfigError: see ``load_model``.
         DataError, ConfigError: see ``check_reads``.
         DataError: the teacher scores all items of each list the same.
     """
-    file, content = selected_checkpoint(Path(cfg.teacher))
-    teacher = scorer_of(file, content, device, cfg.trust)
+    teacher = load_model(cfg.teacher, device, cfg.trust)
     check_reads(teacher, train, cfg, "teacher")
-    known = f"{scoring_digest(content)} {training_code(*_configs(content))} {train.digest}"
-    key = hashlib.sha256(known.encode()).hexdigest()
-    path = Path(str(cfg.cache_dir), f"teacher-{key[:32]}.pt")
-    scores, keeps = None, bool(train.digest) and is_main()
-    if keeps:
-        with suppress(CheckpointError, LookupError):
-            scores = load_checkpoint(path)["scores"].numpy()
-    scores = broadcast(scores)  # one process may have the file and another not: all score, or none
-    if scores is None:
-        scores = teacher.scores(train, items=cfg.evaluation_items).cpu().numpy()
-        log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
-        with suppress(OSError, OutputError):  # then they are made again
-            if keeps:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                save_checkpoint(path, {"scores": torch.from_numpy(scores)})
+    scores = teacher.scores(train, items=cfg.evaluation_items).cpu().numpy()
+    log.info("teacher %s scored %s items of train", cfg.teacher, f"{train.items:,}")
     lengths = train.lengths
     centred = scores - np.repeat(np.add.reduceat(scores, train.offsets[:-1]) / lengths, lengths)
     deviation = float(np.sqrt(np.mean(np.square(centred, dtype=np.float64))))
@@ -122,13 +94,3 @@ def with_teacher_scores(cfg: DictConfig, train: Lists, device: torch.device) -> 
             "no order to learn: give a trained run"
         )
     return replace(train, teacher=(scores / deviation).astype(np.float32))
-
-
-def _configs(content: Mapping[str, Any]) -> list[DictConfig]:
-    """What names the code of the models in a checkpoint, which ``scorer_of`` has read."""
-    members = [member for _, member in members_of(content)]
-    if members:
-        return [config for member in members for config in _configs(member)]
-    config = content["config"]
-    plain = {key: one for key, one in config.items() if not isinstance(one, (dict, list))}
-    return [OmegaConf.create({**plain, "model": config["model"]})]

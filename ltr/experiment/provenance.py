@@ -8,14 +8,10 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
-
-from ltr.experiment.run_folder import RunFolder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPUTE = (
@@ -70,29 +66,6 @@ def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
     if device != "cpu":
         return f"{device}, deterministic" if deterministic else device
     return f"cpu, {threads} thread{'s' * (threads != 1)}"
-
-
-def asked_place(cfg: DictConfig, threads: int | None = None) -> str:
-    """The place where ``cfg``, with ``threads`` unless it has some, would be computed now."""
-    import torch  # not where finished runs are compared
-
-    from ltr.training.device import pick_device
-
-    threads = cfg.threads or threads or torch.get_num_threads()
-    return place_of(pick_device(cfg.device).type, threads, deterministic=cfg.deterministic is True)
-
-
-def elsewhere(folders: Sequence[Path], asked: str) -> str | None:
-    """A line about the finished runs in ``folders`` that were computed on other places too."""
-    of_run = {folder: RunFolder(folder).results.get("computed_on", ()) for folder in folders}
-    others = {folder: places for folder, places in of_run.items() if {*places} - {asked}}
-    if not others:
-        return None
-    where = " and ".join(dict.fromkeys(place for places in others.values() for place in places))
-    return (
-        f"kept, though computed on {where} and not on {asked}, by which results differ slightly: "
-        f"{len(others)} finished, such as {next(iter(others))}; to run one again remove its folder"
-    )
 
 
 def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:

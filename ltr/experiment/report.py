@@ -151,13 +151,7 @@ def write_run(
 ) -> dict[str, Any]:
     """Write metrics and scores of test, where there is one, then ``results.json``; return it.
 
-    Args:
-        folder: the run folder.
-        scorer: that was measured.
-        lists: the splits that the run read.
-        found: of ``scorer``, under ``convention``.
-        places: where it was computed.
-        more: entries of its own.
+    ``found`` is what ``measure`` found of ``scorer``; ``more`` are entries of its own.
     """
     if "test" in lists:
         write_queries(folder / "queries.csv", lists["test"], found.values["test"])

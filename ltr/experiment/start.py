@@ -36,21 +36,13 @@ _SOURCE = ("_target_", "name", "folder", "path", "split")  # where the lists of 
 
 @dataclass(frozen=True)
 class Training:
-    """A training that is ready to begin, or to go on.
-
-    Attributes:
-        scorer: the model, and what it reads items by.
-        data: train and vali as it reads them.
-        learner: trains the model.
-        monitor: its progress and history.
-        computed_on: every place, in order; the last is this one.
-    """
+    """A training that is ready to begin, or to go on."""
 
     scorer: Scorer
-    data: dict[str, ItemTensors]
+    data: dict[str, ItemTensors]  # train and vali, as it reads them
     learner: NetworkLearner | RoundLearner
     monitor: Monitor
-    computed_on: tuple[str, ...]
+    computed_on: list[str]  # every place, in order; the last is this one
 
     def select(self) -> None:
         """Give the model the weights that ``select`` asks for."""
@@ -136,12 +128,7 @@ def begin(
 ) -> Training:
     """Prepare the run ``cfg``, anew or as its ``last.pt`` in ``folder`` has it.
 
-    Args:
-        cfg, folder, choices: as for ``run``.
-        parts: built from ``cfg``.
-        lists: the splits that the record of the run names.
-        train: ``lists["train"]`` after the list steps.
-        hooks: are told each epoch.
+    Arguments are those of ``fit``; ``train`` is ``lists["train"]`` after the list steps.
     """
     settings, device, file = parts.settings, parts.device, folder / "last.pt"
     if settings.threads is not None:
@@ -150,12 +137,10 @@ def begin(
     scorer = _scorer(cfg, parts, lists, file, last)
     here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
-    kept = {
-        "config": config_to_keep(cfg, folder), "choices": dict(choices), "computed_on": places,
-    }  # fmt: skip
+    state = scorer.state() | {"config": config_to_keep(cfg, folder), "choices": dict(choices)}
     monitor = Monitor(
         settings, metrics=parts.metrics, convention=parts.convention, folder=folder,
-        state=scorer.state() | kept, hooks=hooks,
+        state=state | {"computed_on": places}, hooks=hooks,
     )  # fmt: skip
     data = {"train": scorer.open(train), "vali": scorer.open(lists["vali"])}
     if last is None and cfg.init_from is None:
@@ -171,7 +156,7 @@ def begin(
         learner.resume(last)
         done = monitor.progress
         log.info("resumed at epoch %d, step %d", done.epoch + 1, done.step)
-    return Training(scorer, data, learner, monitor, tuple(places))
+    return Training(scorer, data, learner, monitor, places)
 
 
 def _scorer(
@@ -259,12 +244,8 @@ def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Data
 def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:
     """Check that the run of ``key`` reads features as those of ``train``, and has not seen test.
 
-    Where it was trained on lists of elsewhere, that is said in a line of the log.
-
-    Args:
-        scorer: of the run ``cfg[key]``.
-        train: what ``cfg`` trains on.
-        key: ``init_from`` or ``teacher``.
+    ``key`` is ``init_from`` or ``teacher``, and ``scorer`` of that run. Where it was trained on
+    lists of elsewhere, the log says so.
 
     Raises:
         DataError: ``train`` has other features.

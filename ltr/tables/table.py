@@ -12,7 +12,6 @@ from ltr.console.arguments import merged
 from ltr.console.folders import asked
 from ltr.console.process import say
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.provenance import asked_place, elsewhere
 from ltr.tables.config import TableConfig, table_config
 from ltr.tables.report import blocks, data_counts, facts, fold_report, pictures, unfinished
 from ltr.tables.results import Results, check_test_lists, measure
@@ -73,9 +72,8 @@ def make_table(order: TableConfig) -> bool:
     unlike = unlike if data in table.published else None
     if unlike and table.by_fold:
         raise ConfigError(f"{unlike}; give the published data")
-    done = list(dict.fromkeys(run.folder for run in runs if run.done))
-    for note in filter(None, [unlike, elsewhere(done, asked_place(config, workers.threads))]):
-        say(note)
+    if unlike:
+        say(unlike)
     if order.dry_run:
         for run in todo:
             print(f"  {run.command()}")
