@@ -74,15 +74,11 @@ def test_what_stands_on_padding_is_not_read() -> None:
     found = standardised(scores, mask)
     assert found[0, :3].tolist() == pytest.approx(by_hand(np.array([1, 2, 4]), np.array([3])))
     assert found[1].tolist() == [0, 0, 0, 0]
+    for value in (0.1, -3e30, 1e-30):
+        assert not standardised(torch.full((1, 7), value), torch.ones(1, 7, dtype=torch.bool)).any()
     features = torch.full((2, 4, 5), torch.nan).masked_fill(mask[..., None], 0.5)
     member = Member(Linear(5), no_transform(make_lists([3])), "float32")
     assert bool(Ensemble([member], [1.0])(features, mask).isfinite().all())
-
-
-def test_equal_scores_of_any_size_give_zeros() -> None:
-    for value in (0.1, -3e30, 1e-30):
-        scores = torch.full((1, 7), value)
-        assert not standardised(scores, torch.ones(1, 7, dtype=torch.bool)).any()
 
 
 def test_weights_are_chosen_on_vali() -> None:
@@ -98,17 +94,6 @@ def test_weights_are_chosen_on_vali() -> None:
     assert found.crossfit == pytest.approx(0.8 + noise.mean())
     assert chosen_on_vali(lambda counts: np.append(measure(counts), np.nan), 3) == found
     refused(lambda: chosen_on_vali(lambda counts: np.array([0.5, np.nan]), 2), DataError)
-
-
-def test_what_chance_chose_is_worth_less_on_the_other_half() -> None:
-    lists = np.random.default_rng(0).normal(0.5, 0.2, (8, 60))
-
-    def measure(counts):
-        return np.array(counts) @ lists / sum(counts)
-
-    found = chosen_on_vali(measure, 8)
-    assert measure(found.values).mean() > lists.mean() + 0.01  # as vali shows it
-    assert found.crossfit < lists.mean() + 0.01
 
 
 @pytest.mark.parametrize("wrong", [["best"], ["1"], ["1", "-1"], ["0", "0"], ["nan", "1"], []])
@@ -127,22 +112,18 @@ RESULTS = {
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("dataset", "other", "data set"),
-        ("fold", 2, "fold"),
-        ("features", 6, "features"),
+        ("dataset", "other", "data set"), ("fold", 2, "fold"), ("features", 6, "features"),
         ("convention", {"empty": 0.0, "text": ""}, "convention"),
         ("data", RESULTS["data"] | {"train": {"digest": "changed"}}, "lists"),
     ],
-)
+)  # fmt: skip
 def test_runs_that_do_not_go_together_are_refused(key, value, said, tmp_path) -> None:
     runs = []
     for name, results in (("a", RESULTS), ("b", RESULTS | {key: value})):
         (tmp_path / name).mkdir()
         finish(tmp_path / name, results)
         runs.append(RunFolder(tmp_path / name))
-    assert f"differ in {said}" in refused(lambda: check_alike(runs), ConfigError).replace(
-        "number of ", ""
-    )
+    assert f"differ in {said}" in refused(lambda: check_alike(runs), ConfigError)
     check_alike([runs[0], replace(runs[0])])
 
 
@@ -205,7 +186,8 @@ def test_an_ensemble_stands_as_a_run_when_its_members_are_gone(trained, tmp_path
     assert np.isfinite(scores).all()
     saved = tmp_path / "saved"
     ranker.save(saved)
-    assert RunFolder(saved).checked_results() == ensemble.results
+    assert RunFolder(saved).results == ensemble.results
+    assert RunFolder(saved).damage() is None
     assert "new folder" in refused(lambda: made([nested.folder], saved, *cache), ConfigError)
 
 

@@ -70,10 +70,7 @@ def test_a_resumed_run_purges_the_scalars_after_its_epoch(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (
-            OSError(errno.EROFS, "Read-only file system", "out"),
-            "out: Read-only file system; choose",
-        ),
+        (OSError(errno.EROFS, "Read-only", "out"), "out: Read-only; choose"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "x"), "File name too long; .* shorter"),
         (FULL, "a file cannot be written: No space left on device; free some space"),
         (MemoryError(), "not enough memory.*: lower batch_size"),

@@ -16,7 +16,6 @@ from ltr.data.batches import ItemTensors, train_batches, train_slices
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError
 from ltr.experiment.build import build
-from ltr.experiment.identity import identity_without_data
 from ltr.experiment.start import with_shards
 from ltr.training.checkpoint import load_checkpoint
 from ltr.training.distributed import set_gradients
@@ -214,8 +213,3 @@ def test_batch_norm_and_more_slices_than_lists_are_refused(tiny, tmp_path) -> No
         train(tmp_path / "run", *tiny[:-2], "model=dasalc", "shards=2")
     with pytest.raises(ConfigError, match=r"shards=6: give at most batch_size=5"):
         build(compose(*tiny, "shards=6"))
-
-
-def test_slices_are_of_a_runs_identity_and_without_them_it_is_as_before() -> None:
-    plain = compose()
-    assert identity_without_data(plain) != identity_without_data(compose("shards=2"))

@@ -51,17 +51,6 @@ def test_jobs_that_differ_in_a_place_have_folders_of_their_own(typed) -> None:
     assert sweep_dir("out", None, [typed]) != sweep_dir("out", None, [f"{key}=1"])
 
 
-@pytest.mark.slow
-def test_a_sweep_over_a_place_moves_nothing_away(tiny: list[str], tmp_path: Path) -> None:
-    command = ["-m", *tiny, "loss=listnet", "epochs=0", "for_engine=onnx,solr", "sweep=mine"]
-    command += [f"output_dir={tmp_path}"]
-    texts = [call(*command, status=1)[1] for _ in range(2)]
-    onnx, solr = sorted((tmp_path / "mine").glob("*for_engine*"))
-    assert (onnx / "results.json").is_file()
-    assert "for_engine=solr" in (solr / "error.txt").read_text()
-    assert [text.count("is done already") for text in texts] == [0, 1]
-
-
 def test_a_run_is_new_cut_off_or_done_and_that_of_other_code_is_moved_aside(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).prepare("a" * 64) == "new"
     assert RunFolder(tmp_path).prepare("a" * 64) == "new"  # nothing was kept yet

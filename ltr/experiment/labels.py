@@ -38,12 +38,7 @@ def with_levels(cfg: DictConfig, train: Callable[[], Lists]) -> DictConfig:
 def resolve_labels(
     cfg: DictConfig, experiment: Experiment, lists: Mapping[str, Lists]
 ) -> tuple[DictConfig, Experiment]:
-    """Config and parts with the number of grades of train, and the labels checked.
-
-    Args:
-        cfg: the config of ``experiment``.
-        experiment: built without data.
-        lists: the splits that will be used, ``train`` among them.
+    """Config and parts with the number of grades of train; the labels of ``lists`` are checked.
 
     Raises:
         ConfigError: the loss or a metric cannot take a label, or a metric finds no relevant item.

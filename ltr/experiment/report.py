@@ -30,19 +30,12 @@ from ltr.training.monitor import Progress
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of a run.
+    """The figures of a run."""
 
-    Attributes:
-        table: the mean of each metric by split: vali, and test where there is one.
-        progress: of the training, with its history.
-        crossfit: what the choice of the best epoch is worth; None: nothing was chosen.
-        text: all of it, to be printed.
-    """
-
-    table: dict[str, dict[str, float]]
-    progress: Progress
-    crossfit: Crossfit | None
-    text: str
+    table: dict[str, dict[str, float]]  # by split the mean of each metric
+    progress: Progress  # of the training, with its history
+    crossfit: Crossfit | None  # what the choice of the best epoch is worth; None: there was none
+    text: str  # all of it, to be printed
 
     @property
     def figures(self) -> dict[str, float]:
@@ -52,10 +45,8 @@ class Report:
     @property
     def tracked(self) -> dict[str, float]:
         """``figures`` beside those of single epochs: those of vali are ``selected_vali_...``."""
-        return {
-            f"selected_{name}" if name.startswith("vali_") else name: value
-            for name, value in self.figures.items()
-        }
+        names = {name: f"selected_{name}" for name in self.figures if name.startswith("vali_")}
+        return {names.get(name, name): value for name, value in self.figures.items()}
 
 
 class Measured(NamedTuple):

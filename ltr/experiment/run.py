@@ -78,11 +78,7 @@ def fit(
 ) -> Training:
     """Train on ``lists["train"]``, select on ``lists["vali"]``; other splits are not read.
 
-    Args:
-        cfg, folder, choices: as for ``run``.
-        parts: built from ``cfg``.
-        lists: the splits that the record of the run names.
-        hooks: all that follow the training.
+    ``parts`` are built from ``cfg``, ``hooks`` all that follow; other arguments are as for ``run``.
     """
     train = with_steps(cfg, lists["train"], parts.device)
     training = begin(cfg, parts, lists, train, folder, choices, hooks)

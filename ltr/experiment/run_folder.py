@@ -165,26 +165,17 @@ class RunFolder:
         """Note that a sweep's run goes on as ``identity``, perhaps another; then it is neither."""
         if (before := self.identity) != identity:
             atomic_write(self.note, f"{_sha256(f'{before} {identity}'.encode())} resumed\n")
-            log.info(
-                "%s goes on as another run than its sweep began: given again, the sweep runs it "
-                "anew and keeps this one beside it",
-                self.folder,
-            )
+            log.info("%s is now another run: given again, the sweep runs it anew", self.folder)
 
     def is_done(self, identity: str) -> bool:
         """Whether it is finished as the run ``identity`` and undamaged."""
         return self.finished and self.identity == identity and self.damage() is None
 
-    def checked_results(self) -> dict[str, Any]:
-        """``results.json``, after a check of all ``FILES``."""
-        for name in self.results[_FILES]:
-            self.checked(name)
-        return self.results
-
     def damage(self) -> str | None:
         """What is wrong with the files of a finished run, in one line; None: nothing."""
         try:
-            self.checked_results()
+            for name in self.results[_FILES]:
+                self.checked(name)
         except DataError as error:
             return str(error)
         return None
@@ -195,9 +186,7 @@ class RunFolder:
         content = self._read(RESULTS)
         try:
             results = json.loads(content)
-            sound = results.pop(_DIGEST) == _digest_of(results) and isinstance(
-                results[_FILES], dict
-            )
+            sound = results.pop(_DIGEST) == _digest_of(results) and {*results[_FILES]} <= {*FILES}
         except (ValueError, TypeError, KeyError, RecursionError, AttributeError):
             sound = False
         if not sound:

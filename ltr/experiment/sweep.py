@@ -163,9 +163,11 @@ def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
     if not run.finished:
         return {"status": run.error or "not finished"}
     try:
-        _, results = run.overrides, run.checked_results() if check else run.results
+        _, results = run.overrides, run.results
     except DataError as error:
         return {"status": str(error)}
+    if check and (damage := run.damage()):
+        return {"status": damage}
     worth = {} if run.crossfit is None else {results["select_on"]: run.crossfit}
     parts = {"vali": results["vali"], "crossfit": worth, "test": results["test"]}
     return {

@@ -32,7 +32,6 @@ HELP = """python -m fire [KEY=VALUE ...]: kill the program and damage its files
 Moments of kills that are counted in writes repeat; those in seconds roughly do."""
 _FAULTS = OUTCOMES[2:]
 _SHOWN = 3  # faults of one subject that are shown
-_EVERY = 15.0  # seconds between two lines of progress
 _BATCH = {"kills": 1, "flips": 20}  # tries of a call; of a command that reads damaged files it is 1
 _GUESS = 1.0  # seconds of a call, until it has ended
 _KEYS = {"minutes": float, "only": str, "tries": int, "seed": int, "first": int}
@@ -77,8 +76,7 @@ def _attempt(place: int, number: int, seed: int) -> tuple[int, int, list[Result]
 def _work(options: dict[str, Any], tallies: list[Tally]) -> None:
     """Give each part, and in it each subject, the same time, until all is done or it is over."""
     ended: queue.Queue[Any] = queue.Queue()
-    began = told = time.monotonic()
-    workers, busy = os.cpu_count() or 1, 0
+    began, busy, workers = time.monotonic(), 0, os.cpu_count() or 1
     asked = {part: (options["tries"] or sys.maxsize) / size for part, size in _BATCH.items()}
 
     def spent(tally: Tally) -> tuple[float, float]:
@@ -90,13 +88,9 @@ def _work(options: dict[str, Any], tallies: list[Tally]) -> None:
             wanted = [tally for tally in tallies if tally.calls < asked[tally.subject.part]]
             if wanted and busy < workers:
                 tally = min(wanted, key=spent)
-                place, number = tallies.index(tally), options["first"] + tally.calls
-                pool.apply_async(
-                    _attempt, (place, number, options["seed"]), {}, ended.put, ended.put
-                )
-                tally.calls += 1
-                tally.seconds += _GUESS
-                busy += 1
+                try_ = tallies.index(tally), options["first"] + tally.calls, options["seed"]
+                pool.apply_async(_attempt, try_, {}, ended.put, ended.put)
+                tally.calls, tally.seconds, busy = tally.calls + 1, tally.seconds + _GUESS, busy + 1
                 continue
             try:
                 done = ended.get(timeout=left if busy else 0)
@@ -108,22 +102,15 @@ def _work(options: dict[str, Any], tallies: list[Tally]) -> None:
             busy -= 1
             tallies[place].add(number, results)
             tallies[place].seconds += seconds - _GUESS
-            if time.monotonic() - told > _EVERY:
-                told = time.monotonic()
-                tries = sum(tally.counts.total() for tally in tallies)
-                faults = sum(len(tally.faults) for tally in tallies)
-                line = f"fire: {told - began:.0f} s; tries {tries:,}; faults {faults}"
-                print(line, file=sys.stderr, flush=True)
 
 
 def table(tallies: list[Tally]) -> str:
-    """A row for each subject, and their sum."""
+    """A row for each subject."""
     rows = [
         [t.subject.part, t.subject.name, t.counts.total(), *(t.counts[name] for name in OUTCOMES)]
         for t in tallies
     ]
-    sums = [sum(row[i] for row in rows) for i in range(2, 3 + len(OUTCOMES))]
-    return tabulate([*rows, ["all", "", *sums]], ["part", "what", "tries", *OUTCOMES], "github")
+    return tabulate(rows, ["part", "what", "tries", *OUTCOMES], "github")
 
 
 def findings(tallies: list[Tally], seed: int) -> str:
@@ -134,8 +121,6 @@ def findings(tallies: list[Tally], seed: int) -> str:
         for number, result in tally.faults[:_SHOWN]:
             lines.append(f"{result.outcome}: {only[5:]}: {result.detail}")
             lines.append(f"  make fire ARGS='{only} seed={seed} first={number} tries=1'")
-        if more := len(tally.faults) - _SHOWN > 0:
-            lines.append(f"  {more} more of {only[5:]}")
     return "\n".join(lines)
 
 

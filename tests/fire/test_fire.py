@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from fire.__main__ import Tally, findings, main, parse, table
+from fire.__main__ import Tally, findings, parse, table
 from fire.children import ROOT, Ended, Moment, child
 from fire.flips import damage, heard, judged
 from fire.kills import leftovers, stopped
@@ -47,14 +47,10 @@ def warn() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("read", "outcome"),
     [
-        (lambda: {"labels": "1"}, "harmless"),
-        (lambda: {"labels": "2"}, "silent"),
-        (lambda: {}, "silent"),
-        (refuse, "noticed"),
-        (warn, "noticed"),
-        (fail, "traceback"),
+        (lambda: {"labels": "1"}, "harmless"), (lambda: {"labels": "2"}, "silent"),
+        (lambda: {}, "silent"), (refuse, "noticed"), (warn, "noticed"), (fail, "traceback"),
     ],
-)
+)  # fmt: skip
 def test_how_a_damaged_file_is_read_is_judged(
     read: Callable[[], dict[str, str]], outcome: str
 ) -> None:
@@ -89,22 +85,18 @@ def test_a_child_ends_as_a_program_would_and_a_signal_comes_at_its_write(tmp_pat
 @pytest.mark.parametrize(
     ("status", "err", "outcome"),
     [
-        (143, "", "harmless"),
-        (0, "", "harmless"),
-        (None, "", "crash"),
-        (-signal.SIGTERM, "", "crash"),
-        (2, "error: x", "crash"),
+        (143, "", "harmless"), (0, "", "harmless"), (None, "", "crash"),
+        (-signal.SIGTERM, "", "crash"), (2, "error: x", "crash"),
         (143, 'Traceback (most recent call last):\n  File "x"\nKeyError: 1\n', "traceback"),
     ],
-)
+)  # fmt: skip
 def test_a_stop_is_clean_or_not(status: int | None, err: str, outcome: str) -> None:
     assert stopped(Ended(status, "", err), signal.SIGTERM).outcome == outcome
 
 
-@pytest.mark.parametrize("name", [".part-0a1b2c3d-last.pt", "last.pt.tmp"])
-def test_parts_of_files_are_leftovers(name: str, tmp_path: Path) -> None:
+def test_parts_of_files_are_leftovers(tmp_path: Path) -> None:
     assert leftovers(tmp_path).outcome == "harmless"
-    (tmp_path / name).touch()
+    (tmp_path / ".part-last.pt").touch()
     assert leftovers(tmp_path).outcome == "left"
 
 
@@ -114,13 +106,9 @@ def test_the_report_counts_and_names_what_shows_a_fault_again() -> None:
     tally.add(2, [Result("silent", "another model")])
     assert table([tally]).replace("|", "").split()[-8:] == ["2", "1", "0", "0", "0", "0", "0", "1"]
     assert "make fire ARGS='only=flips/best.pt seed=3 first=2 tries=1'" in findings([tally], 3)
-
-
-@pytest.mark.parametrize("wrong", ["minutes=x", "tries=x", "speed=1", "tries"])
-def test_a_mistake_is_named(wrong: str) -> None:
-    with pytest.raises(SystemExit, match=wrong):
-        parse([wrong])
-    assert main(["--help"]) == 0
+    for wrong in ("minutes=x", "tries=x", "speed=1", "tries"):
+        with pytest.raises(SystemExit, match=wrong):
+            parse([wrong])
 
 
 def test_every_test_that_the_promises_name_is_there() -> None:
