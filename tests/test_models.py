@@ -65,7 +65,8 @@ def built(make: Make, training: bool = False) -> nn.Module:
 
 def batch() -> tuple[Tensor, Tensor, Tensor]:
     """Features, mask and ranks of lists of 9, 4, 1 and 0 items, padded on every side."""
-    return ModelSubject(nn.Identity, width=WIDTH).lists()
+    features, ranks, mask = ModelSubject(nn.Identity, width=WIDTH).lists()
+    return features, mask, ranks
 
 
 @pytest.mark.slow

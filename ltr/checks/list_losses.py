@@ -8,9 +8,8 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 from tabulate import tabulate
@@ -23,8 +22,7 @@ _KNOB = re.compile(r"\s*(?P<name>[a-z_0-9]+): *(?P<value>.*?)(?: +# *(?P<comment
 _LABELS = "Labels: "  # so begins the comment that says what counts of them
 
 
-@dataclass(frozen=True)
-class LossConfig:
+class LossConfig(NamedTuple):
     """A file of ``configs/loss/``."""
 
     name: str  # as in ``loss=NAME``
@@ -104,10 +102,9 @@ def list_losses(cfg: DictConfig) -> str:
 def all_losses(*, markdown: bool = False) -> str:
     """Every loss: its name, function, title with its paper, and its knobs with defaults."""
     rows = []
-    for config in map(loss_config, loss_names()):
-        knobs = " ".join(f"{key}={value}" for key, (value, _) in config.knobs.items())
-        function = config.target.removeprefix("ltr.losses.")
-        rows.append([config.name, function, config.title, knobs or "-"])
+    for one in map(loss_config, loss_names()):
+        knobs = " ".join(f"{key}={value}" for key, (value, _) in one.knobs.items())
+        rows.append([one.name, one.target.removeprefix("ltr.losses."), one.title, knobs or "-"])
     headers = ["loss=", "function in ltr.losses", "what, and its paper", "loss.KNOB=default"]
     if markdown:
         rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
@@ -118,21 +115,24 @@ def all_losses(*, markdown: bool = False) -> str:
 def details(name: str) -> str:
     """One loss in full: formula, knobs with their comments, and a command that uses it."""
     config = loss_config(name)
-    rows = [[f"loss.{knob}", *said] for knob, said in config.knobs.items()]
     function = import_function(config.target)
-    signature = inspect.signature(function)
-    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    signature = signature.replace(parameters=bare, return_annotation=signature.empty)
-    example = [*as_started("train").split(), f"loss={name}"]
-    for knob, (value, _) in list(config.knobs.items())[:1]:
-        example.append(f"loss.{knob}={5 if knob == 'k' else value}")
-    parts = [
-        f"{name}: {config.title}",
-        f"{config.target}{signature}",
-        inspect.getdoc(function) or "It has no docstring.",
-        f"Labels\n{config.labels or 'not said'} (docs/labels.md: a table of all losses)",
-        "Knobs and their defaults\n"
-        + (tabulate(rows, tablefmt="plain", disable_numparse=True) or "none"),
-        f"For example\n  {shlex.join(example)}",
+    rows = [[f"loss.{knob}", *said] for knob, said in config.knobs.items()]
+    knobs = tabulate(rows, tablefmt="plain", disable_numparse=True) or "none"
+    first = [
+        f"loss.{knob}={5 if knob == 'k' else value}" for knob, (value, _) in config.knobs.items()
     ]
-    return "\n\n".join(parts)
+    typed = shlex.join([*as_started("train").split(), f"loss={name}", *first[:1]])
+    return f"""{name}: {config.title}
+
+{config.target}({", ".join(inspect.signature(function).parameters)})
+
+{inspect.getdoc(function) or "It has no docstring."}
+
+Labels
+{config.labels or "not said"} (docs/labels.md: a table of all losses)
+
+Knobs and their defaults
+{knobs}
+
+For example
+  {typed}"""

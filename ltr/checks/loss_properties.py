@@ -1,21 +1,24 @@
-"""Properties of a loss; a metric has some of them too. Each public function here is one."""
+"""Properties of a loss, of a metric, or of more: each public function here is one.
+
+Its argument says of what: ``loss``, ``metric``, of both ``subject``, of a model too ``part``.
+"""
 
 import inspect
 import math
+from itertools import permutations
 
 import torch
 from torch import Tensor
 
 from ltr.checks.subject import (
     Broken,
+    Data,
     DoesNotApply,
     Measured,
-    Property,
+    Part,
     Subject,
     expect_close,
-    expect_different,
     expect_finite,
-    expect_unchanged,
     in_score_order,
     one_line,
     padded,
@@ -50,77 +53,100 @@ GOES_TO = {
         *("neural_precision", "ot_ndcg", "soft_ndcg", "softsort_ndcg"),
     )
 } | {"plrank_loss": "ndcg"}
+_CUTOFFS = (None, 1, 2, 3, 10)
+_JUNK = (math.nan, math.inf, -math.inf, -1e30, 1e30)
+_COPIES = 5_000  # of a list, each with draws of its own
 
 
-def there_is_one_value_per_list(loss: Subject) -> None:
-    """Three lists of eight places give three values, ``[batch]``, with a graph."""
-    loss.measure(*ragged())
+def there_is_one_value_per_list(subject: Subject) -> None:
+    """Three lists of eight places give three values, ``[batch]``, of a loss with a graph."""
+    subject.measure(*ragged())
 
 
-def padding_is_never_read(loss: Subject) -> None:
-    """NaN, infinities or 1e30 on padding change no value and no gradient, which is 0 there."""
-    scores, labels, mask = ragged()
-    expected = loss.measure(scores, labels, mask)
-    for junk in (math.nan, math.inf, -math.inf, -1e30, 1e30):
-        when = f"on padding became {junk}: padding is read"
-        loss.expect(
-            (scores.masked_fill(~mask, junk), labels, mask), expected, f"when scores {when}"
-        )
-        loss.expect(
-            (scores, labels.masked_fill(~mask, junk), mask), expected, f"when labels {when}"
-        )
-    if (expected.gradient[~mask] != 0).any():
-        raise Broken("the gradient on padding is not 0")
+def padding_is_never_read(part: Part) -> None:
+    """NaN, infinities or 1e30 on padding change nothing, and what is given for padding is 0."""
+    for one in part.modes():
+        *data, mask = one.lists()
+        expected = one.measure(*data, mask)
+        for place, x in enumerate(data):
+            for junk in _JUNK if x.is_floating_point() else (-7,):
+                poisoned = [*data, mask]
+                poisoned[place] = x.masked_fill(~mask.view(*mask.shape, *[1] * (x.ndim - 2)), junk)
+                when = f"when {one.names[place]} on padding became {junk}: padding is read"
+                one.expect(poisoned, expected, when)
+        for what, x in zip(expected._fields, expected, strict=True):
+            if x.shape == mask.shape and (x[~mask] != 0).any():
+                raise Broken(f"the {what} on padding is not 0: use masked_fill(~mask, 0)")
 
 
-def more_padding_and_its_place_change_nothing(loss: Subject) -> None:
-    """Padding added behind, in front or on both sides changes no value and no gradient."""
-    scores, labels, mask = ragged()
-    value, gradient = loss.measure(scores, labels, mask)
-    pad = torch.nn.functional.pad
+def more_padding_and_its_place_change_nothing(part: Part) -> None:
+    """Padding added behind, in front or on both sides changes no value, score or gradient."""
+    data = part.lists()
+    expected = part.measure(*data)
     for sides in ((0, 9), (5, 0), (3, 2)):
-        wider = [pad(x, sides, value=math.nan) for x in (scores, labels)]
+        wider = [_pad(x, sides, math.nan if x.is_floating_point() else 0) for x in data]
         when = f"with {sides[0]} more places of padding in front and {sides[1]} behind"
-        expected = Measured(value, pad(gradient, sides))
-        loss.expect((*wider, pad(mask, sides)), expected, when, tolerance=1e-12)
+        padded = expected._make(_pad(x, sides) if x.ndim == 2 else x for x in expected)
+        part.expect(wider, padded, when, tolerance=part.close)
 
 
-def lists_do_not_see_each_other(loss: Subject) -> None:
-    """Scores and labels of other lists in the batch do not change a list's value and gradient."""
-    data = ragged()
-    expected = loss.measure(*data)
-    others = torch.tensor([True, False, True])
-    for what, junk in (("scores", math.nan), ("scores", 0.0), ("scores", 1e4), ("labels", 0.0)):
-        scores, labels, mask = (x.clone() for x in data)
-        (scores if what == "scores" else labels)[others] = junk
-        found = loss.measure(scores, labels, mask)
-        when = f"when the {what} of the lists beside it became {junk}"
-        for kind, new, old in zip(Measured._fields, found, expected, strict=True):
-            new[others] = old[others]
-            expect_close(new, old, kind, when, tolerance=1e-13)
+def lists_do_not_see_each_other(part: Part) -> str | None:
+    """What stands in the other lists of a batch changes nothing of a list, in training neither.
+
+    In training it may for a model that says ``batch_statistics = True``, as one with batch norm.
+    """
+    for one in part.modes():
+        if one.batch_statistics:
+            return "in training they do: the model has batch_statistics = True"
+        expected = one.measure(*one.lists())
+        others = torch.arange(len(expected[0])) != 1
+        for place, junk in one.others:
+            data = [x.clone() for x in one.lists()]
+            data[place][others] = junk
+            found = one.measure(*data)
+            when = f"when {one.names[place]} of the lists beside it became {junk}{one.mode}"
+            for what, new, old in zip(expected._fields, found, expected, strict=True):
+                new[others] = old[others]
+                expect_close(new, old, what, when, tolerance=one.close)
+    return None
 
 
-def a_list_alone_is_worth_what_it_is_in_a_batch(loss: Subject) -> None:
-    """A list alone, without padding, has the value and gradient that it has in a batch."""
-    scores, labels, mask = ragged()
-    loss, labels = loss.without_draws(scores, labels, mask)
-    value, gradient = loss.measure(scores, labels, mask)
-    for i, real in enumerate(mask):
-        expected = Measured(value[i : i + 1], gradient[i : i + 1, real] / (i + 1))
-        alone = [x[i : i + 1, real] for x in (scores, labels, mask)]
-        loss.expect(alone, expected, f"when list {i} stood alone without padding", tolerance=1e-12)
+def a_list_alone_is_worth_what_it_is_in_a_batch(part: Part) -> None:
+    """A list alone, without padding, has the value, scores and gradient that it has in a batch."""
+    part, data = part.without_draws()
+    expected = part.measure(*data)
+    for i, real in enumerate(data[-1]):
+        # the gradient is of a sum in which a list counts as its number
+        share = {"gradient": 1 / (i + 1)}
+        own = {what: x[i : i + 1] for what, x in expected._asdict().items()}
+        own = {w: x[:, real] * share.get(w, 1) if x.ndim == 2 else x for w, x in own.items()}
+        if real.any():
+            alone = [x[i : i + 1, real] for x in data]
+            when = f"when list {i} stood alone without padding"
+            part.expect(alone, type(expected)(**own), when, tolerance=part.close)
 
 
-def the_order_of_the_items_means_nothing(loss: Subject) -> None:
-    """Another order of the items, with their labels, keeps the value; gradients follow them."""
-    scores, labels, mask = ragged()
-    loss, labels = loss.without_draws(scores, labels, mask)
-    value, gradient = loss.measure(scores, labels, mask)
+def the_order_of_the_items_means_nothing(part: Part) -> None:
+    """Another order of the items, with all that is theirs, keeps values, scores and gradients."""
+    part, data = part.without_draws()
+    expected = part.measure(*data)
     for seed in (3, 4):
-        order = torch.randperm(8, generator=torch.Generator().manual_seed(seed))
-        moved = [x[:, order] for x in (scores, labels, mask)]
+        order = torch.randperm(data[0].shape[1], generator=torch.Generator().manual_seed(seed))
+        moved = expected._make(x[:, order] if x.ndim == 2 else x for x in expected)
         when = "when the items were given in another order"
-        loss.expect(moved, Measured(value, gradient[:, order]), when, tolerance=1e-12)
+        part.expect([x[:, order] for x in data], moved, when, tolerance=part.close)
+
+
+def inputs_are_left_as_they_are(part: Part) -> None:
+    """A call does not change what it is given."""
+    part = part.modes()[-1]
+    data = part.lists()
+    before = [x.clone() for x in data]
+    with seeded():
+        part.call(*data)
+    for name, new, old in zip((*part.names, "mask"), data, before, strict=True):
+        if not torch.equal(new, old):
+            raise Broken(f"the {name} were changed in place: work on a copy")
 
 
 def the_order_of_the_items_means_nothing_on_average_over_draws(loss: Subject) -> None:
@@ -128,17 +154,17 @@ def the_order_of_the_items_means_nothing_on_average_over_draws(loss: Subject) ->
     _expect_draws(loss)
     # a list many times in a batch, each copy with its own draws
     many = [x[:1].expand(400, -1) for x in ragged()]
-    there = loss.measure(*many).value
+    there = loss.values(*many)
     back = loss.measure(*(x.flip(-1) for x in many), seed=1).value
     error = ((there.var() + back.var()) / 400).sqrt().item()
-    if not (there.mean() - back.mean()).abs() <= 5 * error + 1e-12:
-        when = (
-            f"when the items were given in another order (the mean of 400 draws, {error:.2g} sure)"
+    moved = (there.mean() - back.mean()).abs().item()
+    if not moved <= 5 * error + 1e-12:
+        raise Broken(
+            f"given in another order, the mean of 400 draws moved by {moved:.3g}, {error:.2g} sure"
         )
-        expect_close(back.mean()[None], there.mean()[None], "value", when)
 
 
-def tied_scores_stand_in_file_order_or_share_ranks(loss: Subject) -> None:
+def tied_scores_stand_in_file_order_or_share_ranks(subject: Subject) -> None:
     """Tied scores give the value of scores that fall by a hair from item to item, at every k.
 
     A loss that uses ranks breaks ties as the metrics do, in the order of the items; where tied
@@ -151,9 +177,8 @@ def tied_scores_stand_in_file_order_or_share_ranks(loss: Subject) -> None:
     ]
     scores, labels, mask = padded(rows)
     hair = 1e-12 * torch.arange(scores.shape[-1], dtype=scores.dtype)
-    for at, subject in ({"": loss} | loss.at_each(1, 2, 3, 4)).items():
-        falling = subject.measure(scores - hair, labels, mask).value
-        tied = subject.measure(scores, labels, mask).value
+    for at, one in ({"": subject} | subject.at_each(1, 2, 3, 4)).items():
+        falling, tied = (one.values(given, labels, mask) for given in (scores - hair, scores))
         when = f"when scores 1e-12 apart, falling in file order, became equal{at}: wrong tie rule"
         expect_close(tied, falling, "value", when, tolerance=1e-6)
 
@@ -161,10 +186,10 @@ def tied_scores_stand_in_file_order_or_share_ranks(loss: Subject) -> None:
 def a_cutoff_below_1_is_refused(loss: Subject) -> None:
     """k = 0 and k = -1 raise a ValueError of one line."""
     for k in (0, -1):
-        refusing = loss.at(k)
+        refusing = loss.with_knobs(k=k)
         try:
             with seeded():
-                refusing.loss(*ragged())
+                refusing.function(*ragged())
         except Exception as error:
             if not isinstance(error, ValueError) or len(str(error).splitlines()) != 1:
                 raise Broken(f"k={k}: {one_line(error)}, not a ValueError of one line") from error
@@ -172,12 +197,12 @@ def a_cutoff_below_1_is_refused(loss: Subject) -> None:
             raise Broken(f"k={k} was taken: raise a ValueError")
 
 
-def a_cutoff_beyond_the_list_is_none(loss: Subject) -> None:
+def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
     """k beyond every list is k = None, but for a division by k as in precision."""
     scores, labels, mask = ragged()
-    whole = loss.at(None).measure(scores, labels, mask).value
+    whole = subject.with_knobs(k=None).values(scores, labels, mask)
     for k in (99, 1000):
-        found = loss.at(k).measure(scores, labels, mask).value
+        found = subject.with_knobs(k=k).values(scores, labels, mask)
         if not torch.allclose(found, whole * mask.sum(-1).to(whole) / k, rtol=0, atol=1e-12):
             expect_close(found, whole, "value", f"from k=None to k={k}", tolerance=1e-12)
 
@@ -187,18 +212,18 @@ def the_cutoff_is_honoured(loss: Subject) -> None:
 
     A loss that moves the items of a perfect order, where labels are tied, may do so at a cutoff.
     """
-    expect_different({k: loss.at(k).measure(*ragged()).value for k in (None, 1, 2)})
+    _expect_different(loss, ragged())
     perfect = in_score_order([[4, 4, 3, 0, 0]], gap=50)
-    at_rest = not loss.at(None).sharp().measure(*perfect).gradient.abs().max() > 1e-9
+    at_rest = not loss.with_knobs(k=None).sharp().measure(*perfect).gradient.abs().max() > 1e-9
     # the first k ranks are perfect and far above the rest, which stands in two wrong orders
     for k, top in ((1, [4]), (2, [4, 4]), (3, [4, 4, 3])):
         one, other = (
-            loss.at(k).sharp().measure(*in_score_order([[*top, *rest]], gap=50))
+            loss.with_knobs(k=k).sharp().measure(*in_score_order([[*top, *rest]], gap=50))
             for rest in ([0, 1, 3, 0], [1, 0, 0, 3])
         )
         when = f"at k={k} when only items ranked beyond k changed places: k is ignored"
         expect_close(other.value, one.value, "value", when, tolerance=1e-9)
-        for _, gradient in (one, other) if at_rest else ():
+        for gradient in (one.gradient, other.gradient) if at_rest else ():
             when = f"at k={k} between the items of a list whose top {k} is perfect: k is ignored"
             expect_close(gradient, torch.zeros_like(gradient), "gradient", when, tolerance=1e-9)
 
@@ -207,14 +232,14 @@ def the_best_order_is_the_bound_at_every_cutoff(loss: Subject) -> None:
     """A perfect and well separated order has the value -1 at every k: the ideal is cut at k too."""
     best = in_score_order([[4, 3, 2, 1, 0, 0], [3, 2, 2, 1], [4, 1], [2]], gap=50)
     worse = in_score_order([[3, 2, 1]], gap=-50)
-    whole = loss.at(None).sharp()
+    whole = loss.with_knobs(k=None).sharp()
     bound = -torch.ones(4, dtype=torch.float64)
-    is_minus_one = torch.allclose(whole.measure(*best).value, bound, rtol=0, atol=1e-6)
-    if not (is_minus_one and whole.measure(*worse).value.item() > -1 + 1e-3):
+    is_minus_one = torch.allclose(whole.values(*best), bound, rtol=0, atol=1e-6)
+    if not (is_minus_one and whole.values(*worse).item() > -1 + 1e-3):
         raise DoesNotApply("it is not minus a metric of graded labels whose best value is 1")
     for k in (1, 2, 3, 4, 5, 6, 99):
-        found = loss.at(k).sharp().measure(*best).value
         when = f"from k=None to k={k} at the best order: the ideal is not that of k"
+        found = loss.with_knobs(k=k).sharp().values(*best)
         expect_close(found, bound, "value", when, tolerance=1e-6)
 
 
@@ -230,15 +255,15 @@ def the_sharp_limit_is_minus_the_metric(loss: Subject) -> None:
     scores, labels, mask = ragged()
     scores = 50 * scores.argsort(-1).to(scores)
     labels[2] = 0
-    for subject in loss.sharp().at_each(None, 1, 2, 3, 4, 5, 6, 99).values():
-        knobs = {name: subject.knobs[name] for name in sorted(shared)}
+    for one in loss.sharp().at_each(None, 1, 2, 3, 4, 5, 6, 99).values():
+        knobs = {name: one.knobs[name] for name in sorted(shared)}
         for given in (mask, torch.ones_like(mask)):
             try:
                 exact = metric(scores, labels, given, **(knobs | {"empty": 0.0}))
             except ConfigError as error:
                 raise DoesNotApply(f"there is no exact metric: {error}") from error
-            found = subject.measure(scores, labels, given).value
             when = f"from minus {loss.metric} at k={knobs.get('k')}"
+            found = one.values(scores, labels, given)
             expect_close(found, -exact, "value", when, tolerance=1e-9)
 
 
@@ -259,7 +284,7 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
 
     def values(moved: Tensor) -> Tensor:
         with seeded():
-            return loss.value(scores + moved, labels, mask)
+            return loss.call(scores + moved, labels, mask)
 
     try:
         # a place of all lists at once: no list means anything to another
@@ -279,7 +304,7 @@ def the_second_derivative_is_right_or_refused(loss: Subject) -> str | None:
     for direction in (scores.cos(), scores.sin() + 0.3):
         moved = scores.clone().requires_grad_()
         with seeded():
-            total = (loss.value(moved, labels, mask) * weights).sum()
+            total = (loss.call(moved, labels, mask) * weights).sum()
             try:
                 (slope,) = torch.autograd.grad(total, moved, create_graph=True)
                 along = (slope * direction).sum() + 0 * moved.sum()  # of a constant it is 0
@@ -310,7 +335,7 @@ def following_the_gradient_lowers_the_loss(loss: Subject) -> None:
             raise Broken(f"against the mean gradient the mean value has the slope {rise:.3g}")
         return
     before, gradient = loss.measure(scores, labels, mask)
-    rises = loss.measure(scores - 1e-3 * gradient, labels, mask).value - before
+    rises = loss.values(scores - 1e-3 * gradient, labels, mask) - before
     if not (rises <= 1e-12 * before.abs().clamp(min=1)).all():
         raise Broken(f"a step against the gradient raised a value by {rises.max().item():.3g}")
     if not (rises < 0).any():
@@ -323,7 +348,7 @@ def a_batch_without_lists_to_count_can_be_trained_on(loss: Subject) -> None:
         scores, labels = torch.randn(2, 3).requires_grad_(), torch.zeros(2, 3)
         mask = torch.full((2, 3), empty == "skip")
         with seeded():
-            mean = mean_over_batch(loss.value(scores, labels, mask), labels, mask, empty=empty)
+            mean = mean_over_batch(loss.call(scores, labels, mask), labels, mask, empty=empty)
         if not mean.requires_grad:
             raise Broken("the values have no graph, so backward fails")
         (gradient,) = torch.autograd.grad(mean, scores)
@@ -344,30 +369,22 @@ def a_list_of_no_items_is_worth_0(loss: Subject) -> None:
             )
 
 
-def lists_of_any_size_are_defined(loss: Subject) -> None:
+def lists_of_any_size_are_defined(subject: Subject) -> None:
     """Lists of 0, 1 and 240 places have finite values and gradients."""
     generator = torch.Generator().manual_seed(0)
     for size in (0, 1, 240):
         scores = torch.randn(2, size, generator=generator)
-        labels = torch.randint(0, loss.grades, (2, size), generator=generator).float()
-        found = loss.measure(scores, labels, torch.ones(2, size, dtype=torch.bool))
-        for kind, numbers in zip(Measured._fields, found, strict=True):
-            expect_finite(numbers, f"the {kind}", f"of a list of {size} items")
+        labels = torch.randint(0, subject.grades, (2, size), generator=generator).float()
+        found = subject.measure(scores, labels, torch.ones(2, size, dtype=torch.bool))
+        _expect_defined(found, f"of a list of {size} items")
 
 
-def inputs_are_left_as_they_are(loss: Subject) -> None:
-    """A call does not change its scores, labels and mask."""
-    scores, labels, mask = ragged()
-    labels = labels.clamp(max=loss.grades - 1)
-    expect_unchanged(loss.value, scores=scores, labels=labels, mask=mask)
-
-
-def the_same_call_gives_the_same_value(loss: Subject) -> None:
+def the_same_call_gives_the_same_value(subject: Subject) -> None:
     """Two calls, with torch's generator seeded alike, give the same values and gradients."""
     scores, labels, mask = ragged()
-    first = loss.measure(scores, labels, mask)
-    loss.measure(2 * scores + 1, labels, mask)  # must leave no trace
-    loss.expect((scores, labels, mask), first, "at a second call with the same seed")
+    first = subject.measure(scores, labels, mask)
+    subject.measure(2 * scores + 1, labels, mask)  # must leave no trace
+    subject.expect((scores, labels, mask), first, "at a second call with the same seed")
 
 
 def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
@@ -376,8 +393,8 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
     if "generator" not in loss.knobs:
         raise Broken("it draws from global state: give it a knob generator, a torch.Generator")
 
-    def drawn(seed: int) -> torch.Tensor:
-        return loss.value(*ragged(), generator=torch.Generator().manual_seed(seed))
+    def drawn(seed: int) -> Tensor:
+        return loss.call(*ragged(), generator=torch.Generator().manual_seed(seed))
 
     with seeded(5):
         before = torch.get_rng_state()
@@ -389,17 +406,17 @@ def what_is_drawn_comes_from_the_generator(loss: Subject) -> None:
             raise Broken("eight other seeds of the generator gave the same value: it is not used")
     with seeded(0):
         when = "with torch's own generator at the same seed"
-        expect_close(loss.value(*ragged()), first, "value", when)
+        expect_close(loss.call(*ragged()), first, "value", when)
 
 
-def the_layout_in_memory_means_nothing(loss: Subject) -> None:
+def the_layout_in_memory_means_nothing(subject: Subject) -> None:
     """Transposed, strided and expanded tensors give what contiguous ones give."""
     scores, labels, mask = ragged()
-    expected = loss.measure(scores, labels, mask)
+    expected = subject.measure(scores, labels, mask)
     apart = scores.T.contiguous().T, labels.repeat_interleave(2, -1)[:, ::2], mask.T.contiguous().T
-    loss.expect(apart, expected, "when the tensors were not contiguous", tolerance=1e-13)
+    subject.expect(apart, expected, "when the tensors were not contiguous", tolerance=1e-13)
     row = labels[:1].expand(3, 8)
-    value, found = (loss.measure(scores, given, mask).value for given in (row.clone(), row))
+    value, found = (subject.values(scores, given, mask) for given in (row.clone(), row))
     expect_close(found, value, "value", "when the labels were one expanded row")
 
 
@@ -419,22 +436,212 @@ def float64_stays_float64_and_the_rest_becomes_float32(loss: Subject) -> None:
         raise Broken("a change of 1e-10 in float64 scores changed nothing: digits are lost inside")
 
 
-def _degenerate_lists(dtype: torch.dtype) -> Property:
-    """Empty, tied, single, far apart, saturated: value and gradient are finite in ``dtype``."""
-    name = str(dtype).removeprefix("torch.")
-
-    def prop(loss: Subject) -> None:
-        for case in _DEGENERATE:
-            for kind, numbers in zip(Measured._fields, _degenerate(loss, case, dtype), strict=True):
-                expect_finite(numbers, f"the {kind}", f"for {case} in {name}")
-
-    prop.__name__ = f"degenerate_lists_are_defined_in_{name}"
-    return prop
+def degenerate_lists_are_defined_in_float64(subject: Subject) -> None:
+    """Empty, tied, single, far apart, saturated: value and gradient are finite."""
+    _expect_degenerate(subject, torch.float64)
 
 
-def _degenerate(loss: Subject, case: str, dtype: torch.dtype) -> Measured:
+def degenerate_lists_are_defined_in_float32(subject: Subject) -> None:
+    """The same in float32."""
+    _expect_degenerate(subject, torch.float32)
+
+
+def degenerate_lists_are_defined_in_bfloat16(loss: Subject) -> None:
+    """The same in bfloat16."""
+    _expect_degenerate(loss, torch.bfloat16)
+
+
+def values_are_between_the_bounds(metric: Subject) -> str:
+    """The values of drawn lists, long and short, lie between ``least`` and ``most``."""
+    least, most = metric.bounds or (-math.inf, math.inf)
+    generator = torch.Generator().manual_seed(0)
+    shape = 200, 12
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, metric.grades, shape, generator=generator).double()
+    mask = torch.rand(shape, generator=generator) < torch.linspace(0.1, 1, 200)[:, None]
+    found = []
+    for at, one in metric.at_each(*_CUTOFFS).items():
+        value = one.values(scores, labels, mask)
+        expect_finite(value, "the value", f"of a drawn list{at}")
+        for key, broken, extreme in (
+            ("least", value.min() < least - 1e-9, value.min()),
+            ("most", value.max() > most + 1e-9, value.max()),
+        ):
+            if broken:
+                raise Broken(f"a drawn list has {extreme:.6g}{at}: if it may, set {key}=null")
+        found.append(value)
+    return f"{torch.cat(found).min():.4g} to {torch.cat(found).max():.4g} were seen"
+
+
+def no_order_is_better_than_that_of_the_labels(metric: Subject) -> None:
+    """Items in descending order of label have the largest value of all orders, at every k."""
+    worse = False
+    for at, one in metric.at_each(*_CUTOFFS).items():
+        for best in ([4, 3, 2, 1, 0], [3, 1, 1, 0, 0], [2, 2, 0], [1, 0, 0, 0, 0]):
+            orders = list(dict.fromkeys(permutations(best)))  # best is first
+            values = one.values(*in_score_order(orders))
+            top = int(values.argmax())
+            if not values[top] <= values[0] + 1e-12:
+                raise Broken(
+                    f"labels in the order {[*orders[top]]} have {values[top].item():.6g}, in the "
+                    f"best order {best} {values[0].item():.6g}{at}"
+                )
+            worse |= bool((values < values[0] - 1e-9).any())
+    if not worse:
+        raise Broken("every order of the items has the same value: the scores are not used")
+
+
+def a_monotone_transform_of_the_scores_changes_nothing(metric: Subject) -> None:
+    """Scores that are scaled, shifted or bent, tied ones too, rank the items alike."""
+    scores, labels, mask = ragged()
+    scores = (2 * scores).round() / 2  # some are tied
+    transforms = {
+        "3 s + 7": 3 * scores + 7,
+        "s - 1000": scores - 1000,
+        "s / 1000": scores / 1000,
+        "exp(s)": scores.exp(),
+        "s^3": scores**3,
+    }
+    for at, one in metric.at_each(*_CUTOFFS).items():
+        value = one.values(scores, labels, mask)
+        for name, changed in transforms.items():
+            found = one.values(changed, labels, mask)
+            expect_close(found, value, "value", f"when scores s became {name}{at}", tolerance=1e-12)
+
+
+def averaged_ties_are_the_mean_over_all_orders(metric: Subject) -> None:
+    """Under ``ties=averaged`` tied items count as the mean over all their orders, at every k."""
+    averaged = metric.with_knobs(ties="averaged")
+    # those that are tied stand first, or last
+    cases = (
+        ([(0.5, 2), (0.5, 0), (0.5, 1), (0.1, 4)], [(*x, 4) for x in permutations([2, 0, 1])]),
+        ([(1.0, 0), (0.5, 1), (0.5, 3), (0.5, 0)], [(0, *x) for x in permutations([1, 3, 0])]),
+    )
+    for (at, plain), tied in zip(
+        metric.at_each(*_CUTOFFS).items(), averaged.at_each(*_CUTOFFS).values(), strict=True
+    ):
+        when = f"from the mean over the orders of tied items to ties=averaged{at}"
+        for row, orders in cases:
+            try:
+                tied.function(*padded([row]))
+            except ConfigError as error:
+                raise DoesNotApply(f"it refuses them: {error}") from error
+            mean = plain.values(*in_score_order(orders)).mean(0, keepdim=True)
+            expect_close(tied.values(*padded([row])), mean, "value", when, tolerance=1e-12)
+
+
+def the_cutoff_of_a_metric_is_honoured(metric: Subject) -> None:
+    """Each k gives another value, and the order of the items beyond rank k does not matter."""
+    rows = [[0, 1, 0, 2, 0, 3], [0, 0, 2, 1, 0, 1], [0, 0, 0, 0, 0, 4]]
+    _expect_different(metric, in_score_order(rows))
+    for k in (1, 2, 3):
+        row = [2, 0, 1, 0, 3]
+        orders = [row[:k] + list(rest) for rest in permutations(row[k:])]
+        found = metric.with_knobs(k=k).values(*in_score_order(orders))
+        when = f"at k={k} when only items ranked beyond k changed places"
+        expect_close(found, found[:1].expand_as(found), "value", when, tolerance=1e-12)
+
+
+def an_empty_list_counts_what_the_convention_says(metric: Subject) -> None:
+    """A list without a relevant item, or without items, counts ``empty``; no other list does."""
+    scores = torch.tensor([[0.9, 0.5, 0.1]] * 3, dtype=torch.float64)
+    labels = torch.tensor([[0.0, 2.0, 1.0], [0.0] * 3, [3.0] * 3], dtype=torch.float64)
+    mask = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
+    first, *empties = metric.values(scores, labels, mask)
+    if "empty" not in metric.knobs:
+        expect_finite(torch.stack(empties), "the value", "of an empty list")
+        counts = f"{empties[0]:g}, one of no items {empties[1]:g}"
+        raise DoesNotApply(f"it takes no empty: an empty list counts {counts}")
+    for empty in (0.0, 0.5, 1.0, "skip"):
+        found = metric.with_knobs(empty=empty).values(scores, labels, mask)
+        expect_close(found[:1], first[None], "value", f"under empty={empty}, and is not empty")
+        for counted, what in zip(found[1:], ("an empty list", "a list of no items"), strict=True):
+            if not (counted.isnan() if empty == "skip" else counted == empty):
+                remedy = "NaN" if empty == "skip" else f"{empty:g}"
+                raise Broken(f"{what} counts {counted:.6g} under empty={empty}: give {remedy}")
+
+
+def labels_below_relevant_do_not_count(metric: Subject) -> None:
+    """Under ``relevant=2`` the labels 0 and 1 are the same, and differ from 2."""
+    scores, labels, mask = ragged()
+    for at, one in metric.with_knobs(relevant=2).at_each(*_CUTOFFS).items():
+        found, lower = (
+            one.values(scores, given, mask) for given in (labels, labels.where(labels >= 2, 0))
+        )
+        expect_close(lower, found, "value", f"when labels of 1 became 0 under relevant=2{at}")
+    short = metric.with_knobs(k=2) if "k" in metric.knobs else metric
+    _expect_read(short, in_score_order([[1, 2, 0], [1, 0, 3]]), relevant=2)
+
+
+def a_table_of_gains_is_looked_up(metric: Subject) -> None:
+    """The gains 0, 1, 3, 7, ... as a table are ``exp2``, and ``linear`` is another gain."""
+    table = [2**grade - 1 for grade in range(metric.grades)]
+    found = metric.with_knobs(gain=table).values(*ragged())
+    when = f"from gain=exp2 to gain={table}"
+    expect_close(found, metric.values(*ragged()), "value", when, tolerance=1e-12)
+    if metric.grades > 2:
+        _expect_read(metric, ragged(), gain="linear")
+
+
+def the_number_of_grades_is_read(metric: Subject) -> None:
+    """Another ``levels`` gives other values, within the bounds."""
+    more = _expect_read(metric, ragged(), levels=metric.grades + 1)
+    expect_finite(more, "the value", f"with levels={metric.grades + 1}")
+
+
+def a_score_of_nan_makes_its_list_nan_and_no_other(metric: Subject) -> None:
+    """A real item scored NaN, as of a model that diverged, is not ranked in silence."""
+    scores, labels, mask = ragged()
+    value = metric.values(scores, labels, mask)
+    scores[1, 4] = math.nan
+    found = metric.values(scores, labels, mask)
+    when = "when an item of list 1 was scored NaN"
+    expect_close(found[[0, 2]], value[[0, 2]], "value", when)
+    if not found[1].isnan():
+        raise Broken(f"list 1 has {found[1].item():.6g} {when}: give NaN")
+
+
+def nothing_is_drawn(metric: Subject) -> None:
+    """A second call gives the same value, and torch's generator is not used."""
+    if metric.draws(*ragged()):
+        raise Broken("it draws random numbers, or remembers an earlier call")
+
+
+def float64_is_not_rounded(metric: Subject) -> None:
+    """Scores in float64 that differ by 1e-12 are not tied, and float32 gives about the same."""
+    scores, labels, mask = ragged()
+    order = scores.argsort(-1).argsort(-1).to(torch.float64)
+    for at, one in metric.at_each(*_CUTOFFS).items():
+        apart, near, single = (
+            one.values(given, labels, mask) for given in (order, 1 + 1e-12 * order, order.float())
+        )
+        if apart.dtype != torch.float64:
+            raise Broken(f"scores in float64 gave values in {apart.dtype}{at}")
+        when = f"when float64 scores came 1e-12 near to each other{at}: digits are lost inside"
+        expect_close(near, apart, "value", when, tolerance=1e-12)
+        when = f"when float64 scores became float32{at}"
+        expect_close(single.double(), apart, "value", when, tolerance=1e-5)
+
+
+def _pad(x: Tensor, sides: tuple[int, int], value: float = 0) -> Tensor:
+    """``x`` with so many more places in front and behind."""
+    return torch.nn.functional.pad(x, (0, 0) * (x.ndim - 2) + sides, value=value)
+
+
+def _expect_defined(found: Measured, when: str) -> None:
+    for kind, numbers in zip(Measured._fields, found, strict=True):
+        expect_finite(numbers, f"the {kind}", when)
+
+
+def _degenerate(subject: Subject, case: str, dtype: torch.dtype) -> Measured:
     scores, labels, mask = (torch.tensor([row]) for row in _DEGENERATE[case])
-    return loss.measure(scores.to(dtype), labels.float(), mask.bool())
+    return subject.measure(scores.to(dtype), labels.float(), mask.bool())
+
+
+def _expect_degenerate(subject: Subject, dtype: torch.dtype) -> None:
+    for case in _DEGENERATE:
+        when = f"for {case} in {str(dtype).removeprefix('torch.')}"
+        _expect_defined(_degenerate(subject, case, dtype), when)
 
 
 def _expect_draws(loss: Subject) -> None:
@@ -442,7 +649,21 @@ def _expect_draws(loss: Subject) -> None:
         raise DoesNotApply("it draws nothing")
 
 
-_COPIES = 5_000  # of a list, each with draws of its own
+def _expect_different(subject: Subject, data: Data) -> None:
+    """Raise ``Broken`` where the cutoffs None, 1 and 2 give the same values."""
+    values = {k: subject.with_knobs(k=k).values(*data) for k in (None, 1, 2)}
+    for k, other in ((1, None), (2, None), (1, 2)):
+        if torch.allclose(values[k], values[other], rtol=1e-9, atol=1e-12):
+            raise Broken(f"k={k} gave the same values as k={other}: k is ignored")
+
+
+def _expect_read(metric: Subject, data: Data, **knob: object) -> Tensor:
+    """The values under another value of a knob; ``Broken`` if they are the same."""
+    found = metric.with_knobs(**knob).values(*data)
+    if torch.equal(found, metric.values(*data)):
+        ((name, value),) = knob.items()
+        raise Broken(f"{name}={value} gave the same values as {metric.knobs[name]}: it is ignored")
+    return found
 
 
 def _measure_copies(loss: Subject, scores: Tensor) -> Measured:
@@ -464,5 +685,6 @@ def _quotients(loss: Subject, direction: Tensor, step: float = 0.1) -> Tensor:
     return (above - below) / (2 * step)
 
 
-DEGENERATE = {x: _degenerate_lists(x) for x in (torch.float64, torch.float32, torch.bfloat16)}
-LOSS_PROPERTIES = (*properties_of(globals()), *DEGENERATE.values())
+LOSS_PROPERTIES = properties_of(globals(), "part", "subject", "loss")
+METRIC_PROPERTIES = properties_of(globals(), "part", "subject", "metric")
+MODEL_TOO = properties_of(globals(), "part")

@@ -4,21 +4,25 @@ A property is a function of a subject: it returns, perhaps with what was seen, o
 or ``DoesNotApply`` with the reason in one line.
 """
 
-import copy
 import inspect
+import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from ltr.metrics import Convention, Metric
 from ltr.typing import Loss, Mask
 
 HOLDS, FAILS, DOES_NOT_APPLY = "holds", "FAILS", "does not apply"
 
 Property = Callable[[Any], str | None]
+Data = tuple[Tensor, Tensor, Tensor]  # scores, labels, mask
 
 
 class Broken(Exception):
@@ -44,9 +48,8 @@ def judge(prop: Property, subject: Any) -> Verdict:
     >>> judge(padding_is_never_read, None)
     Verdict(name='padding is never read', outcome='FAILS', seen='it is read')
     """
-    outcome = HOLDS
     try:
-        seen = prop(subject) or ""
+        outcome, seen = HOLDS, prop(subject) or ""
     except DoesNotApply as error:
         outcome, seen = DOES_NOT_APPLY, str(error)
     except Broken as error:
@@ -56,12 +59,15 @@ def judge(prop: Property, subject: Any) -> Verdict:
     return Verdict(prop.__name__.replace("_", " "), outcome, seen)
 
 
-def properties_of(module: Mapping[str, Any]) -> tuple[Property, ...]:
-    """The properties that a module defines: its public functions, in their order."""
+def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property, ...]:
+    """The public functions of a module whose argument has one of these names, in their order."""
+    public = [value for name, value in module.items() if name[0] != "_"]
     return tuple(
         value
-        for name, value in module.items()
-        if inspect.isfunction(value) and value.__module__ == module["__name__"] and name[0] != "_"
+        for value in public
+        if inspect.isfunction(value)
+        and value.__module__ == module["__name__"]
+        and (*inspect.signature(value).parameters,) in [(name,) for name in arguments]
     )
 
 
@@ -95,27 +101,16 @@ def expect_finite(found: Tensor, what: str, when: str) -> None:
         raise Broken(f"{what} is {found[~found.isfinite()].flatten()[0].item()} {when}")
 
 
-def expect_unchanged(call: Callable[..., object], **data: Tensor) -> None:
-    """Raise ``Broken`` where a call changes what it is given."""
-    before = {name: tensor.clone() for name, tensor in data.items()}
-    with seeded():
-        call(*data.values())
-    for name, tensor in data.items():
-        if not torch.equal(tensor, before[name]):
-            raise Broken(f"the {name} were changed in place: work on a copy")
-
-
-def expect_different(values: Mapping[int | None, Tensor]) -> None:
-    """Raise ``Broken`` where the cutoffs None, 1 and 2 give the same values."""
-    for k, other in ((1, None), (2, None), (1, 2)):
-        if torch.allclose(values[k], values[other], rtol=1e-9, atol=1e-12):
-            raise Broken(f"k={k} gave the same values as k={other}: k is ignored")
+def expect_shape(found: object, shape: torch.Size, mask: Mask, what: str) -> None:
+    """Raise ``Broken`` unless what was returned for ``mask`` is a tensor of this shape."""
+    if not isinstance(found, Tensor) or found.shape != shape:
+        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise Broken(f"returned {got}{_on_lists(mask)}, not one {what}, {list(shape)}")
 
 
 def one_line(error: Exception) -> str:
     """Name and message of an error."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:160]}{'...' if len(text) > 160 else ''}"
+    return f"{type(error).__name__}: {textwrap.shorten(str(error), 160, placeholder='...')}"
 
 
 @contextmanager
@@ -126,11 +121,10 @@ def calling(mask: Mask) -> Iterator[None]:
     except Broken:
         raise
     except Exception as error:
-        raise Broken(f"crashed{on_lists(mask)}: {one_line(error)}") from error
+        raise Broken(f"crashed{_on_lists(mask)}: {one_line(error)}") from error
 
 
-def on_lists(mask: Mask) -> str:
-    """The lists of a call, to name them in a message."""
+def _on_lists(mask: Mask) -> str:
     return f" on {mask.shape[0]} lists of {mask.shape[1]} places"
 
 
@@ -142,7 +136,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
         yield
 
 
-def ragged(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+def ragged(dtype: torch.dtype = torch.float64) -> Data:
     """Lists of 6, 3 and 4 items with padding behind, in front and between; some labels equal.
 
     >>> [x.shape for x in ragged()], ragged()[2].sum(-1).tolist()
@@ -154,7 +148,7 @@ def ragged(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
     return scores, labels, torch.tensor(mask, dtype=torch.bool)
 
 
-def padded(rows: list[list[tuple[float, int]]]) -> tuple[Tensor, Tensor, Tensor]:
+def padded(rows: list[list[tuple[float, int]]]) -> Data:
     """Lists of (score, label) as float64 tensors, one place of padding in front of every item.
 
     >>> scores, labels, mask = padded([[(0.5, 2), (0.25, 1)], [(4.0, 3)]])
@@ -170,9 +164,7 @@ def padded(rows: list[list[tuple[float, int]]]) -> tuple[Tensor, Tensor, Tensor]
     return scores, labels, mask.bool()
 
 
-def in_score_order(
-    rows: Sequence[Sequence[int]], gap: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor]:
+def in_score_order(rows: Sequence[Sequence[int]], gap: float = 1.0) -> Data:
     """Lists whose labels stand in the order of the scores, which lie ``gap`` apart."""
     return padded([[(-gap * rank, label) for rank, label in enumerate(row)] for row in rows])
 
@@ -184,96 +176,121 @@ class Measured(NamedTuple):
     gradient: Tensor
 
 
-class Subject:
-    """A loss and its knobs.
+class Part:
+    """What is under test, as the properties of losses, metrics and models alike see it."""
+
+    names: tuple[str, ...] = ("scores", "labels")  # of its tensors; then the mask
+    # what the lists beside a list become: which tensor, and its value
+    others: tuple[tuple[int, float], ...] = ((0, math.nan), (0, 0.0), (0, 1e4), (1, 0.0))
+    close = 1e-12  # how near the same sums of other shapes come
+    mode = ""  # in words, where it is not as usual
+    batch_statistics = False  # lists may see each other
+    call: Callable[..., Tensor]
+    measure: Callable[..., Any]  # a NamedTuple of tensors, per list or per item
+
+    def lists(self) -> Sequence[Tensor]:
+        """Its tensors of ragged lists, the mask last."""
+        return ragged()
+
+    def modes(self) -> Sequence[Self]:
+        """The same in each way in which it is called; the last one trains."""
+        return [self]
+
+    def without_draws(self) -> tuple[Self, Sequence[Tensor]]:
+        """The same and lists where nothing depends on draws; ``DoesNotApply`` if there are none."""
+        return self, self.lists()
+
+    def expect(
+        self, data: Sequence[Tensor], expected: Any, when: str, *, tolerance: float = 0.0
+    ) -> None:
+        """Raise ``Broken`` unless what is measured is as expected."""
+        for what, new, old in zip(expected._fields, self.measure(*data), expected, strict=True):
+            expect_close(new, old, what, f"{when}{self.mode}", tolerance=tolerance)
+
+
+@dataclass(frozen=True)
+class Subject(Part):
+    """A loss or a metric with its knobs.
 
     Attributes:
-        loss: the function with knobs bound.
-        metric: name of the metric that the loss, negated, goes to as it gets sharp, or None.
+        function: with its knobs bound.
+        metric: name of the metric that a loss, negated, goes to as it gets sharp, or None.
         grades: labels are from 0 to ``grades`` - 1.
+        bounds: of the values of a metric, which has no gradient; None for a loss.
     """
 
-    def __init__(self, loss: Loss, *, metric: str | None = None, grades: int = 5) -> None:
-        self.loss, self.metric, self.grades = loss, metric, grades
+    function: Loss
+    metric: str | None = None
+    grades: int = 5
+    bounds: tuple[float, float] | None = None
+
+    @classmethod
+    def of_metric(
+        cls, metric: Metric, *, grades: int = 5, least: float = 0.0, most: float = 1.0
+    ) -> Self:
+        """A metric as the project calls it: with every key of the convention that it takes."""
+        convention = Convention(levels=grades)
+        knobs = {name: getattr(convention, name) for name in metric.parts}
+        if metric.k is not None:
+            knobs["k"] = metric.k
+        return cls(partial(metric.function, **knobs), grades=grades, bounds=(least, most))
 
     @property
     def knobs(self) -> dict[str, Any]:
         """Every knob of the signature with its value."""
-        parameters = list(inspect.signature(self.loss).parameters.values())[3:]
+        parameters = list(inspect.signature(self.function).parameters.values())[3:]
         return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
 
     def with_knobs(self, **knobs: Any) -> Self:
-        """The same with some knobs changed."""
-        other = copy.copy(self)
-        other.loss = partial(self.loss, **knobs)
-        return other
-
-    def needs(self, knob: str) -> None:
-        """Raise ``DoesNotApply`` where there is no such knob."""
-        if knob not in self.knobs:
+        """The same with some knobs changed; ``DoesNotApply`` where there is no such knob."""
+        for knob in knobs.keys() - self.knobs.keys():
             raise DoesNotApply(f"it has no knob {knob}")
-
-    def at(self, k: int | None) -> Self:
-        """The same at a cutoff; ``DoesNotApply`` if it has no ``k``."""
-        self.needs("k")
-        return self.with_knobs(k=k)
+        return replace(self, function=partial(self.function, **knobs))
 
     def at_each(self, *cutoffs: int | None) -> dict[str, Self]:
         """The same at several cutoffs, by a text that names each; as it is without a ``k``."""
-        return {f" at k={k}": self.at(k) for k in cutoffs} if "k" in self.knobs else {"": self}
+        has_k = "k" in self.knobs
+        return {f" at k={k}": self.with_knobs(k=k) for k in cutoffs} if has_k else {"": self}
 
     def sharp(self) -> Self:
         """The same loss with its knobs of softness turned down; scores far apart meet ``sigma``."""
         turned = {"temperature": 1e-4, "cut_slope": 100.0, "beta": 1e-300}
         return self.with_knobs(**{knob: x for knob, x in turned.items() if knob in self.knobs})
 
-    def value(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
-        """The values with their graph.
-
-        Raises:
-            Broken: the loss crashed, or did not return one value per list.
-        """
+    def call(self, scores: Tensor, labels: Tensor, mask: Tensor, **knobs: Any) -> Tensor:
+        """The values with their graph; ``Broken`` unless there is one per list."""
         if (labels[mask] >= self.grades).any():  # else they keep their strides
             labels = labels.where(~mask, labels.clamp(max=self.grades - 1))
         with calling(mask):
-            value = self.loss(scores, labels, mask, **knobs)
-        if not isinstance(value, Tensor) or value.shape != mask.shape[:1]:
-            got = (
-                f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            )
-            raise Broken(
-                f"returned {got}{on_lists(mask)}, not one value per list, {list(mask.shape[:1])}"
-            )
+            value = self.function(scores, labels, mask, **knobs)
+        expect_shape(value, mask.shape[:1], mask, "value per list")
         return value
 
     def measure(self, scores: Tensor, labels: Tensor, mask: Tensor, *, seed: int = 0) -> Measured:
-        """Value and gradient, with torch's generator seeded; raises as ``value`` does."""
-        scores = scores.detach().clone().requires_grad_()
+        """Value and gradient, of a metric 0, with torch's generator seeded; raises as ``value``."""
+        scores = scores.detach().clone().requires_grad_(self.bounds is None)
         with seeded(seed), calling(mask):
-            value = self.value(scores, labels, mask)
+            value = self.call(scores, labels, mask)
+            if self.bounds is not None:
+                value = value.detach() if value.is_floating_point() else value.to(scores.dtype)
+                return Measured(value, torch.zeros_like(scores))
             if not value.requires_grad:
-                raise Broken(f"the values have no graph, so backward fails{on_lists(mask)}")
+                raise Broken(f"the values have no graph, so backward fails{_on_lists(mask)}")
             weights = torch.arange(1, len(mask) + 1, dtype=value.dtype)
             (gradient,) = torch.autograd.grad((value * weights).sum(), scores)
         return Measured(value.detach(), gradient)
 
-    def expect(
-        self, data: Sequence[Tensor], expected: Measured, when: str, *, tolerance: float = 0.0
-    ) -> None:
-        """Raise ``Broken`` unless value and gradient of scores, labels and mask are as expected."""
-        found = self.measure(*data)
-        for what in Measured._fields:
-            expect_close(
-                getattr(found, what), getattr(expected, what), what, when, tolerance=tolerance
-            )
+    def values(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        """The values alone, detached."""
+        return self.measure(scores, labels, mask).value
 
     def draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
         """Whether it draws from torch's generator, or gives another value at each call."""
         with seeded():
             before = torch.get_rng_state()
-            first = self.value(scores, labels, mask)
+            first = self.call(scores, labels, mask)
             moved = not torch.equal(before, torch.get_rng_state())
-            return moved or not torch.equal(first, self.value(scores, labels, mask))
+            return moved or not torch.equal(first, self.call(scores, labels, mask))
 
     def steps(self, scores: Tensor, labels: Tensor, mask: Tensor) -> bool:
         """Whether the loss draws and its values, for given draws, are step functions of the scores.
@@ -282,21 +299,22 @@ class Subject:
         """
         if not self.draws(scores, labels, mask):
             return False
-        values = [self.measure(scores + x * scores.sin(), labels, mask).value for x in (0, 1e-10)]
-        return torch.equal(*values)
+        moved = scores + 1e-10 * scores.sin()
+        return torch.equal(*(self.values(given, labels, mask) for given in (scores, moved)))
 
-    def without_draws(self, scores: Tensor, labels: Tensor, mask: Tensor) -> tuple[Self, Tensor]:
-        """Loss and labels whose value does not depend on the draws.
+    def without_draws(self) -> tuple[Self, Data]:
+        """Loss and lists whose value does not depend on the draws.
 
         Distinct labels help where the loss draws the order of equal ones; failing that, noise of
         scale ``beta`` is turned off, or the model that is drawn from is sharp. ``DoesNotApply`` if
         nothing helps.
         """
+        scores, labels, mask = ragged()
         if not self.draws(scores, labels, mask):
-            return self, labels
-        distinct = copy.copy(self)
-        distinct.grades = max(self.grades, labels.shape[-1])
-        attempts = [(distinct, torch.arange(labels.shape[-1]).to(labels).expand_as(labels))]
+            return self, (scores, labels, mask)
+        places = labels.shape[-1]
+        distinct = torch.arange(places).to(labels).expand_as(labels)
+        attempts = [(replace(self, grades=max(self.grades, places)), distinct)]
         if "beta" in self.knobs:
             attempts.append((self.with_knobs(beta=1e-300), labels))
         if self.steps(scores, labels, mask):
@@ -304,5 +322,5 @@ class Subject:
         for subject, given in attempts:
             values = [subject.measure(scores, given, mask, seed=seed).value for seed in range(3)]
             if all(torch.allclose(value, values[0], rtol=0, atol=1e-12) for value in values):
-                return subject, given
+                return subject, (scores, given, mask)
         raise DoesNotApply("its value depends on its draws, and no knob turns them off")
