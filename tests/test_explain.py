@@ -23,6 +23,7 @@ from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.explain.command import explain
 from ltr.inference.explain.effects import attributions_of, leave_one_out, permutation_importance
+from ltr.inference.explain.page import effects_section
 from ltr.inference.explain.subject import Subject
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.scorer import Scorer
@@ -122,6 +123,14 @@ def test_an_item_is_left_out_of_the_list() -> None:
             moved = scores[item] - of.scores[item]
             assert found.scores[at, other] == pytest.approx(moved, abs=1e-5)
             assert found.places[at, other] == higher[item]
+
+
+def test_a_list_of_one_item_has_no_effects() -> None:
+    of = subject(Compared([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
+    alone = replace(of, lists=replace(of.lists, offsets=np.array([0, 1, 2, 24])), asked=())
+    section = effects_section(alone, leave_one_out(alone))
+    assert len(section.block.rows) == 0
+    assert section.frame.score.isna().tolist() == [True]
 
 
 def test_a_feature_is_worth_what_the_metric_loses_without_it(monkeypatch) -> None:
@@ -239,5 +248,5 @@ def test_the_page_of_a_list_loads_nothing_and_prints(tiny, tmp_path) -> None:
         shown.open(page, width=DESKTOP)
         assert shown.said == []
         assert [url for url in shown.requests if not url.startswith("file:")] == []
-        assert shown.run("document.querySelectorAll('figure svg').length") == 3
+        assert shown.run("document.querySelectorAll('figure table').length") == 2
         assert shown.run("document.documentElement.scrollWidth <= innerWidth")

@@ -61,7 +61,7 @@ class Block:
 
 
 class Picture(NamedTuple):
-    """A plot of the page; ``svg`` is an ``<svg>`` element, which is not escaped."""
+    """A plot of the page; ``svg`` is an ``<svg>``, or a ``<table>``, which is not escaped."""
 
     title: str
     caption: str

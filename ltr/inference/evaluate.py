@@ -1,6 +1,6 @@
 """Metrics of a trained model or of any tool's scores, under several conventions side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from ltr.analysis.scores_file import read_scored
 from ltr.console.configs import files_of
 from ltr.console.keys import flag
-from ltr.data.batches import ItemTensors
-from ltr.data.lists import SPLITS, Lists
+from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
 from ltr.experiment.labels import check_metrics
 from ltr.experiment.report import metric_table
@@ -29,31 +28,31 @@ DEFAULT_METRICS = (
 
 
 def evaluate(cfg: DictConfig) -> str:
-    """The metrics of the kept model or the scores that ``cfg`` names."""
+    """The metrics of the kept model or the scores that ``cfg`` names, and the conventions."""
     return evaluate_model(cfg) if cfg.scores is None else evaluate_scores(cfg)
 
 
 def evaluate_model(cfg: DictConfig) -> str:
-    """Evaluate the model ``cfg.checkpoint``; return its table and conventions.
+    """Evaluate the model ``cfg.checkpoint``.
 
     The lists are those of the LETOR file ``cfg.data``, or ``cfg.split`` of the data set
     ``cfg.dataset``, or of the run's own where neither is given.
     """
     if OmegaConf.is_missing(cfg, "checkpoint"):
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
-    if cfg.split not in SPLITS:
-        raise ConfigError(f"split={cfg.split}: choose one of {', '.join(SPLITS)}")
-    chosen, of_file = cfg.get("dataset") is not None, cfg.data is not None
-    if of_file:
-        _check_file(cfg)
-    elif flag(cfg, "regroup"):
+    check_split(cfg.split)
+    chosen = cfg.get("dataset")
+    if cfg.data is None and flag(cfg, "regroup"):
         raise ConfigError("regroup: it is of data=FILE; write dataset.regroup=true, with dataset=")
-    if cfg.output is not None:
-        check_output(Path(cfg.output), ".csv", **({"data": cfg.data} if of_file else {}))
-    set_threads(cfg)
+    if cfg.data is not None and is_table(Path(cfg.data)):
+        raise ConfigError(
+            f"data={cfg.data} is a table, not LETOR text: write dataset=table "
+            f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"
+        )
+    _check_files(cfg, "data")
     scorer = load_model(cfg.checkpoint, pick_device(cfg.device), cfg.trust)
-    given = {"dataset": chosen or of_file, "metrics": cfg.metrics is not None}
-    own = scorer.own_config(cfg, [part for part in given if not given[part]])
+    given = {"dataset": chosen or cfg.data, "metrics": cfg.metrics}
+    own = scorer.own_config(cfg, [part for part, value in given.items() if value is None])
     names = as_list(own.metrics if cfg.metrics is None else cfg.metrics)
     if not names:
         raise ConfigError("metrics=[] asks for nothing: name some, such as 'metrics=[ndcg@5]'")
@@ -62,62 +61,55 @@ def evaluate_model(cfg: DictConfig) -> str:
     if cfg.suggested.get("levels") is not None:  # the chosen data set's
         settings["levels"] = cfg.suggested.levels
     conventions = chosen_conventions(cfg, settings)
-    if of_file:
+    if cfg.data is not None:
         name, split = cfg.data, "data"
         lists = read_file(Path(cfg.data), flag(cfg, "regroup"), scorer).lists
     else:
         if chosen and cfg.data_dir is None:
             OmegaConf.update(cfg, "data_dir", own.data_dir)
-        dataset, lists = scorer.read(cfg.dataset if chosen else own.dataset, cfg.split)
+        dataset, lists = scorer.read(chosen or own.dataset, cfg.split)
         fold = f" fold {dataset.fold}" if dataset.fold is not None else ""
         name, split = f"{dataset.name}{fold}", cfg.split
-    for convention in conventions.values():
-        check_metrics(split, lists, metrics, convention)
-    data = scorer.open(lists)
-    scores = scorer.scores(data, items=cfg.evaluation_items)
-    title = f"{cfg.checkpoint} on {name}"
-    return _report(cfg, title, data, scores, metrics, conventions, lists, alone=split)
 
+    def score() -> Any:
+        return scorer.scores(lists, items=cfg.evaluation_items).cpu().numpy()
 
-def _check_file(cfg: DictConfig) -> None:
-    """Refuse what says nothing of the file ``cfg.data``, and a table."""
-    if cfg.get("dataset") is not None:
-        raise ConfigError(f"data={cfg.data}: pass data= or dataset=, not both")
-    if cfg.split != "test":
-        raise ConfigError(f"split={cfg.split}: data={cfg.data} has no splits; leave split out")
-    if cfg.scores is None and is_table(Path(cfg.data)):
-        raise ConfigError(
-            f"data={cfg.data} is a table, not LETOR text: write dataset=table "
-            f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"
-        )
+    return _report(cfg, f"{cfg.checkpoint} on {name}", lists, score, metrics, conventions, split)
 
 
 def evaluate_scores(cfg: DictConfig) -> str:
-    """Evaluate the scores ``cfg.scores`` of the rows of ``cfg.data``; return the table.
+    """Evaluate the scores ``cfg.scores`` of the rows of ``cfg.data``.
 
-    It has a column for each convention of ``cfg.metrics_as``, by default for all of
-    ``configs/metrics_as``; each is described under the table.
+    There is a column for each convention of ``cfg.metrics_as``, by default for all of
+    ``configs/metrics_as``.
     """
     if cfg.data is None or not OmegaConf.is_missing(cfg, "checkpoint") or cfg.get("dataset"):
         raise ConfigError(
             f"scores={cfg.scores}: give data=FILE, the LETOR file whose rows they score, and "
             "neither checkpoint nor dataset"
         )
-    _check_file(cfg)
-    if cfg.output is not None:
-        check_output(Path(cfg.output), ".csv", scores=cfg.scores, data=cfg.data)
+    _check_files(cfg, "scores", "data")
     metrics = named_metrics(as_list(cfg.metrics) or DEFAULT_METRICS)
     chosen_conventions(cfg, {})  # a mistake in them shows before the files are read
-    set_threads(cfg)
     lists, scores = read_scored(Path(cfg.scores), Path(cfg.data), regroup=flag(cfg, "regroup"))
     if not cfg.get("metrics_as"):
         known = {name: OmegaConf.load(path) for name, path in files_of("metrics_as").items()}
         OmegaConf.update(cfg, "metrics_as", known, force_add=True)
     conventions = chosen_conventions(cfg, {"levels": levels_for(float(lists.labels.max()))})
-    for convention in conventions.values():
-        check_metrics(str(cfg.data), lists, metrics, convention)
     title, first = f"{cfg.scores} on {cfg.data}", next(iter(conventions))
-    return _report(cfg, title, lists, scores, metrics, conventions, lists, alone=first)
+    return _report(cfg, title, lists, lambda: scores, metrics, conventions, first)
+
+
+def _check_files(cfg: DictConfig, *keys: str) -> None:
+    """Check what goes with ``cfg.data``, and the output, before anything is read."""
+    if cfg.data is not None and cfg.get("dataset") is not None:
+        raise ConfigError(f"data={cfg.data}: pass data= or dataset=, not both")
+    if cfg.data is not None and cfg.split != "test":
+        raise ConfigError(f"split={cfg.split}: data={cfg.data} has no splits; leave split out")
+    if cfg.output is not None:
+        inputs = {key: str(cfg[key]) for key in keys if cfg[key] is not None}
+        check_output(Path(cfg.output), ".csv", **inputs)
+    set_threads(cfg)
 
 
 def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Convention]:
@@ -136,26 +128,21 @@ def chosen_conventions(cfg: DictConfig, own: Mapping[str, Any]) -> dict[str, Con
 
 
 def _report(
-    cfg: DictConfig,
-    title: str,
-    data: ItemTensors | Lists,
-    scores: Any,
-    metrics: Sequence[Metric],
-    conventions: Mapping[str, Convention],
-    lists: Lists,
-    *,
-    alone: str,
-) -> str:
+    cfg: DictConfig, title: str, lists: Lists, score: Callable[[], Any], metrics: Sequence[Metric],
+    conventions: Mapping[str, Convention], alone: str,
+) -> str:  # fmt: skip
     """The table of the means and the conventions in words; the metrics of every query as a file.
 
     ``alone`` is the head of the column where there is one convention only. Of several, a column
     of the file ``cfg.output`` is ``letor4 ndcg@5``.
     """
-    single, table, words = len(conventions) == 1, {}, []
-    columns: dict[str, Any] = {}
+    for convention in conventions.values():
+        check_metrics(str(cfg.data or cfg.split), lists, metrics, convention)
+    scores, single = score(), len(conventions) == 1
+    table, words, columns = {}, [], dict[str, Any]()
     for name, convention in conventions.items():
         items = cfg.evaluation_items
-        values = metrics_of_scores(data, scores, metrics, convention, items=items)
+        values = metrics_of_scores(lists, scores, metrics, convention, items=items)
         columns |= {k if single else f"{name} {k}": of_list for k, of_list in values.items()}
         table[alone if single else name] = means(values, convention)
         words.append(convention.describe() if single else f"{name}: {convention.describe()}")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from omegaconf import DictConfig
 from tabulate import tabulate
 
@@ -12,7 +11,7 @@ from ltr.atomic import make_folder, write_frame
 from ltr.console.folders import register_resolvers
 from ltr.console.keys import required, whole
 from ltr.errors import CheckpointError, ConfigError, as_started
-from ltr.models.rounds import BoostedTrees, RoundModel
+from ltr.models.rounds import RoundModel
 from ltr.scorers.scorer import load_model
 
 
@@ -27,23 +26,19 @@ def importances(cfg: DictConfig) -> str:
         ConfigError, CheckpointError: one line that says what to mend.
     """
     required(cfg, "run")
-    run, top = str(cfg.run), whole(cfg, "top", least=0)
+    top = whole(cfg, "top", least=0)
     if cfg.write is not None and (not cfg.write or Path(cfg.write).is_file()):
         raise ConfigError(f"write={cfg.write}: not a folder; give write=FOLDER")
     register_resolvers()  # the run's config needs them
-    scorer = load_model(run, torch.device("cpu"))
+    scorer = load_model(str(cfg.run))
     model = scorer.model
     if not isinstance(model, RoundModel):
         raise CheckpointError(
-            f"{run}: a network and an ensemble have no importances of features: give a run of "
-            "model=lightgbm, xgboost, catboost, stumps, rankboost, adarank or prank, or use "
-            f"{as_started('explain')}, which takes every model"
+            f"{cfg.run}: a network or an ensemble has no importances of features: give a run of "
+            f"trees, rankboost, adarank or prank, or use {as_started('explain')}"
         )
     if not model.fitted:
-        raise CheckpointError(
-            f"{run} has no {model.makes} (it was kept before the first round): resume it, or give "
-            "another"
-        )
+        raise CheckpointError(f"{cfg.run} has no {model.makes} yet: resume it, or give another")
     gain, splits = model.importances()
     table = pd.DataFrame({"feature": np.arange(1, model.width + 1)})
     if scorer.columns is not None:
@@ -54,14 +49,12 @@ def importances(cfg: DictConfig) -> str:
     shown = table.dropna(axis="columns").drop(columns="gain").head(top or len(table))
     if "name" in shown:
         shown["name"] += shown.pop("category").map({True: " (category)", False: ""})
-    version = f" {model.version}" if isinstance(model, BoostedTrees) else ""
-    lines = [
-        f"{run}: {model.makes} of {model.title}{version}, {(gain > 0).sum()} of {model.width} "
-        "features used",
-        tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=","),
-    ]
+    title = " ".join(filter(None, [model.title, getattr(model, "version", "")]))
+    used = f"{(gain > 0).sum()} of {model.width} features used"
+    text = f"{cfg.run}: {model.makes} of {title}, {used}\n"
+    text += tabulate(shown.to_dict("list"), headers="keys", floatfmt=".4f", intfmt=",")
     if cfg.write is not None:
         make_folder("write", folder := Path(cfg.write))
         write_frame(folder / "importances.csv", table)
-        lines.append(f"written: {folder / 'importances.csv'}")
-    return "\n".join(lines)
+        text += f"\nwritten: {folder / 'importances.csv'}"
+    return text

@@ -4,9 +4,8 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +157,7 @@ def manifest(
     model, columns = context.scorer.model, context.scorer.columns
     inner = model.model if isinstance(model, WithEmbeddings) else model
     categories = {} if columns is None else columns.state()["categories"]
-    installed = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            installed[name] = version(name)
+    installed = {d.name: d.version for d in distributions() if d.name in _LIBRARIES}
     return {
         "to": engine,
         "model": type(inner).__name__,

@@ -77,21 +77,3 @@ def dense_of(model: nn.Module, transform: FeatureTransform) -> Dense:
     weights = first.weights * transform.scale
     bias = first.bias - weights @ transform.mean
     return Dense((Layer(weights * transform.sign, bias, first.activation), *others))
-
-
-def logistic_layers(dense: Dense) -> list[Layer]:
-    """The same layers with logistic units alone: ``tanh(x) = 2 sigmoid(2 x) - 1``.
-
-    A layer of tanh doubles its weights, and what reads it takes ``2 W`` and ``b - sum(W)``. The
-    last layer is left without its activation.
-    """
-    found: list[Layer] = []
-    was_tanh = False
-    for place, layer in enumerate(dense.layers, 1):
-        weights, bias = layer.weights, layer.bias
-        if was_tanh:
-            weights, bias = 2 * weights, bias - weights.sum(1)
-        last, was_tanh = place == len(dense.layers), layer.activation == "tanh"
-        factor = 2.0 if was_tanh and not last else 1.0
-        found.append(Layer(factor * weights, factor * bias, "none" if last else "sigmoid"))
-    return found

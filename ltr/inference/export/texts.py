@@ -6,7 +6,7 @@ Solr's ``LinearModel``, ``NeuralNetworkModel`` and ``MultipleAdditiveTreesModel`
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, Scores, json_text
-from ltr.inference.export.dense import Dense, Layer, logistic_layers
+from ltr.inference.export.dense import Dense
 from ltr.inference.export.trees import Trees, above, fold
 
 _SOLR = "org.apache.solr.ltr"
@@ -136,9 +136,10 @@ def _ensemble(trees: Trees, shift: float = 0.0) -> str:
 def _network(dense: Dense, scores: Scores) -> tuple[str, str]:
     """RankNet's text of a network, every unit of which is logistic, and its score in words.
 
-    The last unit's input is ``slope * u + shift`` for ``u``, the model's score before its output
-    activation, such that the known ``scores`` lie in sigmoid(-4) to sigmoid(0): they are positive,
-    keep their order, and have float32 digits left on either side.
+    ``tanh(x) = 2 sigmoid(2 x) - 1``: a layer of tanh doubles its weights, and what reads it takes
+    ``2 W`` and ``b - sum(W)``. The last unit's input is ``slope * u + shift`` for ``u``, the
+    model's score before its output activation, such that the known ``scores`` lie in sigmoid(-4) to
+    sigmoid(0): they are positive, keep their order, and have float32 digits left on either side.
     """
     before, words = _BEFORE[dense.layers[-1].activation]
     with np.errstate(divide="ignore"):
@@ -146,30 +147,29 @@ def _network(dense: Dense, scores: Scores) -> tuple[str, str]:
     known = known[np.isfinite(known)] if np.isfinite(known).any() else np.zeros(1)
     low, high = float(known.min()), float(known.max())
     slope = _SPAN / (high - low) if high > low else 1.0
-    shift = -slope * high
-    *inner, last = logistic_layers(dense)
-    layers = [*inner, Layer(slope * last.weights, slope * last.bias + shift)]
-    return _units(layers), f"sigmoid({slope!r} * u + {shift!r}), u the {words}"
+    shift, layers, tanh = -slope * high, list[tuple[Any, Any]](), False
+    for layer in dense.layers:
+        weights, bias = layer.weights, layer.bias
+        if tanh:
+            weights, bias = 2 * weights, bias - weights.sum(1)
+        last, tanh = layer is dense.layers[-1], layer.activation == "tanh"
+        factor = slope if last else 1 + tanh
+        layers.append((factor * weights, factor * bias + shift * last))
 
-
-def _units(layers: Sequence[Layer]) -> str:
-    """A line for each unit but the last: its layer, its number, and the weights that leave it.
-
-    Layer 0 is the features and behind them the bias, which leads to every unit of every layer.
-    """
-    width, sizes = layers[0].weights.shape[1], [len(layer.bias) for layer in layers[:-1]]
+    # a line for each unit but the last: its layer, its number, and the weights that leave it; layer
+    # 0 is the features and behind them the bias, which leads to every unit of every layer
+    width, sizes = layers[0][0].shape[1], [len(bias) for _, bias in layers[:-1]]
     lines = [
         "## RankNet",
         f"## No. of features = {width}",
         f"## No. of hidden layers = {len(sizes)}",
     ]
     lines += [" ".join(map(str, range(1, width + 1))), str(len(sizes)), *map(str, sizes)]
-    for number, layer in enumerate(layers):
-        leaving = layer.weights.T.tolist()
-        if number == 0:
-            leaving.append(np.concatenate([one.bias for one in layers]).tolist())
+    biases = np.concatenate([bias for _, bias in layers])
+    for number, (weights, _) in enumerate(layers):
+        leaving = [*weights.T.tolist(), *([biases.tolist()] if number == 0 else [])]
         lines += [" ".join([f"{number} {i}", *map(repr, w)]) for i, w in enumerate(leaving)]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, ""]), f"sigmoid({slope!r} * u + {shift!r}), u the {words}"
 
 
 def plugin(context: ExportContext) -> Exported:
@@ -205,10 +205,8 @@ def plugin(context: ExportContext) -> Exported:
         # the plugins mark a feature that matches nothing as missing: in a model that was trained
         # without missing values it stands for 0
         notes["absent_is_zero"] = context.absent_is_zero
-        if context.absent_is_zero:
-            form = form.change("missing_left", lambda tree: tree["threshold"] >= 0)
         shift = max(0.0, -form.least) * (1 + _MARGIN)
-        text = _ensemble(form, shift) if kind == "ranklib" else _splits(form, names, shift)
+        text = _ensemble(form, shift) if kind == "ranklib" else _splits(context, form, shift)
     elif kind == "linear":
         text, more["feature_normalizers"], shift = _linear(form, context)
     else:
@@ -259,18 +257,19 @@ def _linear(form: Dense, context: ExportContext) -> tuple[str, dict[str, Any], f
     return json.dumps(by_name, allow_nan=False), normalizers, shift
 
 
-def _splits(trees: Trees, names: Sequence[str], shift: float) -> str:
+def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
     """``model/xgboost+json``: nested nodes, left where the value is below the condition."""
 
     def split(row: Any, left: Any, right: Any, node: int, depth: int) -> dict[str, Any]:
+        absent_left = row["threshold"] >= 0 if context.absent_is_zero else row["missing_left"]
         return {
             "nodeid": node,
             "depth": depth,
-            "split": names[row["feature"]],
+            "split": context.features[row["feature"]],
             "split_condition": _single(above(row["threshold"])),
             "yes": left["nodeid"],
             "no": right["nodeid"],
-            "missing": (left if row["missing_left"] else right)["nodeid"],
+            "missing": (left if absent_left else right)["nodeid"],
             "children": [left, right],
         }
 

@@ -59,13 +59,6 @@ class Trees:
         """A bound of the scores from below."""
         return self.bias + sum(float(t["value"][t["feature"] < 0].min()) for t in self.trees)
 
-    def change(self, column: str, value: Callable[[Tree], Any]) -> "Trees":
-        """The same with another ``column`` of the nodes."""
-        trees = tuple(tree.copy() for tree in self.trees)
-        for tree in trees:
-            tree[column] = value(tree)
-        return replace(self, trees=trees)
-
 
 def fold(
     tree: Tree, leaf: Callable[..., Any], split: Callable[..., Any], node: int = 0, depth: int = 0
