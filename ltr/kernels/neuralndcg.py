@@ -4,11 +4,9 @@ NeuralSort's matrix is P[r, j] = softmax over j of w_r x_j - a_j, w_r = n + 1 - 
 of |x_i - x_j|. The soft permutation is S = diag(u) P diag(v), the sorted gains are h = S g, and the
 value f = sum over r of d_r h_r.
 
-Items stand in descending order of score, which makes P a band: with e_m = x_m - x_(m+1) >= 0 the
-logit of item j > r at rank r is that of item r less the sum over m from r to j - 1 of
-(2 (m - r) + 1) e_m, and likewise above. So each row falls off on both sides of the diagonal, and
-the borders beyond which it underflows only move down. Four rows share their borders, which saves
-two thirds of the loads and stores; the rows that fill up the last four are 0.
+Items stand in descending order of score, which makes P a band: each row falls off on both sides of
+the diagonal, and the borders beyond which it underflows only move down. Four rows share their
+borders, which saves two thirds of the loads and stores; rows that fill up the last four are 0.
 
 Every step of the scaling and of its gradient is a product of P with vectors. The gradient of P is
 a sum of outer products X Y^T, of which only three vectors are needed for the slopes of x and a:
@@ -29,8 +27,7 @@ class Band(NamedTuple):
 
     Attributes:
         x, a: of the logits, ``[item]``.
-        low: the first item of each four rows that does not underflow. Places are unsigned: Numba
-            then skips the test for indices that count from the end.
+        low: the first item of each four rows that does not underflow.
         start: the place of each four rows in ``entries``, and the end.
         norm: what each row is multiplied by.
         entries: all of them if ``whole``, else those of the four rows at hand.
@@ -38,8 +35,8 @@ class Band(NamedTuple):
 
     x: NDArray[np.float64]
     a: NDArray[np.float64]
-    low: NDArray[np.uint64]
-    start: NDArray[np.uint64]
+    low: NDArray[np.int64]
+    start: NDArray[np.int64]
     norm: NDArray[np.float64]
     entries: NDArray[np.float64]
     whole: bool | np.bool_
@@ -71,9 +68,8 @@ def neural_ndcg_lists(
         order = np.argsort(-given, kind="mergesort")
         items = items[order]
         x = (given[order] - given.mean()) / temperature
-        a = np.empty_like(x)
+        a, slope_x, slope_a = np.empty_like(x), np.zeros_like(x), np.zeros_like(x)
         _spread(x, a)
-        slope_x, slope_a = np.zeros_like(x), np.zeros_like(x)
         value[i] = _sorted_list(
             x, a, gain[i][items], discount[i], transposed, max_iter, tol, tiny, kept, wanted,
             ranked[i], slope_x, slope_a,
@@ -98,14 +94,11 @@ def _sorted_list(
     x, a, gain, discount, transposed, max_iter, tol, tiny, kept, wanted, ranked, slope_x, slope_a,
 ):  # fmt: skip
     """f, and its slopes by x and a; h in ``ranked``."""
-    n = len(x)
-    floor = np.sqrt(tiny)
+    n, floor = len(x), np.sqrt(tiny)
     low, start = _borders(x, a, np.log(tiny))
-    count = np.int64(start[len(low)])
-    whole = count <= kept
-    groups = len(low)
-    padded = 4 * groups
-    band = Band(x, a, low, start, np.ones(padded), np.empty(count if whole else 4 * n), whole)
+    groups, padded, whole = len(low), 4 * len(low), start[-1] <= kept
+    entries = np.empty(start[-1] if whole else 4 * n)
+    band = Band(x, a, low, start, np.ones(padded), entries, whole)
     column, weighted = np.zeros(n), np.zeros(n)
     _fill(band, column, weighted)
 
@@ -114,39 +107,30 @@ def _sorted_list(
     u, v = np.ones((most, padded)), np.ones((most, n))
     new_u, new_v = np.zeros((most, padded), np.bool_), np.zeros((most, n), np.bool_)
     of_u = np.zeros((most, n))  # P^T (w u) of the column sums that made v
-    last = max_iter
+    sums, last = np.zeros(padded), max_iter
     for i in range(1, most):
         if transposed:
-            u_off = _forward_sweep(
-                band, v[i - 1], u[i - 1], u[i], new_u[i], floor, column, weighted
-            )
-            if i > 1 and u_off < tol:
-                last = i - 1
-                break
-        elif i > 1:
-            v_off = 0.0
-            for j in range(n):
-                off = abs(v[i - 1, j] * column[j] - 1)
-                v_off = max(v_off, off) if off == off else np.inf
-            if v_off < tol:
-                last = i - 1
-                break
+            _forward_sweep(band, v[i - 1], u[i - 1], u[i], new_u[i], floor, sums, column, weighted)
+            off = np.abs(u[i - 1, :n] * sums[:n] - 1).max()
+        else:
+            off = np.abs(v[i - 1] * column - 1).max()
+        if i > 1 and off < tol:
+            last = i - 1
+            break
         for j in range(n):
             new_v[i, j] = column[j] > floor
             v[i, j] = 1 / column[j] if new_v[i, j] else v[i - 1, j]
             of_u[i, j] = weighted[j]
         if not transposed:
-            _forward_sweep(band, v[i], u[i - 1], u[i], new_u[i], floor, column, weighted)
+            _forward_sweep(band, v[i], u[i - 1], u[i], new_u[i], floor, sums, column, weighted)
 
     # f, and its slopes by the last u and v
-    slope_u, mean = np.zeros(padded), np.zeros(padded)
-    sums, factors = np.zeros(padded), np.zeros(padded)
+    slope_u, mean, factors = np.zeros(padded), np.zeros(padded), np.zeros(padded)
     column[:], weighted[:] = 0, 0
-    gained = v[last] * gain
-    value = 0.0
+    gained, value = v[last] * gain, 0.0
     for g in range(groups):
-        at = _rows_at(g, band)
-        _dots(g, band, at, gained, sums)
+        rows = _rows(g, band)
+        _dots(g, band, rows, gained, sums)
         for r in range(4 * g, min(4 * g + 4, n)):
             ranked[r] = u[last, r] * sums[r]
             slope_u[r] = discount[r] * sums[r]
@@ -154,7 +138,7 @@ def _sorted_list(
             mean[r] = factors[r] * sums[r]
             value += mean[r]
         if wanted:
-            _add(g, band, at, factors, column, weighted)
+            _add(g, band, rows, factors, column, weighted)
     if not wanted:
         return value
     slope_v = gain * column
@@ -163,31 +147,27 @@ def _sorted_list(
     slope_sums = np.zeros(n)  # of the column sums of the iteration
     for i in range(last, 0, -1):
         if transposed:
-            for j in range(n):
-                _through_column(
-                    j, slope_sums, slope_v, v[i, j], new_v[i, j], of_u[i, j], of_item,
-                    of_item_weighted,
-                )  # fmt: skip
+            _through_columns(
+                slope_sums, slope_v, v[i], new_v[i], of_u[i], of_item, of_item_weighted
+            )
         _backward_sweep(band, slope_sums, slope_u, u[i], new_u[i], mean, column, weighted)
         before = v[i - 1] if transposed else v[i]
         for j in range(n):
             slope_v[j] += column[j]
             of_item[j] += before[j] * column[j]
             of_item_weighted[j] += before[j] * weighted[j]
-            if not transposed:
-                _through_column(
-                    j, slope_sums, slope_v, v[i, j], new_v[i, j], of_u[i, j], of_item,
-                    of_item_weighted,
-                )  # fmt: skip
+        if not transposed:
+            _through_columns(
+                slope_sums, slope_v, v[i], new_v[i], of_u[i], of_item, of_item_weighted
+            )
 
     column[:], weighted[:] = 0, 0
     for g in range(groups):
-        at = _rows_at(g, band)
+        rows = _rows(g, band)
         if not transposed:
-            _dots(g, band, at, slope_sums, sums)
-            for r in range(4 * g, 4 * g + 4):
-                mean[r] += sums[r]
-        _add(g, band, at, mean, column, weighted)
+            _dots(g, band, rows, slope_sums, sums)
+            mean[4 * g : 4 * g + 4] += sums[4 * g : 4 * g + 4]
+        _add(g, band, rows, mean, column, weighted)
     for j in range(n):
         slope_x[j] = of_item_weighted[j] - weighted[j]
         slope_a[j] = column[j] - of_item[j]
@@ -195,26 +175,16 @@ def _sorted_list(
 
 
 @part
-def _forward_sweep(band, v, u, next_u, new, floor, column, weighted):
-    """Row sums with ``v``, from them ``next_u``, and with that the column sums.
-
-    Returns:
-        The largest deviation from one of ``u`` times the row sums.
-    """
-    n = len(v)
+def _forward_sweep(band, v, u, next_u, new, floor, sums, column, weighted):
+    """Row sums with ``v``, from them ``next_u``, and with that the column sums."""
     column[:], weighted[:] = 0, 0
-    sums = np.empty(len(u))
-    largest = 0.0
     for g in range(len(band.low)):
-        at = _rows_at(g, band)
-        _dots(g, band, at, v, sums)
-        for r in range(4 * g, min(4 * g + 4, n)):
-            off = abs(u[r] * sums[r] - 1)
-            largest = max(largest, off) if off == off else np.inf
+        rows = _rows(g, band)
+        _dots(g, band, rows, v, sums)
+        for r in range(4 * g, min(4 * g + 4, len(v))):
             new[r] = sums[r] > floor
             next_u[r] = 1 / sums[r] if new[r] else u[r]
-        _add(g, band, at, next_u, column, weighted)
-    return largest
+        _add(g, band, rows, next_u, column, weighted)
 
 
 @part
@@ -223,8 +193,8 @@ def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
     column[:], weighted[:] = 0, 0
     sums, factors = np.empty(len(u)), np.zeros(len(u))
     for g in range(len(band.low)):
-        at = _rows_at(g, band)
-        _dots(g, band, at, slope_sums, sums)
+        rows = _rows(g, band)
+        _dots(g, band, rows, slope_sums, sums)
         for r in range(4 * g, 4 * g + 4):
             mean[r] += u[r] * sums[r]
             slope_u[r] += sums[r]
@@ -232,18 +202,19 @@ def _backward_sweep(band, slope_sums, slope_u, u, new, mean, column, weighted):
                 factors[r] = -slope_u[r] * u[r] * u[r]
                 slope_u[r] = 0
                 mean[r] += factors[r] / u[r]
-        _add(g, band, at, factors, column, weighted)
+        _add(g, band, rows, factors, column, weighted)
 
 
 @part
-def _through_column(j, slope_sums, slope_v, v, new, of_u, of_item, of_item_weighted):
-    """From the slope of v_j to the slope of its column sum."""
-    slope_sums[j] = 0
-    if new:
-        slope_sums[j] = -slope_v[j] * v * v
-        slope_v[j] = 0
-        of_item[j] += slope_sums[j] / v
-        of_item_weighted[j] += slope_sums[j] * of_u
+def _through_columns(slope_sums, slope_v, v, new, of_u, of_item, of_item_weighted):
+    """From the slope of v to the slope of the column sums."""
+    for j in range(len(v)):
+        slope_sums[j] = 0
+        if new[j]:
+            slope_sums[j] = -slope_v[j] * v[j] * v[j]
+            slope_v[j] = 0
+            of_item[j] += slope_sums[j] / v[j]
+            of_item_weighted[j] += slope_sums[j] * of_u[j]
 
 
 @part
@@ -251,7 +222,7 @@ def _borders(x, a, cut):
     """``low`` and ``start`` of the band whose entries are above exp(``cut``) of the diagonal."""
     n = len(x)
     groups = (n + 3) // 4
-    low, start = np.zeros(groups, np.uint64), np.zeros(groups + 1, np.uint64)
+    low, start = np.zeros(groups, np.int64), np.zeros(groups + 1, np.int64)
     first, end, total, highest = 0, 0, 0, 0
     for r in range(n):
         w = n - 1 - 2 * r
@@ -272,96 +243,89 @@ def _borders(x, a, cut):
 @part
 def _fill(band, column, weighted):
     """Norms of the rows; the band, if it is kept; column sums, plain and weighted by w."""
-    p, norm = band.entries, band.norm
-    ones = np.ones(len(norm))
     for g in range(len(band.low)):
-        at = band.start[g] if band.whole else np.uint64(0)
-        count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
-        _softmax_rows(g, band, at, count)
+        rows = _place(g, band)
+        _softmax(g, band, rows)
         for q in range(4):
-            row, total = at + np.uint64(q) * count, 0.0
-            for k in range(count):
-                total += p[row + k]
+            total = 0.0
+            for k in range(rows.shape[1]):
+                total += rows[q, k]
             if total != 0:
-                norm[4 * g + q] = 1 / total
-            for k in range(count):
-                p[row + k] *= norm[4 * g + q]
-        _add(g, band, at, ones, column, weighted)
+                band.norm[4 * g + q] = 1 / total
+            for k in range(rows.shape[1]):
+                rows[q, k] *= band.norm[4 * g + q]
+        _add(g, band, rows, np.ones(len(band.norm)), column, weighted)
 
 
 @part
-def _softmax_rows(g, band, at, count):
+def _place(g, band):
+    """Where the rows from 4 ``g`` on stand, ``[4, item]``."""
+    begin = band.start[g] if band.whole else 0
+    count = band.start[g + 1] - band.start[g]
+    return band.entries[begin : begin + count].reshape((4, count // 4))
+
+
+@part
+def _rows(g, band):
+    """The rows from 4 ``g`` on, ``[4, item]``; recomputed if only four are kept."""
+    rows = _place(g, band)
+    if not band.whole:
+        _softmax(g, band, rows)
+    return rows
+
+
+@part
+def _softmax(g, band, rows):
     """Write the entries that do not underflow of the rows from 4 ``g`` on."""
-    x, a, first, p = band.x, band.a, band.low[g], band.entries
-    n = len(x)
+    n, count = len(band.x), rows.shape[1]
+    x, a = band.x[band.low[g] : band.low[g] + count], band.a[band.low[g] : band.low[g] + count]
     for q in range(4):
         r = 4 * g + q
-        row = at + np.uint64(q) * count
         if r >= n:
-            for k in range(count):
-                p[row + k] = 0
+            rows[q] = 0
             continue
         w = n - 1 - 2 * r
-        top = w * x[r] - a[r]
+        top = w * band.x[r] - band.a[r]
         for k in range(count):
             # beyond the range of ``exp`` at the border of another row, or through rounding or NaN
-            logit = w * x[first + k] - a[first + k] - top
-            p[row + k] = band.norm[r] * exp(max(logit, -708.0))
+            rows[q, k] = band.norm[r] * exp(max(w * x[k] - a[k] - top, -708.0))
 
 
 @part
-def _rows_at(g, band):
-    """The place of the rows from 4 ``g`` on; recomputed if only four are kept."""
-    if band.whole:
-        return band.start[g]
-    count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
-    _softmax_rows(g, band, np.uint64(0), count)
-    return np.uint64(0)
-
-
-@part
-def _dots(g, band, at, weights, sums):
+def _dots(g, band, rows, weights, sums):
     """Products of four rows with ``weights``."""
-    p, first = band.entries, band.low[g]
-    count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
-    one = at + count
-    two = one + count
-    three = two + count
+    count = rows.shape[1]
+    given = weights[band.low[g] : band.low[g] + count]
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
     for k in range(count):
-        w = weights[first + k]
-        s0 += p[at + k] * w
-        s1 += p[one + k] * w
-        s2 += p[two + k] * w
-        s3 += p[three + k] * w
+        w = given[k]
+        s0 += rows[0, k] * w
+        s1 += rows[1, k] * w
+        s2 += rows[2, k] * w
+        s3 += rows[3, k] * w
     sums[4 * g], sums[4 * g + 1], sums[4 * g + 2], sums[4 * g + 3] = s0, s1, s2, s3
 
 
 @part
-def _add(g, band, at, factors, to, weighted):
+def _add(g, band, rows, factors, to, weighted):
     """Add four rows times their factors, plain and weighted by w."""
-    p, first = band.entries, band.low[g]
-    count = (band.start[g + 1] - band.start[g]) // np.uint64(4)
-    one = at + count
-    two = one + count
-    three = two + count
+    count, w = rows.shape[1], len(to) - 1 - 8 * g
+    plain = to[band.low[g] : band.low[g] + count]
+    by_w = weighted[band.low[g] : band.low[g] + count]
     f0, f1, f2, f3 = factors[4 * g], factors[4 * g + 1], factors[4 * g + 2], factors[4 * g + 3]
-    w = len(to) - 1 - 8 * g
     w0, w1, w2, w3 = f0 * w, f1 * (w - 2), f2 * (w - 4), f3 * (w - 6)
     for k in range(count):
-        p0, p1, p2, p3 = p[at + k], p[one + k], p[two + k], p[three + k]
-        to[first + k] += f0 * p0 + f1 * p1 + f2 * p2 + f3 * p3
-        weighted[first + k] += w0 * p0 + w1 * p1 + w2 * p2 + w3 * p3
+        p0, p1, p2, p3 = rows[0, k], rows[1, k], rows[2, k], rows[3, k]
+        plain[k] += f0 * p0 + f1 * p1 + f2 * p2 + f3 * p3
+        by_w[k] += w0 * p0 + w1 * p1 + w2 * p2 + w3 * p3
 
 
 @part
 def _spread(x, a):
     """a_j = sum over i of |x_i - x_j|, by runs of equal scores, which get equal sums."""
-    n, total, above = len(x), x.sum(), 0.0
-    first = 0
+    n, total, above, first = len(x), x.sum(), 0.0, 0
     while first < n:
-        end = first + 1
-        run = x[first]
+        end, run = first + 1, x[first]
         while end < n and x[end] == x[first]:
             run += x[end]
             end += 1
@@ -372,11 +336,9 @@ def _spread(x, a):
 
 @part
 def _add_slope_of_spread(x, slope_a, slope_x):
-    n, total, above = len(x), slope_a.sum(), 0.0
-    first = 0
+    n, total, above, first = len(x), slope_a.sum(), 0.0, 0
     while first < n:
-        end = first + 1
-        run = slope_a[first]
+        end, run = first + 1, slope_a[first]
         while end < n and x[end] == x[first]:
             run += slope_a[end]
             end += 1

@@ -26,12 +26,11 @@ def soft_rank_lists(lists, scores, mask, temperature, laplace, weights, backward
         items = np.nonzero(mask[b])[0]
         if laplace:
             items = items[np.argsort(-scores[b][items], kind="mergesort")]
-        s = scores[b][items]
-        if backward:
-            w = weights[b][items]
-            one = _laplace_slopes(s, w, temperature) if laplace else _slopes(s, w, temperature)
+        s, w = scores[b][items], weights[b][items]
+        if laplace:
+            one = _laplace_slopes(s, w, temperature) if backward else _laplace_ranks(s, temperature)
         else:
-            one = _laplace_ranks(s, temperature) if laplace else _ranks(s, temperature)
+            one = _slopes(s, w, temperature) if backward else _ranks(s, temperature)
         for i in range(len(items)):
             found[b, items[i]] = one[i]
 
@@ -70,45 +69,35 @@ def _slopes(s, weights, temperature):
 
 
 @part
-def _near(front, behind, temperature):
-    """exp(-gap / temperature) of two neighbours, from 0 to 1."""
-    return exp(max((behind - front) / temperature, -708.0))  # NaN stays NaN
+def _near(s, temperature):
+    """exp(-gap / temperature) of each item and the one behind, from 0 to 1."""
+    near = np.empty(max(len(s) - 1, 0))
+    for i in range(len(near)):
+        near[i] = exp(max((s[i + 1] - s[i]) / temperature, -708.0))  # NaN stays NaN
+    return near
 
 
 @part
 def _laplace_ranks(s, temperature):
-    n = len(s)
-    ranks = np.empty(n)
-    total = 0.0
-    for i in range(n):
-        if i > 0:
-            total = (total + 1) * _near(s[i - 1], s[i], temperature)
-        ranks[i] = 1 + i - 0.5 * total
-    total = 0.0
-    for i in range(n - 2, -1, -1):
-        total = (total + 1) * _near(s[i], s[i + 1], temperature)
-        ranks[i] += 0.5 * total
+    near, ranks = _near(s, temperature), np.arange(1.0, len(s) + 1)
+    for turn in (1, -1):  # the items in front, then those behind
+        gaps, found, total = near[::turn], ranks[::turn], 0.0
+        for i in range(1, len(s)):
+            total = (total + 1) * gaps[i - 1]
+            found[i] -= turn * 0.5 * total
     return ranks
 
 
 @part
 def _laplace_slopes(s, weights, temperature):
     """For each j the sum over i of (w_i - w_j) exp(-|s_i - s_j| / T) / 2T, T the temperature."""
-    n = len(s)
-    slopes = np.zeros(n)
-    count, total = 0.0, 0.0
-    for i in range(1, n):
-        near = _near(s[i - 1], s[i], temperature)
-        count, total = (count + 1) * near, (total + weights[i - 1]) * near
-        slopes[i] += total - weights[i] * count
-    count, total = 0.0, 0.0
-    for i in range(n - 2, -1, -1):
-        near = _near(s[i], s[i + 1], temperature)
-        count, total = (count + 1) * near, (total + weights[i + 1]) * near
-        slopes[i] += total - weights[i] * count
-    for i in range(n):
-        slopes[i] /= 2 * temperature
-    return slopes
+    near, slopes = _near(s, temperature), np.zeros(len(s))
+    for turn in (1, -1):
+        gaps, w, found, count, total = near[::turn], weights[::turn], slopes[::turn], 0.0, 0.0
+        for i in range(1, len(s)):
+            count, total = (count + 1) * gaps[i - 1], (total + w[i - 1]) * gaps[i - 1]
+            found[i] += total - w[i] * count
+    return slopes / (2 * temperature)
 
 
 @kernel

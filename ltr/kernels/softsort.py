@@ -22,8 +22,8 @@ def softsort_ndcg_lists(
         gain: g of each item, ``[batch, list]``. A list without gains is passed over.
         discount: d of each rank, ``[list]``.
         temperature: of SoftSort.
-        max_iter: the most iterations of the scaling.
-        tol: the deviation of a column sum from one at which a list stops.
+        max_iter, tol: the scaling stops after so many iterations, or where no column sum is
+            further from one.
     """
     for b in lists:
         items = np.nonzero(mask[b])[0]
@@ -40,41 +40,31 @@ def softsort_ndcg_lists(
 @part
 def _sorted_list(x, gain, discount, max_iter, tol, wanted, slope):
     """The value, and its slopes by x."""
-    n = len(x)
+    n, most, last = len(x), max_iter + 1, max_iter
     near = np.zeros(n)  # K of an item and the one in front
     for j in range(1, n):
         near[j] = exp(max(x[j] - x[j - 1], -708.0))  # NaN stays NaN
-    most = max_iter + 1
     u, v, sums = np.empty((most, n)), np.ones((most, n)), np.empty(n)
     _times(near, v[0], sums)
     u[0] = 1 / sums
-    last = max_iter
     for i in range(1, most):
         _times(near, u[i - 1], sums)
-        if i > 1:
-            off = 0.0
-            for j in range(n):
-                one = abs(v[i - 1, j] * sums[j] - 1)
-                off = max(off, one) if one == one else np.inf
-            if off < tol:
-                last = i - 1
-                break
+        if i > 1 and np.abs(v[i - 1] * sums - 1).max() < tol:
+            last = i - 1
+            break
         v[i] = 1 / sums
         _times(near, v[i], sums)
         u[i] = 1 / sums
 
-    gained = v[last] * gain
+    gained, d, slope_v = v[last] * gain, discount[:n], np.empty(n)
     _times(near, gained, sums)
-    d = discount[:n]
     value = (d * u[last] * sums).sum()
     if not wanted:
         return value
-    slope_u = d * sums
-    sums = d * u[last]
-    slope_v = np.empty(n)
-    _times(near, sums, slope_v)
+    slope_u, of_gained = d * sums, d * u[last]
+    _times(near, of_gained, slope_v)
     slope_v *= gain
-    _add_slope(near, sums, gained, slope)
+    _add_slope(near, of_gained, gained, slope)
     for i in range(last, 0, -1):
         of_sums = -slope_u * u[i] * u[i]  # of K v, of which u is the inverse
         _times(near, of_sums, sums)
@@ -105,20 +95,12 @@ def _times(near, z, product):
 @part
 def _add_slope(near, left, right, slope):
     """Add the slopes by x of the sum over r, j of left_r K[r, j] right_j."""
-    n = len(near)
-    of_left, of_right, equal_left, equal_right = 0.0, 0.0, 0.0, 0.0
-    for j in range(1, n):
-        equal_left, equal_right = equal_left + left[j - 1], equal_right + right[j - 1]
-        if near[j] < 1:  # equal scores neither pull nor push
-            of_left = (of_left + equal_left) * near[j]
-            of_right = (of_right + equal_right) * near[j]
-            equal_left, equal_right = 0.0, 0.0
-        slope[j] += left[j] * of_right + right[j] * of_left
-    of_left, of_right, equal_left, equal_right = 0.0, 0.0, 0.0, 0.0
-    for j in range(n - 2, -1, -1):
-        equal_left, equal_right = equal_left + left[j + 1], equal_right + right[j + 1]
-        if near[j + 1] < 1:
-            of_left = (of_left + equal_left) * near[j + 1]
-            of_right = (of_right + equal_right) * near[j + 1]
-            equal_left, equal_right = 0.0, 0.0
-        slope[j] -= left[j] * of_right + right[j] * of_left
+    for turn in (1, -1):  # of the items in front, then of those behind
+        gaps, x, y, found = near[1:][::turn], left[::turn], right[::turn], slope[::turn]
+        of_x, of_y, equal_x, equal_y = 0.0, 0.0, 0.0, 0.0
+        for j in range(1, len(near)):
+            equal_x, equal_y = equal_x + x[j - 1], equal_y + y[j - 1]
+            if gaps[j - 1] < 1:  # equal scores neither pull nor push
+                of_x, of_y = (of_x + equal_x) * gaps[j - 1], (of_y + equal_y) * gaps[j - 1]
+                equal_x, equal_y = 0.0, 0.0
+            found[j] += turn * (x[j] * of_y + y[j] * of_x)
