@@ -1,8 +1,6 @@
 """What the choice of the best epoch is worth: choose on one half of vali, measure on the other.
 
-The best epoch's mean on vali is the largest of many noisy means, and so too high: by more where
-lists are few, epochs many and the training restless. Settings that are compared by it are compared
-by their noise too.
+The best epoch's mean on vali is the largest of many noisy means, and so too high.
 """
 
 import math
@@ -26,11 +24,7 @@ class Crossfit:
 
 @dataclass(frozen=True)
 class Halves:
-    """Random halves of the lists that count; of an odd number the second has one more.
-
-    Attributes:
-        first, second: ``[splits, lists of a half]``, which lists.
-    """
+    """Random halves of the lists that count, which, ``[splits, lists of a half]``."""
 
     first: NDArray[np.intp]
     second: NDArray[np.intp]
@@ -59,19 +53,14 @@ def crossfit_of_halves(means: Array) -> Crossfit | None:
         e_A = argmax_e m_A(e),  e_B = argmax_e m_B(e),  value = (m_B(e_A) + m_A(e_B)) / 2
 
     and the mean of that over the splits: without bias what an epoch that is chosen on n/2 lists is
-    worth on new lists, so for one chosen on all n, if anything, too low. What else was decided on
-    all of vali (``patience``, the settings) is not undone.
+    worth on new lists, so for one chosen on all n, if anything, too low.
 
-    The standard error is that of a mean over n lists: where the halves are independent, the two
-    terms of a split have a difference of variance 4 s^2 / n, so that a quarter of its square,
-    averaged over the splits, estimates s^2 / n. It is the noise of these lists, not of another
-    training, and two runs on the same lists share most of it.
+    The standard error is that of a mean over n lists: the two terms of a split have a difference of
+    variance 4 s^2 / n, so that a quarter of its square, averaged over splits, estimates s^2 / n.
+    It is the noise of these lists, not of another training.
 
-    Args:
-        means: ``[epochs, splits, 2]``, of ``Halves.means``.
-
-    Returns:
-        None where there is no epoch, or where a half has no list.
+    ``means``, ``[epochs, splits, 2]``, are of ``Halves.means``; without an epoch, or where a half
+    has no list, the result is None.
     """
     if not len(means) or np.isnan(means).any():
         return None

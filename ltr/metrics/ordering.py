@@ -21,11 +21,6 @@ def sorted_once() -> Iterator[None]:
 
     All metrics and cutoffs of a batch then share one order and one ideal order. The tensors must
     not be changed inside.
-
-    >>> scores, mask = torch.tensor([[0.1, 0.9]]), torch.tensor([[True, True]])
-    >>> with sorted_once():
-    ...     order_by_score(scores, mask) is order_by_score(scores, mask)
-    True
     """
     token = _kept.set({})
     try:
@@ -43,24 +38,16 @@ def order_by_score(scores: Scores, mask: Mask) -> Ranks:
     """
     # An identity asked for in a compiled graph would compile it again for every tensor.
     kept = None if torch.compiler.is_compiling() else _kept.get()
-    if kept is None:
-        return _order(scores, mask)
-    key = id(scores), id(mask)
-    if key not in kept:  # the tensors are kept too: while they live no other has their identity
-        kept[key] = scores, mask, _order(scores, mask)
-    return kept[key][-1]
-
-
-def _order(scores: Scores, mask: Mask) -> Ranks:
-    return _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
+    if kept is not None and (id(scores), id(mask)) in kept:
+        return kept[id(scores), id(mask)][-1]
+    order = _keys(scores, mask).argsort(dim=-1, descending=True, stable=True)
+    if kept is not None:  # the tensors too: while they live no other has their identity
+        kept[id(scores), id(mask)] = scores, mask, order
+    return order
 
 
 def rank_of_item(scores: Scores, mask: Mask) -> Ranks:
-    """The rank of each item, 1 = best, ``[batch, item]``; padding has the ranks after the items.
-
-    >>> rank_of_item(torch.tensor([[0.1, 0.9, 0.1]]), torch.tensor([[True, True, True]]))
-    tensor([[2, 1, 3]])
-    """
+    """The rank of each item, 1 = best, ``[batch, item]``; padding has the ranks after the items."""
     return at_items(order_by_score(scores, mask))
 
 
@@ -70,11 +57,7 @@ def at_items(order: Ranks) -> Ranks:
 
 
 def ranks_like(values: Tensor) -> Tensor:
-    """The ranks 1, 2, ... of ``values`` ``[..., rank]``: in a floating dtype theirs, else int64.
-
-    >>> ranks_like(torch.zeros(2, 3))
-    tensor([1., 2., 3.])
-    """
+    """The ranks 1, 2, ... of ``values`` ``[..., rank]``: in a floating dtype theirs, else int64."""
     dtype = values.dtype if values.is_floating_point() else torch.long
     return torch.arange(1, values.shape[-1] + 1, dtype=dtype, device=values.device)
 
@@ -91,10 +74,8 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
     scores: their mean (McSherry and Najork, 2008, section 2). A weighted sum over ranks is then
     its expected value too.
 
-    >>> scores, mask = torch.tensor([[0.5, 0.9, 0.5]]), torch.tensor([[True, True, True]])
-    >>> at_ranks(torch.tensor([[4.0, 1.0, 2.0]]), scores, mask)
-    tensor([[1., 4., 2.]])
-    >>> at_ranks(torch.tensor([[4.0, 1.0, 2.0]]), scores, mask, ties="averaged")
+    >>> values, scores = torch.tensor([[4.0, 1.0, 2.0]]), torch.tensor([[0.5, 0.9, 0.5]])
+    >>> at_ranks(values, scores, values > 0, ties="averaged")
     tensor([[1., 3., 3.]])
     """
     check_choice("ties", ties, list(TIES))
@@ -106,11 +87,7 @@ def at_ranks(values: Scores, scores: Scores, mask: Mask, *, ties: str = "file") 
 
 
 def tie_groups(scores: Scores, mask: Mask) -> Ranks:
-    """The number of the run of equal scores at each rank, from 0, ``[batch, rank]``.
-
-    >>> tie_groups(torch.tensor([[0.5, 0.9, 0.5, 0.1]]), torch.ones(1, 4, dtype=torch.bool))
-    tensor([[0, 1, 1, 2]])
-    """
+    """The number of the run of equal scores at each rank, from 0, ``[batch, rank]``."""
     keys = _keys(scores, mask).gather(-1, order_by_score(scores, mask))
     differ = torch.zeros_like(keys, dtype=torch.long)
     differ[:, 1:] = (keys[:, 1:] != keys[:, :-1]).long()
@@ -127,9 +104,6 @@ def running_sums(values: Tensor) -> Tensor:
 
     PyTorch has no deterministic ``cumsum`` of floats on a GPU: where it must be, sums of 1, 2, 4,
     ... neighbours are added.
-
-    >>> running_sums(torch.tensor([[1.0, 2.0, 4.0]]))
-    tensor([[1., 3., 7.]])
     """
     if values.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1)

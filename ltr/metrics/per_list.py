@@ -97,11 +97,6 @@ def mean_over_lists(values: PerList, *, empty: float | int | str = "skip") -> fl
     figure. ``empty`` is the convention under which they were computed: under ``"skip"`` lists of
     NaN are left out; under a number a NaN can only come from a NaN score and makes the mean NaN. No
     list left gives NaN.
-
-    >>> mean_over_lists(torch.tensor([1.0, torch.nan, 0.5]))
-    0.75
-    >>> mean_over_lists(torch.tensor([1.0, torch.nan, 0.5]), empty=1.0)
-    nan
     """
     check_empty(empty)
     values = values.detach().cpu().to(torch.float64)

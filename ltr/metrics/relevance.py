@@ -15,7 +15,7 @@ from ltr.typing import Labels, Mask, PerList, Ranks, Scores
 _LARGEST = 1023  # power of two in float64
 
 
-def relevance(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
+def _hits(scores: Scores, labels: Labels, mask: Mask, relevant: float | int) -> Scores:
     """1 where ``is_relevant``, else 0, ``[batch, list]``, in the dtype of a metric."""
     check_lists(scores, labels, mask)
     return is_relevant(labels, mask, relevant).to(float_type(scores, labels))
@@ -58,16 +58,12 @@ def precision(
     P@k = relevant items among the ranks 1 to k / k, also for a list of fewer than k items, as in
     trec_eval and the LETOR script. With k = None it is the share of relevant items in the list.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> precision(scores, labels, mask, k=4).tolist()  # 2 of 4
+    >>> precision(scores, labels, labels >= 0, k=4).tolist()  # 2 of 4
     [0.5]
-    >>> precision(scores, labels, mask, k=4, relevant=2).tolist()  # 1 of 4
-    [0.25]
     """
     check_k(k)
-    hits = relevance(scores, labels, mask, relevant)
+    hits = _hits(scores, labels, mask, relevant)
     found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
     value = found / (mask.sum(-1) if k is None else k)
     return settle(value, scores, mask, labels=labels, without=~hits.any(-1), empty=empty)
@@ -87,16 +83,13 @@ def recall(
 
     R@k = relevant items among the ranks 1 to k / relevant items of the list. With k = None it is 1.
 
-    >>> import torch
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 2.0, 1.0]])
-    >>> recall(scores, labels, torch.tensor([[True, True, True]]), k=2).tolist()  # 1 of 2
+    >>> recall(scores, labels, labels >= 0, k=2).tolist()  # 1 of 2
     [0.5]
     """
-    hits = relevance(scores, labels, mask, relevant)
-    found = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1)
-    return settle(
-        found / hits.sum(-1), scores, mask, labels=labels, without=~hits.any(-1), empty=empty
-    )
+    hits = _hits(scores, labels, mask, relevant)
+    value = cut(at_ranks(hits, scores, mask, ties=ties), k).sum(-1) / hits.sum(-1)
+    return settle(value, scores, mask, labels=labels, without=~hits.any(-1), empty=empty)
 
 
 def map(
@@ -115,19 +108,16 @@ def map(
     AP@k = sum over ranks r <= k with a relevant item of P@r / N, P@r the precision at r and N the
     number of relevant items of the list (Buckley and Voorhees, 2000; trec_eval's map and map_cut)
     or, with ``map_over="reachable"``, at most k (LightGBM). The expected value under ties is that
-    of McSherry and Najork, 2008, section 2.4: of n tied items behind s others, m and R of them
-    relevant, the j-th place (rank s + j) holds a relevant one with probability m/n, and then
-    (j-1)(m-1)/(n-1) tied relevant ones stand before it.
+    of McSherry and Najork, 2008, section 2.4: of n tied items, m of them relevant, the j-th place
+    holds a relevant one with probability m/n, and then (j-1)(m-1)/(n-1) tied relevant ones stand
+    before it.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1.0, 0.0, 2.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> map(scores, labels, mask, k=2).tolist(), map(scores, labels, mask, k=1).tolist()
-    ([0.5], [0.5])
-    >>> map(scores, labels, mask, k=1, map_over="reachable").tolist()  # 1 of the 1 reachable
-    [1.0]
+    >>> [map(scores, labels, labels >= 0, k=k).item() for k in (1, 2)]
+    [0.5, 0.5]
     """
     check_choice("map_over", map_over, list(MAP_OVER))
-    of_item = relevance(scores, labels, mask, relevant)
+    of_item = _hits(scores, labels, mask, relevant)
     hits = at_ranks(of_item, scores, mask)
     ranks = ranks_like(hits)
     if ties == "file":
@@ -160,11 +150,10 @@ def mrr(
     m of them relevant, the first relevant one has place j with probability C(n-j, m-1) / C(n, m).
 
     >>> scores, labels = torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0.0, 1.0, 2.0]])
-    >>> mask = torch.tensor([[True, True, True]])
-    >>> mrr(scores, labels, mask).tolist(), mrr(scores, labels, mask, relevant=2, k=2).tolist()
-    ([0.5], [0.0])
+    >>> mrr(scores, labels, labels >= 0).tolist()
+    [0.5]
     """
-    of_item = relevance(scores, labels, mask, relevant)
+    of_item = _hits(scores, labels, mask, relevant)
     hits = at_ranks(of_item, scores, mask)
     first = hits * (running_sums(hits) == 1)
     if ties != "file":
@@ -178,10 +167,9 @@ def mrr(
 
 
 def _tied(hits: Scores, groups: Ranks) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """At each rank: the items and relevant items of its group, those ahead of it, its place in it.
+    """At each rank: items and relevant ones of its run of equal scores, those ahead, its place.
 
-    All ``[batch, rank]``. A group is a run of equal scores; ``ahead`` counts relevant items and the
-    place counts from 1.
+    All ``[batch, rank]``; ``ahead`` counts relevant items and the place counts from 1.
     """
     ones = torch.ones_like(hits)
     size, inside = sum_of_group(ones, groups), sum_of_group(hits, groups)
@@ -199,13 +187,7 @@ def _log_choose(n: Tensor, m: Tensor) -> Tensor:
 
 
 def first_stop(chances: Tensor) -> Tensor:
-    """Chance that a user who stops at rank r with chance c_r stops first there, ``[batch, rank]``.
-
-    c_r times the product over q < r of (1 - c_q).
-
-    >>> first_stop(torch.tensor([[0.5, 1.0, 0.5]]))
-    tensor([[0.5000, 0.5000, 0.0000]])
-    """
+    """c_r times the product over q < r of (1 - c_q), c = ``chances``, ``[batch, rank]``."""
     going_on = torch.nn.functional.pad(1 - chances, (1, 0), value=1)[..., :-1].cumprod(-1)
     return chances * going_on
 
@@ -230,8 +212,7 @@ def err(
         ConfigError: a label is above ``levels`` - 1, ``ties`` is ``averaged``.
 
     >>> scores, labels = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, 2.0]])
-    >>> mask = torch.tensor([[True, True]])
-    >>> err(scores, labels, mask, levels=3).tolist()  # 1/4 + 1/2 * 3/4 * (1 - 1/4)
+    >>> err(scores, labels, labels >= 0, levels=3).tolist()  # 1/4 + 1/2 * 3/4 * (1 - 1/4)
     [0.53125]
     """
     check_levels(levels)

@@ -10,14 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ltr.errors import ConfigError, LTRError
-from ltr.knobs import (
-    check_choice,
-    check_empty,
-    check_gain,
-    check_k,
-    check_levels,
-    check_positive,
-)
+from ltr.knobs import check_choice, check_empty, check_gain, check_k, check_levels, check_positive
 
 GAINS = {"exp2": "2^y-1", "linear": "y"}
 DISCOUNTS = {"log2": "1/log2(1+rank)", "letor": "1 at ranks 1 and 2, then 1/log2(rank)"}
@@ -36,12 +29,10 @@ class Convention:
     Attributes:
         empty: the value of an empty list, from 0 to 1, or ``"skip"``: NaN, which the mean leaves
             out. A list is empty for map, mrr, precision and recall without a label of at least
-            ``relevant``, for err and ndcg_beta without a label above 0, for the other metrics
-            without a gain above 0 (which is the same, but for a table of gains of another kind).
-        gain: ``"exp2"`` (2^y - 1, the industry's DCG), ``"linear"`` (y, the traditional DCG), or a
-            table: the gains of the grades 0, 1, 2, ....
-        discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (the LETOR script: 1 at ranks 1 and 2,
-            1/log2(rank) from rank 3 on).
+            ``relevant``, for err and ndcg_beta without a label above 0, for the others without a
+            gain above 0.
+        gain: ``"exp2"`` (2^y - 1), ``"linear"`` (y), or a table: the gains of grade 0, 1, 2, ....
+        discount: ``"log2"`` (1/log2(1+rank)) or ``"letor"`` (the LETOR script's).
         ties: ``"file"``: items with equal scores keep the file's order; ``"averaged"``: the
             expected value over all orders of them, as in scikit-learn.
         short: NDCG@k of a list of fewer than k items: ``"scored"`` as any other, or ``"zero"``.
@@ -52,11 +43,6 @@ class Convention:
 
     Raises:
         ConfigError: a value is not one of these.
-
-    >>> print(Convention(empty=0, gain=[0, 1, 3]).describe())
-    empty list = 0 (no label > 0; map, mrr, precision, recall: none relevant), gains [0, 1, 3], \
-discount 1/log2(1+rank), ties in file order, short lists scored, relevant from label 1, map@k over \
-all relevant items, 5 grades
     """
 
     empty: float | int | str = 1.0
@@ -131,9 +117,6 @@ class Metric:
             when ``function`` is read; or any name of ``own``.
         k: cutoff rank >= 1, None for the whole list.
         own: the user's own function of that name, knobs bound.
-
-    Raises:
-        ConfigError: the name or the cutoff is not one of these.
     """
 
     name: str
@@ -158,11 +141,7 @@ class Metric:
 
     @property
     def function(self) -> Callable[..., PerList]:
-        """The function that computes the metric.
-
-        Raises:
-            ConfigError: the module of the user's own cannot be imported, or has no such function.
-        """
+        """The function that computes the metric; ``ConfigError`` if the user's own has none."""
         if self.own is not None:
             return self.own
         if not self.is_own:
@@ -186,11 +165,7 @@ class Metric:
     def __call__(
         self, scores: Scores, labels: Labels, mask: Mask, convention: Convention = Convention()
     ) -> PerList:
-        """The value of each list, ``[batch]``; see the function of the same name.
-
-        Raises:
-            ConfigError: a knob, or the user's own function fails or returns another shape.
-        """
+        """The value of each list, ``[batch]``; ``ConfigError`` if the user's own function fails."""
         function = self.function
         knobs = {name: getattr(convention, name, self.k) for name in _knobs(function)}  # k: no key
         if not self.is_own:
@@ -214,17 +189,13 @@ def parse_metric(
 ) -> Metric:
     """Read ``"ndcg@5"`` or ``"ndcg"``; ``str`` of the result gives the text back.
 
-    Args:
-        text: what stands in a config.
-        own: functions of the user's own, by the name that ``text`` may have for them.
+    ``own`` are functions of the user's own, by the name that ``text`` may have for them.
 
     Raises:
         ConfigError: the name is unknown or the cutoff is not an integer >= 1.
 
-    >>> parse_metric("ndcg@5")
-    Metric(name='ndcg', k=5)
-    >>> parse_metric("my_metrics.hits@5").name  # a function of one's own; nothing is imported yet
-    'my_metrics.hits'
+    >>> parse_metric("ndcg@5"), parse_metric("my_metrics.hits").name
+    (Metric(name='ndcg', k=5), 'my_metrics.hits')
     """
     form = _FORM.fullmatch(text)
     if form is None:
@@ -241,10 +212,10 @@ def parse_metric(
 @functools.cache
 def _knobs(function: Callable[..., PerList]) -> tuple[str, ...]:
     """Those of ``k`` and the keys of a convention that a function takes."""
-    taken = set(inspect.signature(function).parameters)
-    if isinstance(function, functools.partial):
-        taken -= set(function.keywords)  # what its config sets
-    return tuple(name for name in ("k", *(key.name for key in fields(Convention))) if name in taken)
+    known = {"k", *(key.name for key in fields(Convention))} - set(
+        getattr(function, "keywords", ())
+    )
+    return tuple(name for name in inspect.signature(function).parameters if name in known)
 
 
 def _told(error: Exception) -> str:

@@ -20,22 +20,19 @@ SHIPPED = Path(__file__).with_name("sorter.json")
 class Sorter(nn.Module):
     """For each item the share of the other items of its list that stand above it, in (0, 1).
 
-    Engilberge et al. (2019), "SoDeep: a Sorting Deep net to learn ranking loss surrogates", read
-    the scores one after the other, by an LSTM or a CNN for lists of one length. This one is made of
-    functions of an item and of means over the others of its list (Zaheer et al., 2017, "Deep
-    Sets"), so that the order of the items means nothing, lists may have any length, and n items
-    take n time.
+    Engilberge et al. (2019, "SoDeep: a Sorting Deep net to learn ranking loss surrogates") read the
+    scores by an LSTM or a CNN; this one is made of functions of an item and of means over the
+    others (Zaheer et al., 2017, "Deep Sets"), so that their order means nothing.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        size = HIDDEN
-        self.item = nn.Linear(1, size)
-        self.given = nn.Linear(size, size)  # what an item tells the others
-        self.asked = nn.Linear(size, size)  # how an item weighs what the others tell
-        self.first = nn.Linear(2 * size + 1, size)
-        self.second = nn.Linear(size, size)
-        self.share = nn.Linear(size, 1)
+        self.item = nn.Linear(1, HIDDEN)
+        self.given = nn.Linear(HIDDEN, HIDDEN)  # what an item tells the others
+        self.asked = nn.Linear(HIDDEN, HIDDEN)  # how an item weighs what the others tell
+        self.first = nn.Linear(2 * HIDDEN + 1, HIDDEN)
+        self.second = nn.Linear(HIDDEN, HIDDEN)
+        self.share = nn.Linear(HIDDEN, 1)
         # Steps of tanh at places all over the range of standardised scores.
         nn.init.uniform_(self.item.weight, -4, 4)
         nn.init.uniform_(self.item.bias, -6, 6)
@@ -57,42 +54,30 @@ def learned_ranks(scores: Scores, mask: Mask, *, sorter: str | Path | None = Non
     """The soft rank of each item by a network that was taught to sort, ``[batch, list]``.
 
     r_j = 1 + (n - 1) u_j, u_j the share of the other items above j by ``Sorter``, so that ranks lie
-    between 1 and n, the highest score first; 1 on padding. Scores are ``standardised`` as those
-    that the network was taught on. Items with equal scores share ranks. Differentiable in the
-    scores alone: the network learns nothing more.
-
-    Args:
-        sorter: a file of ``python -m ltr.relaxations.teach_sorter``; None: the package's.
+    between 1 and n, the highest score first; 1 on padding. Items with equal scores share ranks.
+    ``sorter`` is a file of ``python -m ltr.relaxations.teach_sorter``, None the package's.
 
     Raises:
         ConfigError: the file cannot be read, or holds another network.
 
-    >>> scores, mask = torch.tensor([[0.1, 0.9, 0.5, 0.3]]), torch.ones(1, 4, dtype=torch.bool)
-    >>> learned_ranks(scores, mask).round().tolist()
+    >>> scores = torch.tensor([[0.1, 0.9, 0.5, 0.3]])
+    >>> learned_ranks(scores, scores > 0).round().tolist()
     [[4.0, 1.0, 2.0, 3.0]]
     """
     scores = promoted(scores)  # in float16 the sums of standardised would overflow
-    network = kept_sorter(SHIPPED if sorter is None else Path(sorter))
-    network = _cast(network, scores.dtype, scores.device)
-    shares = network(standardised(scores, mask), mask)
-    ranks = 1 + (mask.sum(-1, keepdim=True) - 1).clamp(min=0) * shares
-    return ranks.masked_fill(~mask, 1)
-
-
-def kept_sorter(path: Path) -> Sorter:
-    """The network of a file, read once as long as the file stays as it is.
-
-    Raises:
-        ConfigError: as ``learned_ranks``.
-    """
+    path = SHIPPED if sorter is None else Path(sorter)
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        network = _read(path, path.stat().st_mtime_ns)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())[:80]
         raise ConfigError(
             f"sorter={path} cannot be read ({why}): make it by python -m "
             f"ltr.relaxations.teach_sorter {path}, or write sorter=null"
         ) from error
+    network = _cast(network, scores.dtype, scores.device)
+    shares = network(standardised(scores, mask), mask)
+    ranks = 1 + (mask.sum(-1, keepdim=True) - 1).clamp(min=0) * shares
+    return ranks.masked_fill(~mask, 1)
 
 
 @functools.cache

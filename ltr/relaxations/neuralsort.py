@@ -17,42 +17,28 @@ def neural_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matr
     temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
     ``temperature`` > 0 is in units of the scores.
 
-    >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
-    >>> neural_sort(scores, mask, temperature=0.1).round().tolist()  # ranks 1, 2, none
+    >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
+    >>> neural_sort(scores, scores < 9, temperature=0.1).round().tolist()  # ranks 1, 2, none
     [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
     """
     check_positive("temperature", temperature)
-    scores, spread = logit_parts(scores, mask, temperature)
-    sizes = mask.sum(-1, keepdim=True)
-    weights = (sizes + 1 - 2 * ranks_like(mask)).to(scores.dtype)
-    # An infinite spread keeps padding out of the softmax; a list of padding only would be NaN.
-    spread = spread.masked_fill(~mask & (sizes > 0), torch.inf)
-    logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
-    return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
-
-
-def logit_parts(scores: Scores, mask: Mask, temperature: float) -> tuple[Scores, Scores]:
-    """x and a of the logits (n + 1 - 2r) x_j - a_j, each ``[batch, list]``.
-
-    x is the scores, shifted list by list, over the temperature, 0 on padding; a_j is the sum over i
-    of \\|x_i - x_j\\|, undefined on padding.
-    """
     scores = promoted(scores).masked_fill(~mask, 0)
     sizes = mask.sum(-1, keepdim=True)
     # A shift of all scores changes nothing in P; around 0 the sums below lose fewest digits.
     center = scores.detach().sum(-1, keepdim=True) / sizes.clamp(min=1)
     scores = (scores - center).masked_fill(~mask, 0) / temperature
-    return scores, sum_of_distances(scores, mask)
+    weights = (sizes + 1 - 2 * ranks_like(mask)).to(scores.dtype)
+    # An infinite spread keeps padding out of the softmax; a list of padding only would be NaN.
+    spread = _sum_of_distances(scores, mask).masked_fill(~mask & (sizes > 0), torch.inf)
+    logits = weights.unsqueeze(-1) * scores.unsqueeze(-2) - spread.unsqueeze(-2)
+    return logits.softmax(-1).masked_fill(~real_ranks(mask).unsqueeze(-1), 0)
 
 
-def sum_of_distances(scores: Scores, mask: Mask) -> Scores:
-    """For each item j the sum over the items i of its list of \\|s_i - s_j\\|, ``[batch, list]``.
+def _sum_of_distances(scores: Scores, mask: Mask) -> Scores:
+    """The sum over the items i of \\|s_i - s_j\\|, ``[batch, list]``; undefined on padding.
 
-    By one sort and prefix sums, O(n log n): s_j (#below - #above) - sum below + sum above. Items
-    with equal scores get bitwise equal sums. Undefined on padding.
-
-    >>> sum_of_distances(torch.tensor([[1.0, 4.0, 2.0]]), torch.tensor([[True, True, True]]))
-    tensor([[4., 5., 3.]])
+    By one sort and prefix sums: s_j (#below - #above) - sum below + sum above, bitwise equal for
+    equal scores.
     """
     ascending = scores.masked_fill(~mask, torch.inf).sort(-1).values
     sizes = mask.sum(-1, keepdim=True)
@@ -74,8 +60,8 @@ def soft_sort(scores: Scores, mask: Mask, *, temperature: float = 1.0) -> Matrix
     permutation matrix; items with equal scores share ranks. ``temperature`` > 0 is in units of the
     scores.
 
-    >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
-    >>> soft_sort(scores, mask)[0, 0]  # exp(-2) / (exp(-2) + 1) and the rest
+    >>> scores = torch.tensor([[1.0, 3.0, 9.0]])
+    >>> soft_sort(scores, scores < 9)[0, 0]  # exp(-2) / (exp(-2) + 1) and the rest
     tensor([0.1192, 0.8808, 0.0000])
     """
     check_positive("temperature", temperature)
@@ -110,12 +96,6 @@ def stochastic_neural_sort(
         n_samples: >= 1, draws.
         beta: > 0, scale of the noise.
         generator: draws the noise, see ``uniform_noise``.
-
-    >>> scores, mask = torch.tensor([[1.0, 5.0, 9.0]]), torch.tensor([[True, True, False]])
-    >>> given = {"n_samples": 4000, "generator": torch.Generator().manual_seed(0)}
-    >>> soft = stochastic_neural_sort(scores, mask, temperature=1e-3, **given)
-    >>> round(soft[:, 0, 0, 1].mean().item(), 1)  # the second first: in 5 / (5 + 1) of the draws
-    0.8
     """
     drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
     soft = neural_sort(drawn.flatten(0, 1), mask.repeat(n_samples, 1), temperature=temperature)
@@ -148,21 +128,10 @@ def uniform_noise(
 ) -> Tensor:
     """Independent uniform numbers above 0 and below 1, ``[samples, batch, list]``; 0 on padding.
 
-    On the CPU numbers are drawn for real items only, in the order of the lists, so that neither the
-    amount of padding nor its place changes what an item gets. Elsewhere, where counting the items
-    would wait for the GPU, as many are drawn as there are places: what an item gets then depends on
-    the amount of padding, but not on its place.
-
-    Args:
-        samples: >= 1, numbers per item.
-        like: gives dtype and device.
-        generator: draws; None is torch's own generator of the device, which ``torch.manual_seed``
-            seeds and the trainer keeps in its checkpoints.
-
-    >>> mask = torch.tensor([[True, False]])
-    >>> noise = uniform_noise(mask, 1, torch.zeros(()), torch.Generator().manual_seed(0))
-    >>> bool(0 < noise[0, 0, 0] < 1), noise[0, 0, 1].item()
-    (True, 0.0)
+    On the CPU numbers are drawn for real items only, in the order of the lists, so that padding
+    changes nothing. Elsewhere, where counting the items would wait for the GPU, as many are drawn
+    as there are places: what an item gets then depends on the amount of padding, but not on its
+    place. ``like`` gives dtype and device; ``generator`` None is torch's own of the device.
     """
     device = like.device if generator is None else generator.device
     counted = mask.device.type == "cpu" and not torch.compiler.is_compiling()

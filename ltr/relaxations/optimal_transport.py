@@ -23,11 +23,8 @@ def sinkhorn(
     For a list of n items only the n x n block of its ranks 1 to n and its real items is read. Each
     list stops when no row or column sum differs from one by ``tol`` or more, or after ``max_iter``
     iterations (Sinkhorn, 1964; the NeuralNDCG paper, 4.2 and its footnote 2). Scaling is
-    diag(u) P diag(v): the iterations work on the vectors u and v alone, and matrix and gradient are
-    formed once, at the end.
-
-    A row or column whose sum has underflowed (below the square root of the dtype's smallest normal
-    number, 1e-19 in float32) keeps its factor, so that 0/0 never arises.
+    diag(u) P diag(v): matrix and gradient are formed once, at the end. A row or column whose sum
+    has underflowed (below 1e-19 in float32) keeps its factor, so that 0/0 never arises.
 
     Args:
         matrix: ``[batch, rank, item]``, non-negative, float32 or float64.
@@ -39,8 +36,6 @@ def sinkhorn(
     >>> matrix, mask = torch.tensor([[[0.5, 0.5], [0.0, 1.0]]]), torch.tensor([[True, True]])
     >>> sinkhorn(matrix, mask, max_iter=1)[0, 0].tolist()  # 0.5 / 0.5 and 0.5 / 1.5, then / 4/3
     [0.75, 0.25]
-    >>> sinkhorn(matrix, mask, max_iter=1, first="rows")[0, 0].tolist()
-    [1.0, 0.3333333432674408]
     """
     check_choice("first", first, ["columns", "rows"])
     check_iterations(max_iter, tol)
@@ -163,19 +158,10 @@ def ot_sort(
     a_r = (n - r) / (n - 1) from 1 down to 0 and scores squashed list by list, x =
     sigmoid((s - mean) / deviation), so that neither their unit nor their shift matters. As the
     temperature goes to 0, P becomes the permutation matrix; items with equal scores share ranks.
+    The solution is NeuralSort of x at (n - 1) temperature, with Sinkhorn scaling.
 
-    The solution is exp(2 a_r x_j / temperature) with rows and columns scaled: that is NeuralSort of
-    x at (n - 1) temperature, which does not underflow, with Sinkhorn scaling.
-
-    Args:
-        scores: ``[batch, list]``. A standard deviation below about 1e-3 is not magnified to 1, so
-            that tied scores have a finite slope.
-        temperature: > 0, in units of squared places, that is of the list's whole length squared.
-        max_iter, tol: of the scaling, see ``sinkhorn``.
-
-    >>> scores, mask = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])
-    >>> ot_sort(scores, mask, temperature=0.1).round().tolist()
-    [[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]
+    ``temperature`` > 0 is in units of squared places, that is of the list's whole length squared;
+    ``max_iter`` and ``tol`` are those of ``sinkhorn``.
     """
     soft = neural_sort(places(scores, mask), mask, temperature=temperature)
     return sinkhorn(soft, mask, max_iter=max_iter, tol=tol)
@@ -188,11 +174,7 @@ def places(scores: Scores, mask: Mask) -> Scores:
 
 
 def standardised(scores: Scores, mask: Mask) -> Scores:
-    """(s - mean) / sqrt(variance + 1e-6) over the items of each list, 0 on padding.
-
-    >>> standardised(torch.tensor([[-5.0, 5.0, 9.0]]), torch.tensor([[True, True, False]]))
-    tensor([[-1.,  1.,  0.]])
-    """
+    """(s - mean) / sqrt(variance + 1e-6) over the items of each list, 0 on padding."""
     sizes = mask.sum(-1, keepdim=True).clamp(min=1)
     scores = scores.masked_fill(~mask, 0)
     centred = (scores - scores.sum(-1, keepdim=True) / sizes).masked_fill(~mask, 0)

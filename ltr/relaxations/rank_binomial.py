@@ -17,15 +17,15 @@ def rank_distribution(scores: Scores, mask: Mask, *, sigma: float = 1.0) -> Matr
     An item i beats j with probability pi_ij = Phi((s_i - s_j) / (sigma sqrt 2)); as if the contests
     were independent, the rank of j is 1 plus the number of items that beat it. Adding them one by
     one, p_j(r) <- p_j(r - 1) pi_ij + p_j(r) (1 - pi_ij) (Taylor et al., 2008, section 3; the
-    SoftNDCG review, eq. 2.4). Exact for two items. Each real column sums to one; rows do not in
-    general, which ``sinkhorn`` mends. As sigma goes to 0 it becomes the permutation matrix.
+    SoftNDCG review, eq. 2.4). Each real column sums to one; rows do not in general. As sigma goes
+    to 0 it becomes the permutation matrix. ``sigma`` > 0 is the standard deviation of every score,
+    in units of the scores.
 
     O(n^3) time. Long lists keep about 2 sqrt(n) matrices of the recursion for the gradient and
-    compute the others again. ``scores`` are the means, ``sigma`` > 0 is the standard deviation of
-    every score, in units of the scores.
+    compute the others again.
 
-    >>> scores, mask = torch.zeros(1, 3), torch.tensor([[True, True, True]])
-    >>> rank_distribution(scores, mask)[0, :, 0]  # of two fair coins
+    >>> scores = torch.zeros(1, 3)
+    >>> rank_distribution(scores, scores == 0)[0, :, 0]  # of two fair coins
     tensor([0.2500, 0.5000, 0.2500])
     """
     check_positive("sigma", sigma)

@@ -17,10 +17,7 @@ _again: ContextVar[bool] = ContextVar("again", default=False)
 
 
 def plain_path() -> bool:
-    """Whether only operations may be used that PyTorch differentiates as often as one likes.
-
-    So it is while ``twice`` calls a function again, and inside the transforms of ``torch.func``.
-    """
+    """Whether only operations may be used that PyTorch differentiates as often as one likes."""
     if torch.compiler.is_compiling():
         return False
     return _again.get() or bool(torch._C._are_functorch_transforms_active())
@@ -29,9 +26,9 @@ def plain_path() -> bool:
 def twice(function: F) -> F:
     """Give ``function(scores, ...)`` second derivatives by its scores.
 
-    Its gradient is that of the path it takes. Where ``create_graph=True`` asks for one that can be
-    differentiated, backward calls it again, under ``plain_path``, and differentiates that. It draws
-    nothing; its other arguments are constants.
+    Where ``create_graph=True`` asks for a gradient that can be differentiated, backward calls it
+    again, under ``plain_path``, and differentiates that. It draws nothing; its other arguments are
+    constants.
     """
 
     @functools.wraps(function)

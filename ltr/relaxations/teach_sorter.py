@@ -23,7 +23,7 @@ SIZES = (2, 5, 20, 100, 240, 1000)  # lists of the report
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Teach a network as the arguments say, write its file, and print how well it sorts."""
+    """Teach a network, write its file, and print how well it sorts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="the weights, plain numbers; it must not exist")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the scores")
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(f"{given.output} exists: remove it, or choose another name")
     knobs = {name: one for name, one in vars(given).items() if name != "output"}
     sorter = teach(**knobs)
-    weights = {name: _rounded(value.tolist()) for name, value in sorter.state_dict().items()}
+    weights = {name: _six_digits(value.tolist()) for name, value in sorter.state_dict().items()}
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps({**knobs, "weights": weights}, allow_nan=False) + "\n")
     print(f"{sum(p.numel() for p in sorter.parameters()):,} weights, {HIDDEN} hidden units")
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     for n in SIZES:
         scores = torch.randn((max(8, 20000 // n), n), generator=generator)
         with torch.no_grad():
-            off = errors(sorter, scores).mean().item() * (n - 1)
+            off = _errors(sorter, scores).mean().item() * (n - 1)
         print(f"lists of {n:>5,} items: ranks are off by {off:.2f} on average")
 
 
@@ -59,30 +59,28 @@ def teach(*, seed: int, steps: int, items: int, longest: int, lr: float) -> Sort
         for group in optimizer.param_groups:
             group["lr"] = lr * (1 + math.cos(math.pi * step / steps)) / 2
         optimizer.zero_grad()
-        errors(sorter, made_scores(items, longest, generator)).mean().backward()
+        _errors(sorter, _draw_scores(items, longest, generator)).mean().backward()
         optimizer.step()
     return sorter
 
 
-def errors(sorter: Sorter, scores: Scores) -> Tensor:
-    """|share above - its estimate| of each item, the paper's L1 between ranks over n - 1."""
+def _errors(sorter: Sorter, scores: Scores) -> Tensor:
+    """|share of the others above - its estimate| of each item, half of an equal one counted."""
     everything = torch.ones_like(scores, dtype=torch.bool)
-    return (sorter(standardised(scores, everything), everything) - share_above(scores)).abs()
+    above = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).sign().sum(-1)
+    share = (above / max(1, scores.shape[-1] - 1) + 1) / 2
+    return (sorter(standardised(scores, everything), everything) - share).abs()
 
 
-def _rounded(values: Any) -> Any:
-    """Numbers of six digits."""
-    if isinstance(values, list):
-        return [_rounded(each) for each in values]
-    return float(f"{values:.6g}")
+def _six_digits(values: Any) -> Any:
+    return [*map(_six_digits, values)] if isinstance(values, list) else float(f"{values:.6g}")
 
 
-def made_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
+def _draw_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
     """Scores to learn sorting from, ``[lists, n]``, ``items`` in all, n from 2 to ``longest``.
 
-    As many lists of each kind on average: uniform, normal, evenly spaced in a part of the range and
-    mixtures, as in the paper, and two more that rankers give: with heavy tails, and saturated by
-    Tanh. Short lists are as frequent as long ones (log n is uniform).
+    Uniform, normal, evenly spaced in a part of the range and mixtures, as in the paper, and with
+    heavy tails or saturated by Tanh, as rankers give; log n is uniform.
     """
 
     def uniform(*shape: int) -> Tensor:
@@ -100,17 +98,6 @@ def made_scores(items: int, longest: int, generator: torch.Generator) -> Scores:
     kinds = torch.stack([uniform(lists, n), normal, even, mixed, heavy, saturated])
     kind = torch.randint(0, len(kinds), (lists, 1), generator=generator)
     return kinds.gather(0, kind.expand(lists, n)[None])[0]
-
-
-def share_above(scores: Scores) -> Tensor:
-    """What the network is taught: the share of the others above each item; half of an equal one.
-
-    >>> share_above(torch.tensor([[3.0, 1.0, 1.0]]))
-    tensor([[0.0000, 0.7500, 0.7500]])
-    """
-    differences = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).sign()
-    others = max(1, scores.shape[-1] - 1)
-    return ((differences.sum(-1) / others) + 1) / 2
 
 
 if __name__ == "__main__":
