@@ -24,7 +24,7 @@ from tabulate import tabulate
 from torch.utils.benchmark import timer
 
 from ltr.analysis.style import style
-from ltr.experiment.provenance import commit
+from ltr.experiment.run_folder import commit
 from ltr.training.device import free_memory
 
 OURS = "ours"

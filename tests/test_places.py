@@ -11,8 +11,8 @@ import torch
 from conftest import compose
 
 from ltr.experiment.identity import identity
-from ltr.experiment.provenance import commit, mixed, versions
 from ltr.experiment.run import run
+from ltr.experiment.run_folder import commit, mixed, versions
 from ltr.experiment.start import resumed
 from ltr.training.checkpoint import load_checkpoint
 

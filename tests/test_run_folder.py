@@ -149,7 +149,7 @@ def test_a_damaged_note_is_never_that_of_a_run_that_is_done(tmp_path) -> None:
             run = tmp_path / f"{plain[64:].strip()}{number}"
             shutil.copytree(done, run)
             (run / NOTE).write_bytes(damaged if number % 2 else cut)
-            assert RunFolder(run).was_resumed or "resumed" not in plain
+            assert RunFolder(run).identity != wanted
             assert RunFolder(run).prepare(wanted) == "new"
             (old,) = run.glob("before-*")
             assert RunFolder(old).damage() is None

@@ -29,8 +29,7 @@ from ltr.analysis.verdicts import (
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
-from ltr.experiment.provenance import mixed, short_commit
-from ltr.experiment.run_folder import RunFolder, find_runs
+from ltr.experiment.run_folder import RunFolder, find_runs, mixed, short_commit
 
 _DEFAULTS = {
     "metric": None, "margin": 0.005, "alpha": 0.05, "baseline": None, "published": None,

@@ -22,9 +22,8 @@ from ltr.console.folders import write_overrides
 from ltr.console.keys import Kind, keys, text, texts, without
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, DataError
-from ltr.experiment.provenance import place_of, versions
 from ltr.experiment.report import measure, metric_table, write_run
-from ltr.experiment.run_folder import RunFolder, find_runs
+from ltr.experiment.run_folder import RunFolder, find_runs, place_of, versions
 from ltr.scorers.ensemble import VALI, Weights, chosen_on_vali, parse_weights
 from ltr.scorers.inputs import set_threads
 from ltr.scorers.parts import as_list, make_convention, named_metrics
@@ -39,11 +38,7 @@ _TARGET = "ltr.scorers.ensemble.Ensemble"
 
 
 def ensemble_of_runs(cfg: DictConfig) -> str:
-    """Make the ensemble that ``cfg`` describes; return its members, its metrics and its folder.
-
-    Raises:
-        ConfigError, DataError: a value is wrong; see also ``make_ensemble``.
-    """
+    """Make the ensemble that ``cfg`` describes; return its members, its metrics and its folder."""
     if not (paths := texts(cfg, "runs")):
         raise ConfigError("give run folders, or a folder that holds runs; see --help")
     set_threads(cfg)

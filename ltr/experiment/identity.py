@@ -26,8 +26,8 @@ SHOWN = 10  # characters of an identity in the name of a folder
 _ROOMS = ("metrics", "relaxations", "kernels", "losses", "models", "data", "training", "scorers",
           "experiment")  # fmt: skip
 _OF_ROUNDS = "models/rounds"
-# Files in them that prepare data, list runs or say where they were computed.
-_AROUND = ("prepare_data", "public_sets", "sweep", "commands", "provenance", "identity", "engines")
+# Files in them that prepare data or list runs.
+_AROUND = ("prepare_data", "public_sets", "sweep", "commands", "identity", "engines")
 _DISTRIBUTIONS = {"xgboost": ("xgboost", "xgboost-cpu")}  # where a library's name is not its own
 _LTR = Path(__file__).resolve().parents[1]
 _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log``
@@ -36,9 +36,9 @@ _LOGGED = ("debug", "info", "warning", "error", "exception")  # methods of ``log
 def identity(config: DictConfig) -> str:
     """SHA-256 of what a run computes: its config without places, its data, the code.
 
-    The code is this project's, the user's and the library of its trees, whose versions fit other
-    trees. The versions of PyTorch, NumPy, Numba and SciPy do not count, for they change the last
-    digits as the machine does, and no kept run would outlive an update; ``results.json`` has them.
+    The code is this project's, the user's and the library of its trees. The versions of PyTorch,
+    NumPy, Numba and SciPy, and threads and device, change the last digits alone and do not count;
+    ``results.json`` has them.
 
     Raises:
         ConfigError, DataError: its data are missing, or cannot be read.
@@ -64,11 +64,7 @@ def training_code(*configs: DictConfig) -> str:
 
 
 def origins_of(config: DictConfig) -> dict[str, str | None]:
-    """What a run reads besides its lists, by digest: teacher and sorter; None where it has none.
-
-    Raises:
-        CheckpointError: the teacher cannot be read.
-    """
+    """What a run reads besides its lists, by digest: teacher and sorter; None where it has none."""
     loss = config.get("loss")
     of_mix = loss is not None and OmegaConf.select(loss, "parts.sodeep")
     sorter = None
@@ -80,11 +76,7 @@ def origins_of(config: DictConfig) -> dict[str, str | None]:
 
 
 def run_digest(path: str | None) -> str | None:
-    """SHA-256 of all that the run ``path`` scores items with; None: there is no such run.
-
-    Raises:
-        CheckpointError: its checkpoint cannot be read.
-    """
+    """SHA-256 of all that the run ``path`` scores items with; None: there is no such run."""
     return None if path is None else scoring_digest(selected_checkpoint(Path(path))[1])
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
-from ltr.experiment.provenance import commit, versions
-from ltr.experiment.run_folder import write_queries, write_results, write_scores
+from ltr.experiment.run_folder import commit, versions, write_queries, write_results, write_scores
 from ltr.experiment.start import Training
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit

@@ -1,4 +1,4 @@
-"""The files of a run of ``train.py``: written, and read again only as the run left them.
+"""The files of a run of ``train.py``, read only as it left them, and where it was computed.
 
 Importing this is cheap: pandas is imported where a table is read or written.
 """
@@ -8,12 +8,17 @@ import io
 import json
 import logging
 import math
+import os
+import platform
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +43,11 @@ _NOT_RESULTS = (".hydra", ".lock", "train.log", "error.txt", NOTE)
 FILES = ("queries.csv", "scores.csv", "history.csv")  # results.json holds their digests
 _DIGEST, _FILES = "sha256", "files_sha256"  # keys of results.json
 _MEANS = {"test", "vali", "untrained_vali"}  # entries of means by metric
+_PACKAGE = Path(__file__).resolve().parents[1]
+_COMPUTE = (
+    "ltr-torch", "torch", "numpy", "numba", "scipy", "pandas", "scikit-learn", "hydra-core",
+    "omegaconf",
+)  # fmt: skip
 _IDENTITY = re.compile(rb"([0-9a-f]{64})\n")  # the whole note, unless the run was resumed
 
 
@@ -103,11 +113,6 @@ class RunFolder:
         """The identity of a sweep's run; None where it has none, or was resumed as another run."""
         found = _IDENTITY.fullmatch(self.note.read_bytes()) if self.note.is_file() else None
         return None if found is None else found[1].decode()
-
-    @property
-    def was_resumed(self) -> bool:
-        """Whether a sweep began it and it was, or may have been, resumed as another run."""
-        return self.note.is_file() and self.identity is None
 
     @property
     def error(self) -> str | None:
@@ -358,3 +363,64 @@ def find_runs(paths: Sequence[str]) -> tuple[list[RunFolder], list[Path]]:
                 raise DataError(f"{file}: not what a run writes; run it again") from None
             found.setdefault(file.parent.resolve(), run)
     return list(found.values()), list(unfinished)
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that compute the numbers."""
+    found = {"python": platform.python_version()} | dict.fromkeys(_COMPUTE, "not installed")
+    for name in _COMPUTE:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def commit(package: Path = _PACKAGE) -> str | None:
+    """The commit of the clone that holds ``package``, ``+changes`` where tracked files differ.
+
+    Outside a clone of this project, also where the package is installed in a folder of another
+    repository, it is what ``LTR_COMMIT`` says, else None.
+    """
+
+    def git(*args: str) -> str:
+        return subprocess.check_output(
+            ["git", *args], cwd=package, text=True, stderr=subprocess.DEVNULL
+        ).strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() == package.parent:
+            changes = git("status", "--porcelain", "--untracked-files=no")
+            return git("rev-parse", "HEAD") + "+changes" * bool(changes)
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    return os.environ.get("LTR_COMMIT") or None
+
+
+def short_commit(commit: str) -> str:
+    """The first 12 digits of a ``commit()``, with ``+changes`` where that is its end."""
+    return commit[:12] + "+changes" * commit.endswith("+changes")
+
+
+def place_of(device: str, threads: int, *, deterministic: bool = False) -> str:
+    """The device type with, on a CPU, the number of threads; a GPU may be ``deterministic``.
+
+    >>> place_of("cpu", 1, deterministic=True), place_of("cuda", 8)
+    ('cpu, 1 thread', 'cuda')
+    """
+    if device != "cpu":
+        return f"{device}, deterministic" if deterministic else device
+    return f"cpu, {threads} thread{'s' * (threads != 1)}"
+
+
+def mixed(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """A note where ``runs``, by name, were computed on several places; None where on one."""
+    counts: dict[str, Counter[str]] = {}
+    for name, results in runs:
+        for place in results.get("computed_on", ()):
+            counts.setdefault(place, Counter())[name] += 1
+    if len(counts) < 2:
+        return None
+    where = "; ".join(
+        f"{place}: {', '.join(f'{name} ({count})' for name, count in names.items())}"
+        for place, names in counts.items()
+    )
+    return f"computed on several places, and results differ slightly by it: {where}"

@@ -16,7 +16,7 @@ from ltr.data.lists import Dataset, KnowsColumns, Lists, splits_of
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import origins_of
 from ltr.experiment.labels import resolve_labels
-from ltr.experiment.provenance import place_of
+from ltr.experiment.run_folder import place_of
 from ltr.models.embeddings import fit_embedding
 from ltr.models.rounds import RoundLearner, RoundModel
 from ltr.scorers.ensemble import Ensemble
@@ -56,8 +56,8 @@ def resumed(cfg: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, dict
 
     Raises:
         CheckpointError: there is no readable ``last.pt``.
-        ConfigError: the command line changes what the run computes, or asks for fewer epochs than
-            it has done, or the checkpoint's config names code that is not trusted.
+        ConfigError: the command line changes what the run computes or asks for fewer epochs than it
+            has done, or the config names code that is not trusted.
     """
     file = run_folder(cfg.resume) / "last.pt"
     content = load_checkpoint(file)

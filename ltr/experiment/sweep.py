@@ -158,7 +158,7 @@ def _in_order(hydra: Path) -> list[tuple[int, str]]:
 
 
 def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:
-    if run.was_resumed:  # its metrics do not belong to these keys
+    if run.note.is_file() and run.identity is None:  # its metrics do not belong to these keys
         return {"status": "resumed with other settings; its sweep, given again, runs it anew"}
     if not run.finished:
         return {"status": run.error or "not finished"}

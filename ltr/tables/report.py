@@ -16,8 +16,7 @@ from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, draw, rule
 from ltr.data.lists import SPLITS
 from ltr.data.public_sets import public_sets
 from ltr.errors import DataError
-from ltr.experiment.provenance import mixed, short_commit
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, mixed, short_commit
 from ltr.metrics import Convention
 from ltr.scorers.parts import make_dataset
 from ltr.tables.results import ALPHA, CROSSFIT, Results, conventions_of, over_repeats

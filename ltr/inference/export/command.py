@@ -19,8 +19,7 @@ from ltr.console.keys import required, text
 from ltr.data.lists import SPLITS, Lists
 from ltr.errors import ConfigError
 from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
-from ltr.experiment.provenance import versions
-from ltr.experiment.run_folder import RunFolder
+from ltr.experiment.run_folder import RunFolder, versions
 from ltr.inference.export.boosters import native, trees_of
 from ltr.inference.export.context import (
     IDENTIFIER,
