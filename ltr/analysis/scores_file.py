@@ -1,14 +1,13 @@
 """Read the scores that any tool gave to the rows of a file, and measure them beside a run."""
 
-import csv
 import io
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ltr.atomic import safe_cell
@@ -22,8 +21,7 @@ from ltr.scorers.parts import make_dataset, named_metrics
 from ltr.scorers.trust import trusted
 from ltr.training.evaluation import metrics_of_scores
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_COLUMNS = ("score", "qid", "row")
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 
 def read_scored(
@@ -74,63 +72,61 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
             f"{path}: {error.strerror or error}; set scores to a readable file"
         ) from None
     except UnicodeDecodeError:
-        raise DataError(
-            f"{path}: bytes that are not text; write the scores as text or CSV"
-        ) from None
+        raise DataError(f"{path}: bytes that are not text; write scores as text or CSV") from None
+    lines = re.split("\r\n|\r|\n", text)
+    head = [name.strip(' "') for name in lines[0].split(",")]
+    named = "score" in head
+    if not named and len(head) > 1:
+        raise DataError(f"{path}:1: no column score in {lines[0][:40]!r}; name the column 'score'")
+    if named and len({*head}) < len(head):
+        raise DataError(f"{path}:1: a column stands there twice; keep one of them")
+    frame = pd.DataFrame({"score": lines if text else []}, dtype=str)
+    if named:
+        how: Any = {"dtype": str, "na_filter": False, "skip_blank_lines": False, "index_col": False}
+        try:
+            frame = pd.read_csv(io.StringIO(text), names=head, skiprows=1, **how)
+        except pd.errors.EmptyDataError:
+            frame = pd.DataFrame(columns=head, dtype=str)
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            why = " ".join(str(error).split())
+            raise DataError(f"{path}: {why}; give each line the columns of line 1") from None
+    cells = {name: frame[name].str.strip() for name in frame if name in ("score", "qid", "row")}
 
-    def wrong(what: str) -> NoReturn:
-        raise DataError(f"{path}:{line}: {what}")
+    def check(right: Any, what: Callable[[int], str]) -> None:
+        if not (fits := np.asarray(right, dtype=bool)).all():
+            at = int(fits.argmin())
+            raise DataError(f"{path}:{at + 1 + named}: {what(at)}")
 
-    scores: list[float | None] = [None] * len(qids)
-    rows, names, columns = csv.reader(io.StringIO(text, newline="")), "", ["score"]
-    count, line = 0, 1
-    try:
-        for cells in rows:
-            if line == 1:
-                head = [cell.strip() for cell in cells]
-                if twice := [name for name in _COLUMNS if head.count(name) > 1]:
-                    wrong(f"two columns {twice[0]}; keep one of them")
-                if "score" in head:
-                    columns, names, line = head, ",".join(head), rows.line_num + 1
-                    continue
-                if len(head) > 1:
-                    wrong(f"no column score in {','.join(head)[:40]!r}; name the column 'score'")
-            cells = cells if names else [",".join(cells)]
-            if len(cells) != len(columns):
-                wrong(f"{len(cells)} columns; expected the {len(columns)} of line 1: {names}")
-            entry = dict(zip(columns, map(str.strip, cells), strict=True))
-            place, row = entry.get("row"), count
-            if place is not None:
-                known = re.fullmatch(r"[0-9]{1,15}", place) and 1 <= int(place) <= len(qids)
-                if not known:
-                    expected = f"expected a row of {data}, a whole number from 1 to {len(qids)}"
-                    wrong(f"row {place[:40]!r}; {expected}")
-                row = int(place) - 1
-            if row >= len(qids):
-                rest = "give one score for each row of the data"
-                wrong(f"a score more than the {len(qids):,} rows of {data}; {rest}")
-            qid = entry.get("qid", qids[row])
-            if qid != qids[row] and qid != safe_cell(qids[row]):
-                wrong(
-                    f"qid {qid!r}, but row {row + 1} of {data} has {qids[row]!r}; put the scores "
-                    "in the order of the data, or name their rows in a column row"
-                )
-            if scores[row] is not None:
-                wrong(f"row {row + 1} again; score each row of the data once")
-            score = float(entry["score"]) if _NUMBER.fullmatch(entry["score"]) else math.nan
-            if not math.isfinite(score):
-                shown = entry["score"]
-                shown = repr(shown if len(shown) <= 40 else shown[:37] + "...")
-                wrong(f"score {shown}; expected a finite number")
-            scores[row] = score
-            count, last, line = count + 1, line, rows.line_num + 1  # a cell may hold ends of lines
-    except csv.Error as error:  # a cell of more than 131,072 characters
-        wrong(f"{error}; expected a number, or CSV")
-    if count < len(qids):
-        line = last if count else 1
-        rest = f"but {data} has {len(qids):,} rows; give one score for each row of the data"
-        wrong(f"ends after {count:,} scores, {rest}")
-    return np.array(scores, np.float64)
+    rows: NDArray[np.int64] = np.arange(len(frame))
+    wanted = len(qids)
+    if "row" in cells:
+        known = cells["row"].str.fullmatch("[0-9]{1,15}")
+        rows = cells["row"].where(known, "0").astype(np.int64).to_numpy() - 1
+        expected = f"expected a row of {data}, a whole number from 1 to {wanted}"
+        check((rows >= 0) & (rows < wanted), lambda i: f"row {cells['row'][i][:40]!r}; {expected}")
+        again = pd.Series(rows).duplicated()
+        check(~again, lambda i: f"row {rows[i] + 1} again; score each row of the data once")
+    rest = "give one score for each row of the data"
+    check(rows < wanted, lambda i: f"a score more than the {wanted:,} rows of {data}; {rest}")
+    if "qid" in cells:
+        theirs = pd.Series(qids, dtype=object)[rows].reset_index(drop=True)
+        check(
+            (cells["qid"] == theirs) | (cells["qid"] == theirs.map(safe_cell)),
+            lambda i: (
+                f"qid {cells['qid'][i]!r}, but row {rows[i] + 1} of {data} has {theirs[i]!r}; "
+                "put the scores in the order of the data, or name their rows in a column row"
+            ),
+        )
+    plain = cells["score"].str.fullmatch(_NUMBER)
+    values = cells["score"].where(plain, "nan").to_numpy(object).astype(np.float64)
+    shown = cells["score"].str.slice(0, 40)
+    check(np.isfinite(values), lambda i: f"score {shown[i]!r}; expected a finite number")
+    if len(frame) < wanted:
+        ends = f"ends after {len(frame):,} scores, but {data} has {wanted:,} rows"
+        raise DataError(f"{path}:{len(frame) + named or 1}: {ends}; {rest}")
+    scores = np.empty(wanted)
+    scores[rows] = values
+    return scores
 
 
 def values_of_scores(

@@ -1,16 +1,10 @@
 """A budget for every row of a table: the same number of trials, on train and vali alone.
 
-In LETOR the vali queries of one fold are the test queries of another: settings chosen by a mean
-over folds would have read test. So the budget is spent for each row in each fold, on the train and
-vali of that fold; on data without folds, once for each row.
-
-The first trial has the row as the table gives it. Searched are the spaces of its model and its loss
-or those that ``space=`` names, without the keys that the row itself sets, which make it that row
-(unless the row has a ``space=`` of its own), nor those that the user sets.
+In LETOR the vali queries of one fold are the test queries of another, so each row is searched in
+each fold alone. The first trial is the row as the table has it; keys that make it that row, and
+those that the user sets, are not searched (unless the row has a ``space=`` of its own).
 """
 
-import functools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +14,6 @@ from typing import Any
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock
-from omegaconf import OmegaConf
 
 from ltr.atomic import atomic_write, make_folder, writing
 from ltr.console.arguments import as_hydra, merged
@@ -29,9 +22,8 @@ from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.process import say
 from ltr.errors import ConfigError, DataError
 from ltr.experiment.identity import SHOWN
-from ltr.scorers.parts import make_dataset
-from ltr.search.command import check_space, digests, search_identity, search_job, settings_path
-from ltr.search.definition import Repeat, Search, define_search, value_for
+from ltr.search.command import check_space, read_all, search_identity, search_job, settings_path
+from ltr.search.definition import Repeat, Search, define_search
 from ltr.search.space import named_space, sets_what_is_searched
 from ltr.tables.config import TableConfig
 from ltr.tables.runs import folds_of, launch, local_launcher
@@ -55,19 +47,12 @@ _HEAD = """\
 
 @dataclass(frozen=True)
 class RowSearch:
-    """The search for the settings of a row in a fold.
-
-    Attributes:
-        place: the row and the fold.
-        search: as its job defines it.
-        arguments: of ``scripts/search.py``.
-        known: its identity; empty where the data are not here.
-    """
+    """The search for the settings of a row in a fold: its job, and what tells it from others."""
 
     place: Place
     search: Search
-    arguments: tuple[str, ...]
-    known: str
+    arguments: tuple[str, ...]  # of ``scripts/search.py``
+    known: str  # its identity; empty where the data are not here
 
     @property
     def name(self) -> str:
@@ -108,17 +93,11 @@ class RowSearch:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the searches of a table have found.
+    """What the searches of a table have found."""
 
-    Attributes:
-        path: the file of what was found.
-        best: by row and fold.
-        failed: why a row has no settings.
-    """
-
-    path: Path
-    best: Mapping[Place, Best]
-    failed: Mapping[str, str]
+    path: Path  # the file of it
+    best: Mapping[Place, Best]  # by row and fold
+    failed: Mapping[str, str]  # why a row has no settings
 
     @property
     def settings(self) -> dict[Place, list[str]]:
@@ -127,9 +106,8 @@ class Budget:
 
     def facts(self, rows: Sequence[str]) -> list[tuple[str, str]]:
         """For the head of a table of ``rows``, of which some were not searched."""
-        frame = self.frame()
+        frame, facts = self.frame(), []
         without = [row for row in rows if row not in {*self.failed, *frame.get("row", ())}]
-        facts = []
         if len(frame):
             folds = " and fold" * bool(frame["fold"].notna().any())
             budget = (
@@ -143,13 +121,10 @@ class Budget:
 
     def frame(self) -> pd.DataFrame:
         """A row for each row and fold of the table."""
-        lines = [
-            {
-                "row": label, "fold": fold, **best,
-                "settings": " ".join(best["settings"]) or "as the row has them",
-            }
-            for (label, fold), best in self.best.items()
-        ]  # fmt: skip
+        lines = []
+        for (label, fold), best in self.best.items():
+            settings = " ".join(best["settings"]) or "as the row has them"
+            lines.append({"row": label, "fold": fold, **best, "settings": settings})
         return pd.DataFrame(lines).drop(columns=["search", "code"], errors="ignore")
 
 
@@ -169,40 +144,33 @@ def spend_budget(table: Table, order: TableConfig, output_dir: Path) -> Budget |
     searches = plan_searches(table, order, output_dir)
     if not searches:
         return None
-    config, trials = searches[0].search.config, int(order.budget or 0)
-    name = order.name(str(config.dataset.name), order.of_search)
-    path = (own_configs() or CONFIGS) / "found" / f"{name}.yaml"
-    before = read_settings(path)
-    of_file = {one.place: before.get(one.place) for one in searches}
-    every = {one.place: of_file[one.place] if one.accepts(of_file[one.place]) else one.left()
-             for one in searches}  # fmt: skip
-    best = {place: found for place, found in every.items() if found is not None}
+    config = searches[0].search.config
+    data = str(config.dataset.name)
+    path = (own_configs() or CONFIGS) / "found" / f"{order.name(data, order.of_search)}.yaml"
+    before, best = read_settings(path), dict[Place, Best]()
+    for one in searches:
+        of_file = before.get(one.place)
+        if found := of_file if one.accepts(of_file) else one.left():
+            best[one.place] = found
     todo = [one for one in searches if one.place not in best]
-    say(f"{table.title}: {len(searches)} searches of {trials} trials each, {len(todo)} to do")
-    codes = [(one.search.code(), best[one.place]["code"]) for one in searches if one.place in best]
-    if changed := sum(now != then for now, then in codes):
+    counts = f"{len(searches)} searches of {order.budget} trials each, {len(todo)} to do"
+    say(f"{table.title}: {counts}")
+    done = [(one.search.code(), best[one.place]["code"]) for one in searches if one.place in best]
+    if changed := sum(now != then for now, then in done):
         say(f"note: the code changed since {changed} settings in {path.name} were found")
     if order.dry_run:
-        print(
-            f"trials first, at most {trials * len(todo)} (the pruner ends some, what is begun goes "
-            "on); then the runs, here with the table's own settings where none are found:\n"
-            if todo
-            else "no trial would run: the settings of all rows are found\n"
-        )
         return Budget(path, best, {})
     reasons: dict[Path, str] = {}
     try:
         if todo:
             workers = order.workers_for(config)
             launcher = order.launcher or local_launcher(min(workers.count, len(todo)))
-            folder = output_dir / "tables" / order.name(str(config.dataset.name), order.of_table)
-            file = folder / "searches.yaml"
+            file = output_dir / "tables" / order.name(data, order.of_table) / "searches.yaml"
             reasons = launch("search", search_job, todo, file, launcher, workers.extra)
     finally:  # stopped, it keeps what is done
         best |= {one.place: left for one in todo if (left := one.left()) is not None}
         add_settings(path, order.command(order.of_search), best)
-    folders = {one.search.folder: one.place[0] for one in todo}
-    failed = {folders[folder]: reason for folder, reason in reasons.items()}
+    failed = {one.place[0]: reasons[one.folder] for one in todo if one.folder in reasons}
     for label, reason in failed.items():
         say(f"{label}: its search failed: {reason}")
     return Budget(path, best, failed)
@@ -214,10 +182,8 @@ def read_settings(path: Path) -> dict[Place, Best]:
     Raises:
         ConfigError: it is not such a file.
     """
-    if not path.exists():
-        return {}
     try:
-        raw: Any = yaml.safe_load(path.read_text())
+        raw: Any = yaml.safe_load(path.read_text()) if path.exists() else {}
         return {
             (str(label), None if fold == _WHOLE else int(fold)): {key: best[key] for key in _KEYS}
             for label, folds in raw.items()
@@ -251,9 +217,7 @@ def add_settings(path: Path, command: str, best: Mapping[Place, Best]) -> None:
 
 
 def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[RowSearch]:
-    """The searches of ``table``, row by row.
-
-    None for a row that is not trained, or that learns from another row, whose teacher is not there.
+    """The searches of ``table``, row by row; none for a row that is not trained, or has a teacher.
 
     Raises:
         ConfigError: an override or a space is wrong.
@@ -274,31 +238,25 @@ def plan_searches(table: Table, order: TableConfig, output_dir: Path) -> list[Ro
         except ConfigError as error:
             raise ConfigError(f"{label}: {error}") from None
         for fold in folds_of(table, config):
-            repeat, known = Repeat(fold, 1), ""
-            one = replace(search, repeats=(repeat,))
-            dataset = OmegaConf.to_container(repeat.set(config).dataset, resolve=True)
+            one, known = replace(search, repeats=(Repeat(fold, 1),)), ""
             try:
-                data, lists = _data(json.dumps(dataset, sort_keys=True), fold)
-                one = replace(one, select_value=value_for(config, lists))
-                known = search_identity(one, data)
+                known = search_identity(*read_all(one))
             except DataError:
                 if not order.dry_run:
                     raise
-            words = [table.name, label, str(config.dataset.name), str(repeat), known[:SHOWN]]
+            words = [
+                table.name,
+                label,
+                str(config.dataset.name),
+                str(one.repeats[0]),
+                known[:SHOWN],
+            ]
             name = "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
-            own = [f"folds={fold}"] * (fold is not None)
-            own += [f"select_value={one.select_value}", f"name={name}", f"output_dir={output_dir}"]
+            own = [*arguments, *[f"folds={fold}"] * (fold is not None)]
+            own += [f"name={name}", f"output_dir={output_dir}"]
             one = replace(one, name=name, folder=output_dir / "search" / name)
-            searches.append(RowSearch((label, fold), one, (*arguments, *own), known))
+            searches.append(RowSearch((label, fold), one, tuple(own), known))
     return searches
-
-
-@functools.cache
-def _data(node: str, fold: int | None) -> tuple[dict[str, str], int]:
-    """What identifies train and vali of the data set ``node``; how many lists vali has."""
-    dataset = make_dataset(OmegaConf.create(json.loads(node)))
-    lists = {split: dataset.split(split) for split in ("train", "vali")}
-    return digests(fold, lists), len(lists["vali"])
 
 
 def _space(table: Table, order: TableConfig, label: str, choices: Mapping[str, str]) -> list[str]:
