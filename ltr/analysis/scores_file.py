@@ -97,7 +97,7 @@ def read_scores(path: Path, qids: Sequence[str], data: str) -> NDArray[np.float6
             at = int(fits.argmin())
             raise DataError(f"{path}:{at + 1 + named}: {what(at)}")
 
-    rows: NDArray[np.int64] = np.arange(len(frame))
+    rows: Any = np.arange(len(frame))
     wanted = len(qids)
     if "row" in cells:
         known = cells["row"].str.fullmatch("[0-9]{1,15}")
