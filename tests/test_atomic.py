@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -35,19 +34,12 @@ def test_a_full_disk_leaves_the_file_before_and_nothing_else(tmp_path, monkeypat
     atomic_write(path, "first")
     with pytest.raises(OutputError, match=r"results.json.*No space left.*free some"):
         atomic_write(path, full)
+    with pytest.raises(TypeError):  # the content's own
+        atomic_write(path, lambda: None)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match=r"No space left on device"):
         atomic_write(path, b"second")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("results.json", "first")]
-
-
-def test_what_the_content_raises_comes_out_as_it_is(tmp_path) -> None:
-    def broken(file: object) -> None:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        atomic_write(tmp_path / "a.csv", broken)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -84,24 +76,15 @@ def test_a_link_in_place_of_the_part_is_not_followed(tmp_path) -> None:
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["x" * 255, "ü" * 127])
-def test_any_name_that_a_file_may_have_can_be_written(tmp_path, name) -> None:
-    atomic_write(tmp_path / name, "text")
-    assert [p.name for p in tmp_path.iterdir()] == [name]
-
-
-@pytest.mark.parametrize("place", ["there/not.txt", "x" * 256, "folder"])
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path, place) -> None:
+def test_any_name_can_be_written_and_a_place_that_cannot_be_is_one_line(tmp_path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match=r"cannot be written \(.*\).*choose a place"):
-        atomic_write(tmp_path / place, "text")
+    for name in ("x" * 255, "ü" * 127):
+        atomic_write(tmp_path / name, "text")
+        (tmp_path / name).unlink()
+    for place in ("there/not.txt", "x" * 256, "folder"):
+        with pytest.raises(OutputError, match=r"cannot be written \(.*\).*choose a place"):
+            atomic_write(tmp_path / place, "text")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
-
-
-def test_rows_that_lack_a_name_have_an_empty_cell(tmp_path) -> None:
-    path: Path = tmp_path / "history.csv"
-    write_csv(path, [{"epoch": 0}, {"epoch": 1, "loss": 0.5}], ["epoch", "loss"])
-    assert path.read_text() == "epoch,loss\n0,\n1,0.5\n"
 
 
 def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> None:
@@ -112,6 +95,8 @@ def test_no_cell_of_text_is_a_formula_and_numbers_are_untouched(tmp_path) -> Non
     frame = pd.DataFrame({"=head": texts, "=id": of_arrow, "number": numbers})
     write_frame(tmp_path / "frame.csv", frame)
     write_csv(tmp_path / "rows.csv", frame.to_dict("records"))
+    write_csv(tmp_path / "history.csv", [{"epoch": 0}, {"epoch": 1, "loss": 0.5}])
+    assert (tmp_path / "history.csv").read_text() == "epoch,loss\n0,\n1,0.5\n"
     for name in ("frame.csv", "rows.csv"):
         read = pd.read_csv(tmp_path / name, keep_default_na=False, dtype=str)
         assert read["'=head"].tolist() == read["'=id"].tolist() == safe

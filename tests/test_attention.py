@@ -23,23 +23,18 @@ def lists(dtype: torch.dtype = torch.float64) -> tuple[Packing, Packing, torch.T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heads", [1, 2, 3])
-@pytest.mark.parametrize("grad", [True, False])
-def test_packed_and_padded_attention_agree(heads: int, grad: bool) -> None:
+@pytest.mark.parametrize("heads", [1, 3])
+def test_packed_and_padded_attention_agree(heads: int) -> None:
     packed, padded, values = lists()
-    values.requires_grad_(grad)
+    values.requires_grad_()
     found, slopes = [], []
     for packing in (packed, padded):
         attended = attend(packing.pack(values), packing, heads=heads, rate=0.0)
-        whole = packing.unpack(attended).masked_fill(~packing.mask[..., None], 0)
-        found.append(whole)
-        if grad:
-            (slope,) = torch.autograd.grad(whole.sin().sum(), values)
-            slopes.append(slope)
+        found.append(packing.unpack(attended).masked_fill(~packing.mask[..., None], 0))
+        slopes += torch.autograd.grad(found[-1].sin().sum(), values)
     torch.testing.assert_close(*found, atol=1e-12, rtol=0)
+    torch.testing.assert_close(*slopes, atol=1e-12, rtol=0)
     assert found[0].abs().sum() > 1
-    if grad:
-        torch.testing.assert_close(*slopes, atol=1e-12, rtol=0)
 
 
 @pytest.mark.slow
@@ -81,30 +76,15 @@ def test_dropout_keeps_its_rate_and_the_expected_value() -> None:
         assert abs(both - rate**2) < 5 * math.sqrt(rate**2 / count)
 
 
-def test_the_seed_of_torch_governs_dropout_and_a_mask_comes_once() -> None:
+def test_the_seed_of_torch_governs_dropout_in_training_alone() -> None:
     torch.manual_seed(5)
     first, second = keep_factors((50,), 0.5), keep_factors((50,), 0.5)
     assert not torch.equal(first, second)
     torch.manual_seed(5)
     assert torch.equal(keep_factors((50,), 0.5), first)
-
-
-@pytest.mark.parametrize("inplace", [True, False])
-def test_dropout_is_the_identity_outside_training(inplace: bool) -> None:
-    dropout, values = Dropout(0.5, inplace=inplace), torch.ones(100)
-    assert torch.equal(dropout.eval()(values), torch.ones(100))
-    thinned = dropout.train()(values)
-    assert thinned.unique().tolist() == [0, 2]
-    assert (thinned is values) == inplace
-    assert Dropout(0.0)(values) is values
-
-
-def test_relu_after_dropout_is_dropout_after_relu() -> None:
-    values = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    torch.manual_seed(2)
-    first = Dropout(0.4)(values).relu()
-    torch.manual_seed(2)
-    assert torch.equal(first, Dropout(0.4)(values.relu()))
+    values = torch.ones(100)
+    assert Dropout(0.5).eval()(values) is Dropout(0.0)(values) is values
+    assert Dropout(0.5)(values).unique().tolist() == [0, 2]
 
 
 def test_dropout_in_place_has_the_same_gradient() -> None:

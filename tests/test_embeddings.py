@@ -16,7 +16,6 @@ from ltr.data.lists import Columns
 from ltr.data.memory import MemoryLists
 from ltr.data.transforms import fit_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
-from ltr.experiment.build import build
 from ltr.models.embeddings import WithEmbeddings
 from ltr.scorers.parts import make, model_for
 from ltr.scorers.scorer import check_columns, load_model
@@ -133,12 +132,6 @@ def test_lists_of_other_columns_are_refused() -> None:
     ):
         with pytest.raises(DataError, match=message):
             check_columns(lists, columns)
-
-
-def test_a_network_that_would_read_missing_values_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"missing=keep: this model .* set transform\.missing="):
-        build(compose("transform.missing=keep"))
-    build(compose("model=lightgbm", "transform.missing=keep"))
 
 
 @pytest.mark.slow

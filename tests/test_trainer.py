@@ -21,6 +21,7 @@ import ltr.scorers.parts
 from ltr.data.batches import ItemTensors
 from ltr.data.transforms import no_transform
 from ltr.errors import ConfigError, TrainingError
+from ltr.experiment.build import build
 from ltr.experiment.run import run
 from ltr.models import MLP
 from ltr.training.checkpoint import load_checkpoint
@@ -221,10 +222,10 @@ def test_an_untrained_model_is_no_longer_the_best_once_it_is_trained(tiny, tmp_p
 
 @pytest.mark.slow
 def test_last_and_patience(tiny, tmp_path) -> None:
-    train(tmp_path / "last", *tiny, "select=last", "optimizer.lr=1e-9", "monitor=train")
-    assert json.loads((tmp_path / "last" / "results.json").read_text())["selected_epoch"] == 3
-    train(tmp_path / "stop", *tiny, "epochs=50", "patience=2", "optimizer.lr=1e-12")
-    assert json.loads((tmp_path / "stop" / "results.json").read_text())["epochs"] == 3
+    rate = "optimizer.lr=1e-12"
+    train(tmp_path / "run", *tiny, "epochs=50", "patience=2", "select=last", "monitor=train", rate)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["selected_epoch"] == results["epochs"] == 3
 
 
 PROTOCOL = (
@@ -243,21 +244,6 @@ def test_every_setting_of_the_protocol_is_obeyed(tiny, tmp_path) -> None:
         assert any(not torch.equal(plain[key], other[key]) for key in plain), change
 
 
-@pytest.mark.slow
-def test_a_split_is_scored_once_for_its_metrics_and_its_scores(tiny, tmp_path, monkeypatch) -> None:
-    scored = []
-
-    def counted(model, data, **how):
-        scored.append(len(data))
-        return predict(model, data, **how)
-
-    monkeypatch.setattr("ltr.scorers.scorer.predict", counted)
-    train(tmp_path / "run", *tiny, "epochs=0")
-    queries = pd.read_csv(tmp_path / "run" / "queries.csv")
-    assert len(scored) == 2, "vali and test"
-    assert scored[1] == len(queries)
-
-
 def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
     lists = make_lists([3, 4, 2])
     model = MLP(5)
@@ -267,32 +253,25 @@ def test_a_model_that_breaks_down_is_not_taken_for_a_skipped_list() -> None:
         predict(model, data)
 
 
-def test_settings_are_checked_all_at_once(tiny, tmp_path) -> None:
+def test_settings_are_checked_all_at_once(tiny) -> None:
+    wrong = {
+        "epochs=-1": "epochs=-1: give a whole number >= 0",
+        "batch_size=0": "batch_size=0: give a whole number >= 1",
+        "select=first": "select=first: choose one of best, last",
+        "clip=0": "clip=0: give a number > 0",
+        "metrics=[ndgc@5]": "'ndgc@5' is not a metric",
+        "monitor=[test]": "monitor=test: choose one of train, vali",
+        "loss.k=0": "k=0 is not a cutoff",
+        "model.heads=3": "heads",
+        "optimizer.lr=-1": "Invalid learning rate",
+        "augment.noise=-1": "augment.noise=-1: give a number >= 0",
+        "deterministic=1": "deterministic=1: choose one of true, false",
+        "compile=fast": "compile=fast: choose one of true, false",
+    }
     with pytest.raises(ConfigError) as error:
-        train(
-            tmp_path / "run",
-            *tiny,
-            *["epochs=-1", "batch_size=0", "select=first", "clip=0", "metrics=[ndgc@5]"],
-            *["monitor=[test]", "loss.k=0", "model.heads=3", "optimizer.lr=-1"],
-            *["augment.noise=-1", "deterministic=maybe", "compile=fast"],
-        )
-    message = str(error.value)
-    for part in (
-        "epochs=-1: give a whole number >= 0",
-        "batch_size=0: give a whole number >= 1",
-        "select=first: choose one of best, last",
-        "clip=0: give a number > 0",
-        "deterministic=maybe: choose one of true, false",
-        "compile=fast: choose one of true, false",
-        "augment.noise=-1: give a number >= 0",
-        "'ndgc@5' is not a metric",
-        "monitor=test: choose one of train, vali",
-        "k=0 is not a cutoff",
-        "heads",
-        "Invalid learning rate",
-    ):
-        assert part in message
-    assert "\n" not in message
+        build(compose(*tiny, *wrong))
+    assert all(part in str(error.value) for part in wrong.values())
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

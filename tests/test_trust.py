@@ -4,8 +4,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from omegaconf import OmegaConf
 from ltr.console.compose import user_error
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import read_overrides, register_resolvers, run_folder
-from ltr.data.synthetic import WIDTH
 from ltr.errors import CheckpointError, ConfigError
 from ltr.experiment.run import run
 from ltr.experiment.start import resumed
@@ -152,14 +149,6 @@ def test_what_the_user_s_own_config_reads_is_kept_as_its_value(tiny, tmp_path, m
 
 
 @pytest.mark.slow
-def test_a_kept_model_whose_config_was_changed_runs_nothing(kept, tmp_path) -> None:
-    change(kept, model={"_target_": "os.mkdir", "path": str(tmp_path / "owned")})
-    for use in uses(kept):
-        assert "the checkpoint's model is os.mkdir" in refused(use, ConfigError)
-    assert not (tmp_path / "owned").exists()
-
-
-@pytest.mark.slow
 def test_a_config_that_lacks_what_every_run_has_is_one_line(kept) -> None:
     whole = load_checkpoint(kept / "best.pt")["config"]
     for key in ("precision", "convention", "data_dir", "metrics", "select", "model"):
@@ -196,20 +185,6 @@ def test_a_checkpoint_does_not_choose_where_files_are_written(kept, tmp_path) ->
         assert cfg.output_dir == "outputs"
     assert [path.name for path in theirs.iterdir()] == ["thesis.tmp"]
     assert any(mine.iterdir())
-
-
-@pytest.mark.slow
-def test_a_kept_model_is_loaded_by_a_program_that_knows_no_hydra(kept) -> None:
-    code = (
-        "import sys, torch\n"
-        "from ltr.scorers.scorer import load_model\n"
-        "print(load_model(sys.argv[1], torch.device('cpu')).transform.width)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(kept)],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr) == (f"{WIDTH}\n", "")
 
 
 @pytest.mark.slow
