@@ -34,12 +34,9 @@ def without_nan(content: Any) -> Any:
 def atomic_write(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
     """Write ``content`` to ``path`` in one step: a reader sees the old file or all of the new one.
 
-    The content goes to ``.part-NAME`` beside it, is synced to the disk, and then renamed. The part
-    is locked: another writer of the file waits, and takes over what a killed one left.
-
-    Args:
-        path: its folder exists.
-        content: text (as UTF-8), bytes, or a function that writes to a binary file.
+    The content is text (as UTF-8), bytes, or a function that writes to a binary file. It goes to
+    ``.part-NAME`` beside ``path``, is synced to the disk, and then renamed. The part is locked:
+    another writer of the file waits, and takes over what a killed one left.
 
     Raises:
         OutputError: the disk is full, or the folder cannot be written; ``path`` is as it was, and
@@ -81,10 +78,8 @@ def _locked_part(path: Path) -> tuple[BinaryIO, Path]:
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> None:
     """Write ``rows`` as CSV with a line of names, as ``atomic_write`` does.
 
-    Args:
-        path: as for ``atomic_write``.
-        rows: a value for each name; a missing name is an empty cell.
-        names: the columns; by default all names of ``rows`` in the order of their appearance.
+    ``names`` are the columns, by default all in the order of their appearance; a row that lacks one
+    has an empty cell.
     """
     text = io.StringIO(newline="")
     columns = names or list(dict.fromkeys(name for row in rows for name in row))

@@ -1,7 +1,6 @@
 """Track runs with MLflow or Weights & Biases, by a hook.
 
-What a tracker keeps is a copy of the run folder's figures, as TensorBoard's events are: where it
-fails, training goes on without it. A tracker of one's own is a class with the methods of
+Where a tracker fails, training goes on without it. One of one's own is a class with the methods of
 ``Tracker``, named by ``_target_`` in ``configs/tracking/NAME.yaml``.
 """
 
@@ -52,9 +51,9 @@ class Tracking(Hook):
     ) -> None:
         """Track the run in ``folder`` by ``tracker``; ``params`` makes a config flat."""
         self._tracker: Tracker | None = tracker
-        self._params = params
-        self._folder, self._id, self._epoch = folder, "", -1
+        self._params, self._folder = params, folder
         self._file, self._name = folder / KEPT, type(tracker).__name__
+        self._id, self._epoch = "", -1
 
     def start(self, cfg: Any, parts: Any, lists: Mapping[str, Any], scorer: Any) -> None:
         """Begin, or go on where the tracker stopped with this run."""
@@ -63,21 +62,19 @@ class Tracking(Hook):
         def begin(tracker: Tracker) -> None:
             folder = self._folder.resolve()
             self._id = tracker.begin(self._folder.name, self._params(cfg), folder, before["id"])
-            self._epoch = before["epoch"] if self._id == before["id"] else -1
-            self._write()
+            self._write(before["epoch"] if self._id == before["id"] else -1)
 
         self._call(begin)
 
     def epoch(self, row: Row) -> None:
         """Track a row of the history; a row that was tracked before the run stopped is left out."""
+        epoch = int(row["epoch"])
 
         def add(tracker: Tracker) -> None:
-            epoch = int(row["epoch"])
             tracker.log({name: value for name, value in row.items() if name != "epoch"}, epoch)
-            self._epoch = epoch
-            self._write()
+            self._write(epoch)
 
-        if row["epoch"] > self._epoch:
+        if epoch > self._epoch:
             self._call(add)
 
     def end(self, ending: Ending, report: Any) -> None:
@@ -86,10 +83,9 @@ class Tracking(Hook):
             self._call(lambda tracker: tracker.end(ending, report.tracked if report else {}))
 
     def _call(self, what: Callable[[Tracker], None]) -> None:
-        if self._tracker is None:
-            return
         try:
-            what(self._tracker)
+            if self._tracker is not None:
+                what(self._tracker)
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             log.warning(
@@ -103,8 +99,9 @@ class Tracking(Hook):
         content = json.loads(self._file.read_text()) if self._file.is_file() else {}
         return content if isinstance(content, dict) else {}
 
-    def _write(self) -> None:
-        mine = {self._name: {"id": self._id, "epoch": self._epoch}}
+    def _write(self, epoch: int) -> None:
+        self._epoch = epoch
+        mine = {self._name: {"id": self._id, "epoch": epoch}}
         atomic_write(self._file, json.dumps(self._read() | mine) + "\n")
 
 
@@ -135,13 +132,11 @@ class MLflow:
                     return kept
                 except MlflowException:
                     log.info("%s is not in %s: tracked as a new run", kept, uri)
-            found = client.get_experiment_by_name(self._experiment)
             where = (local / "mlflow").as_uri() if uri.startswith("sqlite:") else None
-            experiment = (
-                found.experiment_id
-                if found is not None
-                else client.create_experiment(self._experiment, artifact_location=where)
-            )
+            if (found := client.get_experiment_by_name(self._experiment)) is None:
+                experiment = client.create_experiment(self._experiment, artifact_location=where)
+            else:
+                experiment = found.experiment_id
         made = client.create_run(experiment, run_name=name, tags={"folder": str(folder)})
         self._id = str(made.info.run_id)
         every = [Param(_mlflow_name(key), str(value)) for key, value in params.items()]
@@ -162,11 +157,7 @@ class MLflow:
 
 
 def _mlflow_name(name: str) -> str:
-    """``name`` in the characters that MLflow takes.
-
-    >>> _mlflow_name("vali_ndcg@5")
-    'vali_ndcg_at_5'
-    """
+    """``name`` in the characters that MLflow takes: vali_ndcg_at_5."""
     return re.sub(r"[^\w/.\- ]", "_", name.replace("@", "_at_"))
 
 

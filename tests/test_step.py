@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from some_steps import LISTS, SETTINGS
-from test_trainer import TIMES, assert_same_run, count_calls, model_of, train, weights
-from torch import nn
+from test_trainer import assert_same_run, count_calls, model_of, train
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.data.batches import ItemTensors, train_batches
@@ -59,32 +57,6 @@ def test_read_late_a_bad_loss_still_changes_no_weight(
             request.getfixturevalue("late")
     assert found[0][0] == found[1][0]
     assert all(torch.equal(found[0][1][key], found[1][1][key]) for key in found[0][1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "transformer"])
-def test_compiled_and_in_fixed_shapes_a_run_is_the_same(tiny, tmp_path, monkeypatch, model) -> None:
-    seen: list[Any] = []
-
-    def compiler(module: nn.Module, **knobs: Any) -> Any:
-        def compiled(features: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-            seen.append(features.shape)
-            return module(features, *rest)
-
-        return compiled
-
-    changes = [f"model={model}", "model.dropout=0", "loss=lambdarank"]
-    args = [arg for arg in tiny if model == "transformer" or not arg.startswith("model.")]
-    train(tmp_path / "plain", *args, *changes)
-    monkeypatch.setattr(torch, "compile", compiler)
-    train(tmp_path / "fixed", *args, *changes, "compile=true")
-    assert set(seen) == {(5, 6, 5)}
-    folders = [tmp_path / name for name in ("plain", "fixed")]
-    histories = [pd.read_csv(one / "history.csv").drop(columns=TIMES) for one in folders]
-    pd.testing.assert_frame_equal(*histories, rtol=1e-4)
-    first, second = (weights(one / "last.pt") for one in folders)
-    for key, value in first.items():
-        torch.testing.assert_close(second[key], value, atol=1e-4, rtol=1e-3)
 
 
 class Waits(TorchDispatchMode):

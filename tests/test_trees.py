@@ -128,16 +128,6 @@ def test_the_command_line_says_what_it_boosts_with(data, tmp_path, caplog) -> No
     assert "with neuralndcg on letor" in caplog.text
 
 
-@pytest.mark.slow
-def test_stumps_have_one_split_and_boost_rankboost(data, tmp_path) -> None:
-    got = train(tmp_path / "run", *data, "model=stumps", "epochs=20", "select=last")
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["parameters"] == 2 * 20
-    assert got["vali_ndcg@5"] > results["untrained_vali"]["ndcg@5"] + 0.1
-    history = pd.read_csv(tmp_path / "run" / "history.csv")
-    assert history.loss.iloc[-1] < history.loss.iloc[1] * 0.8
-
-
 def stop_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Send this process SIGTERM when vali is evaluated for the ``count``-th time."""
     calls = iter(range(1, 10**6))

@@ -90,15 +90,11 @@ def test_pairs_of_a_batch_are_bounded_and_change_no_value() -> None:
         return (differences.tanh() * both).sum((1, 2))
 
     scores = np.random.default_rng(0).normal(size=data.offsets[-1])
-    items = 3000
-    few = LossObjective(pairwise, data, items=items).gradient(scores)
-    assert seen == [(1, 700), (8, 300), (4, 300)]
-    assert all(batch * longest**2 <= 240 * items for batch, longest in seen)
-    assert max(batch for batch, _ in seen) > 1
-    assert sum(batch for batch, _ in seen) == 13
+    few = LossObjective(pairwise, data, items=3000).gradient(scores)
+    assert seen == [(1, 700), (8, 300), (4, 300)], "at most 240 pairs for each of 3000 items"
     many = LossObjective(pairwise, data, items=10**6).gradient(scores)
     np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-9)
-    (alone, *_) = padded_batches(data, items=items, pairs=1)  # a list longer than that
+    (alone, *_) = padded_batches(data, items=3000, pairs=1)  # a list longer than that
     assert alone.mask.shape == (1, 700)
 
 
