@@ -1,24 +1,15 @@
-"""A page in Chromium, driven through a pipe: no driver and no port.
-
-``python tests/browser.py outputs/tables/NAME/table.html docs/figures`` draws the page's pictures:
-its head and its plots at the width of a desktop, and its head at that of a phone. The ``page.html``
-of ``scripts/explain.py`` gives one picture.
-"""
+"""A page in Chromium, driven through a pipe: no driver and no port."""
 
 import json
 import os
 import shutil
 import subprocess
-import sys
-from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import F_DUPFD, fcntl
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from PIL import Image
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -86,13 +77,6 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, path: Path, top: float, height: float) -> None:
-        """Write the part of the page from ``top``, ``height`` pixels high, as PNG."""
-        width = self.run("innerWidth")
-        clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
-        drawn = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(b64decode(drawn["data"]))
-
 
 @contextmanager
 def browser() -> Iterator[Browser]:
@@ -119,31 +103,3 @@ def browser() -> Iterator[Browser]:
             process.wait()
             shown._out.close()
             shown._in.close()
-
-
-def draw(page: Path, folder: Path) -> None:
-    """Write ``table_page.png``, ``table_page_plots.png`` and ``table_page_phone.png``."""
-    with browser() as shown:
-        shown.open(page, width=DESKTOP)
-        top = "document.querySelector('{}').getBoundingClientRect().top + scrollY"
-        plots, pairs = shown.run(top.format(".plot")), shown.run(top.format("#detail-1"))
-        shown.picture(folder / "table_page.png", 0, 1400)
-        shown.picture(folder / "table_page_plots.png", plots - 10, pairs - plots)
-        shown.open(page, width=PHONE)
-        shown.run("document.querySelectorAll('th button')[1].click()")  # best first
-        shown.picture(folder / "table_page_phone.png", 0, 2300)
-
-
-def draw_explained(page: Path, folder: Path) -> None:
-    """Write ``explain_page.png``: the head of the page of a list and what the other items did."""
-    with browser() as shown:
-        shown.open(page, width=DESKTOP)
-        plot = "document.querySelector('#plot-2').getBoundingClientRect().bottom + scrollY"
-        drawn = folder / "explain_page.png"
-        shown.picture(drawn, 0, shown.run(plot) + 20)
-    Image.open(drawn).quantize(64).save(drawn, optimize=True)
-
-
-if __name__ == "__main__":
-    given = [Path(argument) for argument in sys.argv[1:]]
-    (draw_explained if given[0].name == "page.html" else draw)(*given)

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,42 +129,12 @@ def test_every_side_that_goes_wrong_says_how_and_the_rest_goes_on(keys) -> None:
     assert [len(row["seconds"]) for row in rows if "failed" not in row] == [3, 3]
 
 
-@pytest.mark.parametrize(("long", "latencies", "samples"), [(-1.0, 0, 1), (100.0, 5, 3 * 5)])
-def test_a_long_call_is_the_only_sample_a_short_one_of_many(keys, long, latencies, samples) -> None:
-    keys.long = long
-    (row,) = common._sides(Case("case", made, ("ours",)), keys, latencies)
-    assert len(row["seconds"]) == samples
-
-
-def test_memory_is_the_peak_of_the_call_and_an_earlier_peak_does_not_count(keys) -> None:
-    size = 10_000_000
-    (row,) = common._sides(Case("case", partial(made, size=size), ("ours",)), keys, 0)
-    assert row["bytes"] == pytest.approx(8 * size, abs=2_000_000)
-    _, small = common.peak_of(lambda: bytearray(b"x") * 1000, "cpu")
-    assert small < 9_000_000
-
-
 def test_a_row_that_was_cut_does_not_spoil_the_next(keys) -> None:
     row = {"case": "a", "side": "ours", "seconds": [1.0]}
     common.append([row], keys)
     Path(keys.into).write_text(Path(keys.into).read_text() + '\n{"case": "b", "si')
     common.append([row | {"case": "c"}], keys)
     assert [row["case"] for row in common.kept(keys)] == ["a", "c"]
-
-
-def test_ratios_stand_beside_the_peers() -> None:
-    about = {"case": "a", "amount": 64, "unit": "lists"}
-    rows = [
-        about | {"side": "ours", "seconds": [0.5], "bytes": 2_000_000},
-        about | {"side": "allrank", "seconds": [1.0], "bytes": 6_000_000},
-        about | {"side": "gone", "failed": "does not fit into memory"},
-    ]
-    ours, theirs, gone = common._cells(rows, latencies=False)
-    assert ours[:3] == ("a", "ours", "500 ms")
-    assert ours[-3:] == ("128 lists/s", "2.0 MB", "")
-    assert theirs[0] == ""
-    assert theirs[-1] == "2 x time, 3 x memory"
-    assert gone[1:] == ("gone", "does not fit into memory")
 
 
 @pytest.mark.skipif(find_spec("allrank") is None, reason="allRank is not here: make bench")

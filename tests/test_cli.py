@@ -15,10 +15,8 @@ from conftest import compose
 from processes import Process, wait_for
 from test_trainer import assert_same_run
 
-from ltr.errors import DataError
 from ltr.experiment.run import run
 from ltr.inference.evaluate import evaluate_model
-from ltr.inference.predict import predict_file
 
 pytestmark = pytest.mark.slow
 
@@ -126,36 +124,6 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     assert a["rank"].tolist() == b["rank"].tolist()
 
 
-@pytest.fixture
-def untrained(tiny, tmp_path) -> str:
-    """``checkpoint=`` with a run of a model that is not trained."""
-    (tmp_path / "run").mkdir()
-    run(compose(*tiny, "epochs=0"), tmp_path / "run", {})
-    return f"checkpoint={tmp_path}/run"
-
-
-def test_predict_can_regroup_and_keeps_the_order_of_the_file(
-    untrained, tmp_path, letor_folder
-) -> None:
-    text = (letor_folder / "mine" / "test.txt").read_text().splitlines(keepends=True)
-    together, mixed = tmp_path / "together.txt", tmp_path / "mixed.txt"
-    together.write_text("".join(text))
-    order = np.random.default_rng(0).permutation(len(text))
-    mixed.write_text("".join(text[i] for i in order))
-    scores = {}
-    for source, regroup in ((together, False), (mixed, True)):
-        args = [untrained, f"input={source}", f"output={source}.csv"]
-        predict_file(compose(*args, f"regroup={regroup}", config="predict"))
-        scores[source] = pd.read_csv(f"{source}.csv")
-    a, b = scores[together].iloc[order], scores[mixed]
-    assert b.row.tolist() == list(range(1, len(text) + 1))
-    assert b.qid.tolist() == a.qid.tolist()
-    np.testing.assert_allclose(b.score, a.score, rtol=1e-5)
-    assert b["rank"].tolist() == a["rank"].tolist()
-    with pytest.raises(DataError, match=r"comes back, .*\(or set regroup=true\)"):
-        predict_file(compose(*args, "regroup=false", config="predict"))
-
-
 def test_killed_in_the_middle_and_resumed_equals_never_stopped(args, tmp_path) -> None:
     args = [*args, "epochs=40", "batch_size=12", "model.dropout=0.2", "checkpoint_minutes=0.00001"]
     call(*args, f"output_dir={tmp_path / 'whole'}")
@@ -212,7 +180,10 @@ def test_a_sweep_ends_with_one_table_and_survives_a_failed_run(args, tmp_path) -
     assert "ndcg@10" in out
 
 
-def test_evaluate_needs_only_the_split_it_is_asked_for(untrained, tiny, letor_folder) -> None:
+def test_evaluate_needs_only_the_split_it_is_asked_for(tiny, letor_folder) -> None:
+    untrained = f"checkpoint={letor_folder}/run"
+    (letor_folder / "run").mkdir()
+    run(compose(*tiny, "epochs=0"), letor_folder / "run", {})
     only = letor_folder / "only"
     only.mkdir()
     only.joinpath("test.txt").write_text("1 qid:1 1:0.5\n0 qid:1 2:1\n")  # two of five columns

@@ -43,12 +43,6 @@ def test_a_loss_in_a_strangers_loop_works_word_for_word() -> None:
     assert scores.grad is not None
 
 
-def test_the_two_commands_stand_in_the_first_twenty_lines() -> None:
-    first = README.splitlines()[:20]
-    assert any(line.strip().startswith("make train") for line in first)
-    assert any(line.strip().startswith("make test") for line in first)
-
-
 def test_the_source_package_has_what_the_tests_read() -> None:
     own = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     place = r"(?:parents\[1\]|ROOT)\)? / \"(\w[\w.]*)"

@@ -1,17 +1,17 @@
 """A stop is a clean stop from the first line on: an exit status, no traceback, nothing half."""
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
-from ltr.training import interruption
-from ltr.training.interruption import Interrupted, Interruption
+from ltr.training.interruption import Interrupted, Interruption, handing_on
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("train.py", "scripts/search.py")  # all of scripts/ are alike
@@ -43,12 +43,6 @@ def test_every_command_is_stopped_cleanly_before_its_first_import_is_done(comman
         (tmp_path / f"{first}.py").write_text(text)
     got = python("-S", str(ROOT / command), path=tmp_path)
     assert (got.returncode, got.stdout, got.stderr) == (143, "", "")
-
-
-@pytest.mark.slow
-def test_where_nothing_is_under_way_it_ends_at_once_and_what_was_printed_is_there() -> None:
-    got = program("print('printed')\nstop()\nprint('not reached')")
-    assert (got.returncode, got.stdout, got.stderr) == (143, "printed\n", "")
 
 
 @pytest.mark.slow
@@ -95,10 +89,58 @@ def test_a_request_that_nobody_looked_at_is_not_lost() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_it_goes_from_process_to_process() -> None:
-    again = pickle.loads(pickle.dumps(Interrupted(signal.SIGTERM)))
-    assert (str(again), again.signum) == ("SIGTERM", signal.SIGTERM)
+SIGNAL = signal.SIGUSR2
+heard: list[str] = []
 
 
-def test_nothing_here_is_told_of_stops() -> None:
-    assert signal.getsignal(signal.SIGTERM) is not interruption._stop
+class Requeued(Exception):
+    """What a launcher ends the process with."""
+
+
+@pytest.fixture
+def launcher() -> Iterator[None]:
+    """Handlers of a launcher such as submitit: it queues the job again, and outlasts SIGTERM."""
+
+    def requeue(signum: int, frame: FrameType | None) -> None:
+        heard.append("launcher")
+        raise Requeued
+
+    heard.clear()
+    before = [signal.signal(SIGNAL, requeue), signal.signal(signal.SIGTERM, signal.SIG_IGN)]
+    yield
+    signal.signal(SIGNAL, before[0])
+    signal.signal(signal.SIGTERM, before[1])
+
+
+@handing_on()
+def job(signum: int, *, trains: bool) -> None:
+    """Get a signal in the midst of an epoch, or of other work."""
+    if not trains:
+        try:
+            signal.raise_signal(signum)
+        finally:
+            heard.append("undone")
+        return
+    with Interruption() as interruption:
+        signal.raise_signal(signum)
+        assert interruption.signum == signum
+        heard.append("checkpoint")
+
+
+@pytest.mark.parametrize(("trains", "first"), [(True, "checkpoint"), (False, "undone")])
+def test_the_launcher_gets_its_signal_when_a_checkpoint_is_written(
+    trains: bool, first: str, launcher: None
+) -> None:
+    handler = signal.getsignal(SIGNAL)
+    with pytest.raises(Requeued):
+        job(SIGNAL, trains=trains)
+    assert heard == [first, "launcher"]
+    assert signal.getsignal(SIGNAL) is handler
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_sigterm_which_a_launcher_outlasts_stops_the_work(trains: bool, launcher: None) -> None:
+    with pytest.raises(Interrupted):
+        job(signal.SIGTERM, trains=trains)
+    assert "launcher" not in heard
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
