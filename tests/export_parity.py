@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from ltr.inference.export.command import export_model
 from export_engines import parity_in_engine  # isort: skip
 
 FORMATS = ("linear", "xgboost+json", "ranklib")
-TEXTS = ("solr", "ranklib", *LUCENE)
 MAIN = """
 import ciir.umass.edu.learning.*;
 import java.nio.file.*;
@@ -61,35 +59,33 @@ def ranklib_scores(ranklib: Path, text: str, features: np.ndarray) -> np.ndarray
         return np.array(out.read_text().split(), float)
 
 
-def compared(
-    run: str, engine: str, score: Callable[..., Any] | None, **more: Any
-) -> dict[str, Any]:
-    """The parity file of an export, or of its text as ``score`` or an interpreter reads it."""
+def differences(arguments: list[str], engine: str, jar: str | None) -> dict[str, Any]:
+    """The parity file of an export, or of its text as RankLib or an interpreter reads it."""
+    score = jar and (lambda text, features: ranklib_scores(Path(jar), text, features))
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "exported"
-        given = {"checkpoint": run, "to": engine, "output": str(output)} | more
-        cfg = typed("export", [f"{key}={value}" for key, value in given.items()])
+        cfg = typed("export", [*arguments, f"to={engine}", f"output={output}"])
         export_model(cfg)
-        if engine in TEXTS:
-            return parity_in_engine(cfg, score)
+        if engine not in ("onnx", "vespa", "native"):
+            return parity_in_engine(cfg, score or None)
         found: dict[str, Any] = json.loads((output / "parity.json").read_text())
         return found
 
 
 def main(arguments: list[str]) -> None:
     """Export each run to every engine and every format of it."""
-    options = dict(one.split("=", 1) for one in arguments if one.partition("=")[0].isalpha())
-    rows, refusals, jar = [], dict[str, str](), options.pop("ranklib", None)
-    score = jar and (lambda text, features: ranklib_scores(Path(jar), text, features))
-    engines = ("ranklib",) if jar else ENGINES
-    for run in (one for one in arguments if not one.partition("=")[0].isalpha()):
+    options = [one for one in arguments if "=" in one]
+    jar = next((one.partition("=")[2] for one in options if one.startswith("ranklib=")), None)
+    options = [one for one in options if not one.startswith("ranklib=")]
+    rows, refusals, engines = [], dict[str, str](), ("ranklib",) if jar else ENGINES
+    for run in (one for one in arguments if "=" not in one):
         row, size = [Path(run).name], ""
         for engine in engines:
             cells = list[float]()
-            for kind in FORMATS if engine in LUCENE else (None,):
+            for kind in FORMATS if engine in LUCENE else ("null",):
+                given = [*options, f"checkpoint={run}", f"format={kind}"]
                 try:
-                    formats = {"format": kind} if kind else {}
-                    found = compared(run, engine, score, **formats, **options)
+                    found = differences(given, engine, jar)
                 except LTRError as error:
                     if not str(error).startswith("format="):
                         refusals.setdefault(str(error), Path(run).name)

@@ -92,8 +92,8 @@ def _levels(values: Tensor, grids: Tensor) -> Tensor:
     return _between(levels.mean(-1), END, 1 - END)
 
 
-# Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits;
-# [3, 2, 8]: the middle, the tail, the far tail; numerator and denominator; highest power first.
+# Wichura (1988), algorithm AS 241, PPND16: the inverse normal distribution to about 16 digits, for
+# levels from 1e-11; [2, 2, 8]: middle and tail; numerator and denominator; highest power first.
 _WICHURA = (
     ((2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
       13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
@@ -105,32 +105,24 @@ _WICHURA = (
      (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966,
       0.14810397642748007459, 0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187,
       1.0)),
-    ((2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386,
-      0.026532189526576123093, 0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699,
-      6.6579046435011037772),
-     (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5,
-      7.868691311456132591e-4, 0.0148753612908506148525, 0.13692988092273580531,
-      0.59983220655588793769, 1.0)),
 )  # fmt: skip
 
 
 def normal_score(levels: Tensor) -> Tensor:
-    """The inverse of the normal distribution at ``levels`` in (0, 1), float64.
+    """The inverse of the normal distribution at ``levels`` in [1e-11, 1 - 1e-11], float64.
 
     >>> normal_score(torch.tensor([0.5, 0.975], dtype=torch.float64)).round(decimals=12).tolist()
     [0.0, 1.95996398454]
     """
     off = levels - _exact(0.5)
     depth = (-torch.minimum(levels, _exact(1.0) - levels).log()).sqrt()
-    inputs = (_exact(0.180625) - off * off, depth - _exact(1.6), depth - _exact(5.0))
-    x = torch.stack(inputs, -1)[..., None]  # [..., 3, 1]
+    x = torch.stack((_exact(0.180625) - off * off, depth - _exact(1.6)), -1)[..., None]
     coefficients = torch.tensor(_WICHURA, dtype=torch.float64)
-    values = coefficients[..., 0] + 0 * x
+    values = coefficients[..., 0] + 0 * x  # [..., 2, 2]
     for power in range(1, coefficients.shape[-1]):
         values = values * x + coefficients[..., power]
-    near, tail, far = (values[..., 0] / values[..., 1]).unbind(-1)
-    outer = off.sign() * torch.where(depth <= _exact(5.0), tail, far)
-    return torch.where(off.abs() <= _exact(0.425), off * near, outer)
+    middle, tail = (values[..., 0] / values[..., 1]).unbind(-1)
+    return torch.where(off.abs() <= _exact(0.425), off * middle, off.sign() * tail)
 
 
 class ScorerGraph(nn.Module):
