@@ -153,14 +153,6 @@ def of_plugin(model: Mapping[str, Any], names: list[str], features: Array) -> Ar
     if kind == "model/ranklib":
         return of_ranklib(definition, zeros).astype(np.float32)
     content, total = json.loads(definition), np.zeros(len(zeros), np.float32)
-    if kind == "model/linear":
-        for name, column in zip(names, zeros.T, strict=True):
-            if name in model.get("feature_normalizers", {}):
-                known = model["feature_normalizers"][name]["standard"]
-                mean, deviation = map(np.float32, (known["mean"], known["standard_deviation"]))
-                column = (column - mean) / deviation
-            total += np.float32(content.get(name, 0.0)) * column
-        return total
 
     def read(node: Mapping[str, Any]) -> Any:
         if "leaf" in node:

@@ -29,7 +29,7 @@ from ltr.inference.export.command import export_model
 
 from export_engines import parity_in_engine  # isort: skip
 
-FORMATS = ("linear", "xgboost+json", "ranklib")
+FORMATS = ("xgboost+json", "ranklib")
 MAIN = """
 import ciir.umass.edu.learning.*;
 import java.nio.file.*;

@@ -77,7 +77,7 @@ def in_engines(form: Trees | Dense, lists: Lists, ours: Any) -> None:
     """Every text that holds ``form`` scores in its engine as ``ours``."""
     given = context(lists, form, ours)
     made = [("solr", solr(given))]
-    kinds = ["xgboost+json"] if isinstance(form, Trees) else ["linear"] * form.is_linear
+    kinds = ["xgboost+json"] if isinstance(form, Trees) else []
     if isinstance(form, Trees) or not any("relu" in one.activation for one in form.layers):
         made.append(("ranklib", ranklib(given)))
         kinds.append("ranklib")

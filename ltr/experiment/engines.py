@@ -9,7 +9,7 @@ from ltr.data.transforms import LOG, QUANTILE, SIGNED_LOG, FeatureTransform
 from ltr.errors import ConfigError
 from ltr.models import MLP, Linear
 from ltr.models.embeddings import WithEmbeddings
-from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost, RoundModel
+from ltr.models.rounds import AdaRank, BoostedTrees, PRank, RankBoost
 
 LUCENE = ("elasticsearch", "opensearch")  # their scores must not be negative
 _OWN_FORMAT = ("solr", "ranklib", *LUCENE)
@@ -63,10 +63,10 @@ def is_dense(model: nn.Module) -> bool:
 
 def _of_model(engine: str, model: nn.Module) -> Iterator[str]:
     if engine == "native":
-        if not isinstance(model, RoundModel):
-            yield "a network has no file of a library: use to=onnx, or train model=lightgbm"
+        if not isinstance(model, BoostedTrees):
+            yield "no library has a file of such a model: use to=onnx, or train model=lightgbm"
     elif isinstance(model, PRank) and model.kernel is not None:
-        yield "PRank with a kernel holds the items of train: set model.kernel=null, or to=native"
+        yield "PRank with a kernel holds the items of train: set model.kernel=null"
     elif isinstance(model, BoostedTrees) and model.categories:
         yield "it has no splits on categories: leave these columns out of the table, or to=native"
     elif engine in _BY_ITEM and not getattr(model, "pointwise", False):

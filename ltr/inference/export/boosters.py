@@ -13,7 +13,6 @@ from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, Scores
 from ltr.inference.export.trees import NODE, Tree, Trees, at_most, below, leaf, stump
 from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, RoundModel, XGBoost
-from ltr.models.rounds.model import NumbersModel
 
 
 def trees_of(model: RoundModel) -> Trees:
@@ -128,33 +127,23 @@ def _catboost(booster: Any) -> Trees:
 
 
 def native(context: ExportContext) -> Exported:
-    """LightGBM's text, XGBoost's JSON, CatBoost's file; AdaRank, PRank, RankBoost as JSON.
+    """LightGBM's text, XGBoost's JSON, CatBoost's file.
 
     Their features are those behind the transform, which the manifest has in full.
     """
     model, transform = context.scorer.model, context.scorer.transform
-    name, ran_by = "model.json", "ltr on the numbers of the file"
-    if isinstance(model, BoostedTrees):
-        if model.booster is None:
-            raise ConfigError("to=native: there are no trees yet: train with epochs=1 or more")
-        content, ran_by = model.content, f"{model.title} {model.version}"
-        if isinstance(model, XGBoost):
-            content = bytes(model.booster.save_raw("json"))
-        else:
-            name = "model.txt" if isinstance(model, LightGBM) else "model.cbm"
-    else:
-        assert isinstance(model, NumbersModel)
-        numbers = {key: array.tolist() for key, array in model.content.items()}
-        known = {"model": type(model).__name__, "width": model.width, **numbers}
-        content = json.dumps(known, allow_nan=False).encode() + b"\n"
+    assert isinstance(model, BoostedTrees)
+    if model.booster is None:
+        raise ConfigError("to=native: there are no trees yet: train with epochs=1 or more")
+    name, content = "model.cbm", model.content
+    if isinstance(model, LightGBM):
+        name = "model.txt"
+    elif isinstance(model, XGBoost):
+        name, content = "model.json", bytes(model.booster.save_raw("json"))
 
     def run(folder: Path, lists: Lists) -> Scores:
-        read, items = (folder / name).read_bytes(), transform(lists.features)
-        if isinstance(model, BoostedTrees):
-            return model.score_with(model.load(read), items)
-        numbers = json.loads(read)
-        model.take({key: np.array(numbers[key], np.float64) for key in model.content})
-        return model.score_items(items)
+        booster = model.load((folder / name).read_bytes())
+        return model.score_with(booster, transform(lists.features))
 
     reads = {"reads": "features behind the transform of the manifest"}
-    return Exported({name: content}, run, ran_by, reads)
+    return Exported({name: content}, run, f"{model.title} {model.version}", reads)

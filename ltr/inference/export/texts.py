@@ -1,7 +1,7 @@
 """Trees and layers as the texts of Solr, RankLib, Elasticsearch and OpenSearch.
 
 Solr's ``LinearModel``, ``NeuralNetworkModel`` and ``MultipleAdditiveTreesModel`` and the plugins'
-``model/linear``, ``model/xgboost+json`` and ``model/ranklib`` compute in float32. RankLib 2.x reads
+``model/xgboost+json`` and ``model/ranklib`` compute in float32. RankLib 2.x reads
 ``LinearRegRank``, ``Ensemble`` and ``RankNet``; its trees add in float32, the others in float64.
 """
 
@@ -175,21 +175,19 @@ def _network(dense: Dense, scores: Scores) -> tuple[str, str]:
 def plugin(context: ExportContext) -> Exported:
     """The requests that create feature set and model in Elasticsearch and OpenSearch.
 
-    Lucene takes no score below 0, so that trees and linear models carry a shift, and a network ends
-    in a logistic unit.
+    Lucene takes no score below 0, so that trees carry a shift, and layers end in a logistic unit.
 
     Raises:
         ConfigError: the format holds no such model, or a name is none of a field in a template.
     """
-    form, names, lists, shift = context.form, context.features, context.lists, 0.0
+    form, names, lists = context.form, context.features, context.lists
     assert form is not None
     if wrong := [name for name in names if "{{" in name]:
         raise ConfigError(
             f"{wrong[0]!r} is no name of a field in a mustache template: name the columns by "
             "letters, digits and _, and train again"
         )
-    kinds = ["xgboost+json", "ranklib"] if isinstance(form, Trees) else ["ranklib"]
-    kinds[:0] = ["linear"] if isinstance(form, Dense) and form.is_linear else []
+    kinds = ("xgboost+json", "ranklib") if isinstance(form, Trees) else ("ranklib",)
     kind = (context.format or kinds[0]).removeprefix("model/")
     if kind not in kinds:
         raise ConfigError(f"format={kind}: this model goes into {' or '.join(kinds)}")
@@ -198,7 +196,7 @@ def plugin(context: ExportContext) -> Exported:
             "format=ranklib: RankLib takes a missing value for 0, and values of the lists are "
             "missing: use format=xgboost+json"
         )
-    notes, more = dict[str, Any](type=f"model/{kind}"), dict[str, Any]()
+    notes: dict[str, Any] = {"type": f"model/{kind}"}
     if len(negative := np.flatnonzero(column_range(lists.features)[0] < 0)):
         notes["features_below_0"] = [names[i] for i in negative]
     if isinstance(form, Trees):
@@ -207,11 +205,9 @@ def plugin(context: ExportContext) -> Exported:
         notes["absent_is_zero"] = context.absent_is_zero
         shift = max(0.0, -form.least) * (1 + _MARGIN)
         text = _ensemble(form, shift) if kind == "ranklib" else _splits(context, form, shift)
-    elif kind == "linear":
-        text, more["feature_normalizers"], shift = _linear(form, context)
+        notes["score"] = shifted(shift)
     else:
         text, notes["score"] = _network(form, context.scores)
-    notes.setdefault("score", shifted(shift))
     features = [
         {
             "name": name,
@@ -227,34 +223,12 @@ def plugin(context: ExportContext) -> Exported:
         }
         for name in names
     ]
-    model = {"type": f"model/{kind}", **more, "definition": text}
+    model = {"type": f"model/{kind}", "definition": text}
     files = {
         "featureset.json": {"featureset": {"name": context.name, "features": features}},
         "model.json": {"model": {"name": context.name, "model": model}},
     }
     return context.texts({name: json_text(content) for name, content in files.items()}, **notes)
-
-
-def _linear(form: Dense, context: ExportContext) -> tuple[str, dict[str, Any], float]:
-    """Weights, normalizers, and the shift of the scores.
-
-    There is no bias: the mean of one feature carries it and the shift, which leaves below the least
-    known score as much as the known scores span.
-    """
-    (layer,), items = form.layers, np.asarray(context.lists.features, np.float64)
-    weights, known = layer.weights[0], context.scores.astype(np.float64)
-    mean, deviation = items.mean(0), items.std(0)
-    deviation = np.where(deviation > 0, deviation, 1.0).astype(np.float32).astype(np.float64)
-    scaled = weights * deviation
-    if not scaled.any():
-        raise ConfigError("format=linear: every weight is 0: use format=ranklib")
-    shift = max(0.0, float(known.max() - 2 * known.min()))
-    carrier = int(np.abs(scaled).argmax())
-    mean[carrier] -= float(layer.bias[0] + weights @ mean + shift) / weights[carrier]
-    numbers = zip(context.features, mean.tolist(), deviation.tolist(), strict=True)
-    normalizers = {n: {"standard": {"mean": m, "standard_deviation": d}} for n, m, d in numbers}
-    by_name = dict(zip(context.features, scaled.tolist(), strict=True))
-    return json.dumps(by_name, allow_nan=False), normalizers, shift
 
 
 def _splits(context: ExportContext, trees: Trees, shift: float) -> str:
