@@ -21,9 +21,8 @@ from ltr.data.lists import Columns
 from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 from ltr.experiment.run_folder import RunFolder
-from ltr.inference.explain.command import explain
+from ltr.inference.explain.command import effects_section, explain
 from ltr.inference.explain.effects import attributions_of, leave_one_out, permutation_importance
-from ltr.inference.explain.page import effects_section
 from ltr.inference.explain.subject import Subject
 from ltr.metrics import Convention, parse_metric
 from ltr.scorers.scorer import Scorer
@@ -85,20 +84,6 @@ def test_what_an_indicator_adds_belongs_to_its_feature() -> None:
     worth = dict(zip(table.name, table["drop"], strict=True))
     assert worth["b"] != 0
     assert worth["a"] == worth["c"] == 0
-
-
-@pytest.mark.parametrize("precision", ["float32", "tf32"])
-def test_a_list_without_an_item_is_scored_in_the_precision_of_the_run(precision) -> None:
-    allowed = []
-
-    class Seen(Compared):
-        def forward(self, features, mask, ranks=None):
-            allowed.append(torch.backends.cuda.matmul.allow_tf32)
-            return super().forward(features, mask, ranks)
-
-    of = subject(Seen([1.0, 0.0, 0.0], [0.0, 0.0, 4.0]))
-    leave_one_out(replace(of, scorer=replace(of.scorer, config={"precision": precision})))
-    assert {*allowed} == {precision == "tf32"}
 
 
 def test_an_item_is_left_out_of_the_list() -> None:

@@ -62,23 +62,18 @@ def client(tmp_path_factory: pytest.TempPathFactory):
 def test_items_come_back_best_first_with_their_scores(client) -> None:
     rows = {"a": [1.0, 2.0, 0.0], "b": [3.0, 0.0, 1.0], 7: [1.0, 2.0, 0.0], "d": [0.0, 9.0, 4.0]}
     sent = [{"id": known, "features": row} for known, row in rows.items()]
-    answer = client.post("/rank", json={"items": sent})
-    assert answer.status_code == 200
-    ranked = answer.json()["ranked"]
+    ranked = client.post("/rank", json={"items": sent}).json()["ranked"]
     assert [item["id"] for item in ranked] == ["b", "a", 7, "d"]  # ties as they came
     expected = [float(np.dot(rows[item["id"]], WEIGHTS)) for item in ranked]
     assert [item["score"] for item in ranked] == pytest.approx(expected)
-
-
-def test_features_by_name_may_be_missing(client) -> None:
-    sent = [
-        {"id": "named", "features": {"stock": 4, "price": 1}},
-        {"id": "in order", "features": [1, None, 4]},
-        {"id": "other", "features": {"stock": None, "age": 1}},
-    ]
+    given = {"named": {"stock": 4, "price": 1}, "in order": [1, None, 4], "other": {"age": 1}}
+    sent = [{"id": known, "features": row} for known, row in given.items()]
     ranked = client.post("/rank", json={"items": sent}).json()["ranked"]
     found = {item["id"]: item["score"] for item in ranked}
     assert found == {"named": 4.0, "in order": 4.0, "other": -1.0}
+    said = client.get("/health").json()
+    assert (said["status"], said["features"]) == ("ok", ["price", "age", "stock"])
+    assert said["model"] == "Linear"
 
 
 def item(features: object, known: object = "a") -> dict:
@@ -107,23 +102,17 @@ def item(features: object, known: object = "a") -> dict:
         (item({"pirce": 1}), "items[0].features: \"pirce\" is no feature"),
         (item({"\n\ud800": 1}), "items[0].features: \"\\n\\ud800\" is no feature"),
         (item([1, 2, 3], "\ud800"), "items[0].id"),
+        (item([0, 0, 0], "x" * 3000), "more than 2,000 bytes"),
+        (item([3e38, -3e38, 0]), "not finite"),  # the sum
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_refused_in_one_line(client, sent, said) -> None:
     body = sent if isinstance(sent, bytes) else json.dumps(sent)
     answer = client.post("/rank", content=body)
-    assert answer.status_code == 422
+    assert answer.status_code == (413 if "bytes" in said else 422)
     (error,) = answer.json().values()
     assert said in error
     assert "\n" not in error
-
-
-def test_what_is_not_finite_or_too_long_is_refused(client) -> None:
-    answer = client.post("/rank", content=json.dumps(item([0, 0, 0], "x" * 3000)))
-    assert answer.status_code == 413
-    large = client.post("/rank", json=item([3e38, -3e38, 0]))  # the sum is not finite
-    assert large.status_code == 422
-    assert "not finite" in large.json()["error"]
 
 
 def test_a_category_is_coded_as_a_table_is(tmp_path) -> None:
@@ -163,13 +152,6 @@ def test_a_list_is_scored_beside_the_loop_that_answers_others(client, monkeypatc
     monkeypatch.setattr(Ranker, "scores", scores)
     assert client.post("/rank", json=item([1, 2, 3])).status_code == 200
     assert loops == [None]
-
-
-def test_health_names_the_model_and_its_features(client) -> None:
-    said = client.get("/health").json()
-    assert said["status"] == "ok"
-    assert said["features"] == ["price", "age", "stock"]
-    assert said["model"] == "Linear"
 
 
 def test_a_load_counts_requests_and_failures(client, monkeypatch, capsys) -> None:

@@ -1,14 +1,19 @@
-"""Write the page that explains a list, and its numbers."""
+"""Explain a list: one page of tables, and their numbers as CSV."""
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from markupsafe import escape
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from omegaconf import DictConfig, OmegaConf
 
-from ltr.analysis.report import Report, page, terminal
+from ltr.analysis.report import Block, Picture, Report, page, terminal
+from ltr.analysis.style import BLUE, ORANGE
 from ltr.atomic import atomic_write, make_folder, write_frame
 from ltr.console.configs import CONFIGS
 from ltr.console.folders import register_resolvers, run_folder
@@ -17,21 +22,27 @@ from ltr.errors import as_started
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.explain.effects import (
     Attributions,
+    Effects,
     attributions_of,
     leave_one_out,
     permutation_importance,
-)
-from ltr.inference.explain.page import (
-    effects_section,
-    importance_section,
-    list_section,
-    parts_section,
 )
 from ltr.inference.explain.subject import Subject, subject_of
 from ltr.training.evaluation import metrics_of_scores
 
 _SHOWN = 15  # features of a table where ``features`` names columns
 _PLACES = ("defaults", "hydra", "output", "output_dir", "cache_dir")  # the same from any of them
+_OTHERS = 10  # items in the picture of what is left out
+_MAP = LinearSegmentedColormap.from_list("lower to higher", [ORANGE, "#f6f6f6", BLUE])
+
+
+class Section(NamedTuple):
+    """A table of the page, all its numbers with the name of their file, and it in colours."""
+
+    block: Block
+    name: str = ""
+    frame: pd.DataFrame | None = None
+    picture: Picture | None = None
 
 
 def explain(cfg: DictConfig) -> str:
@@ -46,34 +57,34 @@ def explain(cfg: DictConfig) -> str:
     register_resolvers()  # the run's config needs them
     subject, items = subject_of(cfg), int(cfg.evaluation_items)
     parts = attributions_of(subject, items=items)
-    sections = {"items": list_section(subject)}
+    sections = [list_section(subject)]
     if parts is not None:
-        sections["parts of scores"] = parts_section(subject, parts, shown)
+        sections.append(parts_section(subject, parts, shown))
     if not subject.pointwise:
-        effects = leave_one_out(subject, items=items)
-        sections["leave one out"] = effects_section(subject, effects)
+        sections.append(effects_section(subject, leave_one_out(subject, items=items)))
     if lists:
         table = permutation_importance(subject, lists=lists, seed=seed, items=items)
-        sections["permutation importance"] = importance_section(subject, table, shown)
+        sections.append(importance_section(subject, table, shown))
     run = run_folder(str(cfg.checkpoint))
     name = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{run.name}-qid-{cfg.qid}")
     folder = Path(cfg.output or Path(cfg.output_dir, "explained", name))
-    frames = {name: one.frame for name, one in sections.items() if one.frame is not None}
+    frames = [(one.name, one.frame) for one in sections if one.frame is not None]
     report = Report(
         name=folder.name,
         title=f"list {cfg.qid} of {subject.name}",
         command=_command(cfg),
         facts=_facts(cfg, subject, parts, lists),
-        blocks=tuple(section.block for section in sections.values()),
+        blocks=[section.block for section in sections],
         ours="one trained model",
-        pictures=[one.picture for one in sections.values() if one.picture is not None],
-        details=[*frames.items()],
+        pictures=[one.picture for one in sections if one.picture is not None],
+        details=frames,
     )
     make_folder("output", folder)
     atomic_write(folder / "page.html", page(report))
-    files = ["page.html", *(f"{name.replace(' ', '_')}.csv" for name in frames)]
-    for file, frame in zip(files[1:], frames.values(), strict=True):
-        write_frame(folder / file, frame)
+    files = ["page.html"]
+    for title, frame in frames:
+        files.append(f"{title.replace(' ', '_')}.csv")
+        write_frame(folder / files[-1], frame)
     return f"{terminal(report)}\nkept in {folder} ({', '.join(files)})"
 
 
@@ -103,21 +114,142 @@ def _facts(
         values = metrics_of_scores(subject.data, subject.scores, [metric], convention)
         words = convention.describe(metric.parts)
         facts[str(metric)] = f"{values[str(metric)][0]:.4f} ({words})"
-    if parts is None:
-        facts["features"] = (
-            "no parts of single scores: such a model has none; an ensemble's members can be "
-            "explained one by one"
-        )
-    else:
+    facts["features"] = "no parts of single scores; explain the members of an ensemble one by one"
+    if parts is not None:
         facts["features"] = parts.method
         facts["completeness"] = (
             f"baseline plus all parts miss the score by {parts.error:.2g} at most (largest score "
             f"{np.abs(parts.scores).max():.3g})"
         )
-    facts["other items"] = "each left out of the list, one at a time"
-    if subject.pointwise:
-        facts["other items"] = "no effect: the model scores items one by one"
+    alone = "no effect: the model scores items one by one"
+    facts["other items"] = (
+        alone if subject.pointwise else "each left out of the list, one at a time"
+    )
     if lists:
         count = min(lists, len(subject.lists))
         facts["permutation"] = f"each feature shuffled within the lists, {count} lists"
     return [*facts.items()]
+
+
+def list_section(subject: Subject) -> Section:
+    """The items that are explained."""
+    items = subject.items
+    scores = [f"{score:.4f}" for score in subject.scores[items]]
+    columns: dict[str, Any] = {"place": items + 1, "rank": subject.ranks[items], "score": scores}
+    if subject.split is not None:  # the labels of a file are not read
+        columns["label"] = [f"{x:g}" for x in subject.lists.labels[subject.rows][items]]
+    note = f"{len(items)} of {len(subject.scores)} items with their places in the data, best first"
+    return Section(_block("The items", note, pd.DataFrame(columns, subject.names(items))))
+
+
+def parts_section(subject: Subject, parts: Attributions, count: int) -> Section:
+    """What the ``count`` leading features add to the scores, and all parts as a frame."""
+    names, items = subject.features, subject.names(subject.items)
+    size = np.abs(parts.values).mean(0)
+    leading = np.argsort(-size, kind="stable")[:count]
+    rows, cells = [names[f] for f in leading], parts.values[:, leading].T
+    sums = {"all other features": np.delete(parts.values, leading, axis=1).sum(-1)}
+    if parts.others is not None:
+        sums["features of other items"] = parts.others.sum(-1)
+    sums |= {"baseline": parts.baseline, "score": parts.scores}
+    table = pd.DataFrame([*cells, *sums.values()], [*rows, *sums], items).map("{:+.4f}".format)
+    sizes = [*map("{:.4f}".format, size[leading]), *[""] * len(sums)]
+    table.insert(0, "mean size", sizes, allow_duplicates=True)
+    caption = "Blue raises the score of the item in the column, orange lowers it."
+    given = subject.lists.features[subject.rows][subject.items]
+    known = [subject.value(f, x) for row in given for f, x in enumerate(row)]
+    return Section(
+        _block("What features add to the scores", parts.method, table),
+        "parts of scores",
+        _frame(subject, "feature", names, value=known, part=parts.values),
+        _matrix("Features and scores", caption, cells, rows, items),
+    )
+
+
+def effects_section(subject: Subject, effects: Effects) -> Section:
+    """What leaving out each other item does to scores and places."""
+    title, size, names = "Leave-one-out effects", len(subject.scores), subject.names(subject.items)
+    everyone, (scores, places) = np.array(subject.names(range(size))), effects
+    columns: dict[str, Any] = {}
+    if size > 1:
+        columns = {
+            "rank": subject.ranks[subject.items],
+            "mean change": [f"{value:.4f}" for value in np.nanmean(np.abs(scores), axis=1)],
+        }
+        most = {"raised most without": np.nanargmax, "lowered most without": np.nanargmin}
+        for head, find in most.items():
+            pairs = zip(scores, find(scores, axis=1), strict=True)
+            columns[head] = [f"{row[j]:+.4f} ({everyone[j]})" for row, j in pairs]
+        columns["items that move it"] = (places != 0).sum(1)
+        columns["places"] = [f"{row.min():+d} to {row.max():+d}" for row in places]
+    note = (
+        "the score without another item less that with it; places: how many it then stands higher "
+        "than closing the gap alone explains"
+    )
+    block = _block(title, note, pd.DataFrame(columns, names if columns else []))
+    others = np.argsort(-np.nansum(np.abs(scores), axis=0), kind="stable")[:_OTHERS]
+    others = others[np.argsort(subject.ranks[others])]
+    caption = (
+        "Change of the score of the item in the row where the item in the column is left out, and "
+        f"in brackets by how many places it moves; the {len(others)} items that change most."
+    )
+    picture = _matrix(
+        title, caption, scores[:, others], names, everyone[others].tolist(), places[:, others]
+    )
+    frame = _frame(subject, "without", range(1, size + 1), score=scores, places=places)
+    return Section(block, "leave one out", frame, picture)
+
+
+def importance_section(subject: Subject, table: pd.DataFrame, count: int) -> Section:
+    """What the metric loses without each feature."""
+    leading = table.head(count)
+    texts = leading[["drop", "low", "high"]].map("{:+.4f}".format)
+    lines = {"drop": texts["drop"], "interval": texts["low"] + " to " + texts["high"]}
+    note = (
+        f"drop of {subject.metric} where a feature's values are shuffled within each list, mean "
+        "and 95% interval over lists"
+    )
+    shown = pd.DataFrame(lines).set_axis(leading["name"])
+    block = _block("Permutation importance", note, shown)
+    return Section(block, "permutation importance", table)
+
+
+def _block(title: str, note: str, frame: pd.DataFrame) -> Block:
+    """A table of texts; a row's name is its index."""
+    rows = frame.reset_index(allow_duplicates=True).astype(str).to_numpy().tolist()
+    return Block(title, note, ("", *map(str, frame.columns)), rows)
+
+
+def _frame(subject: Subject, name: str, others: Sequence[Any], **values: Any) -> pd.DataFrame:
+    """A row for each explained item and each of ``others``, with ``values`` in this order."""
+    items = np.repeat(subject.items, len(others))
+    frame = pd.DataFrame({"item": items + 1, name: np.tile(others, len(subject.items))})
+    if subject.ids is not None:
+        frame.insert(1, "id", [subject.ids[item] for item in items.tolist()])
+    return frame.assign(**{key: np.ravel(one) for key, one in values.items()})
+
+
+def _matrix(
+    title: str, caption: str, values: np.ndarray, rows: Sequence[str], columns: Sequence[str],
+    moves: np.ndarray | None = None,
+) -> Picture:  # fmt: skip
+    """A table in colours, blue above 0 and orange below; NaN stays empty.
+
+    ``moves`` stand in brackets behind the values.
+    """
+    shown = pd.DataFrame(values)
+    texts = shown.map(lambda x: "" if np.isnan(x) else f"{x:+.2f}")
+    if moves is not None:
+        texts += pd.DataFrame(moves).map(lambda move: f" ({move:+d})" if move else "")
+    share = shown / float(np.nanmax(np.abs(values), initial=0) or 1.0)
+
+    def css(x: float) -> str:
+        if np.isnan(x):
+            return ""
+        ink = "#ffffff" if abs(x) > 0.6 else "#1b1f24"
+        back = to_hex(_MAP(0.5 + x / 2))
+        return f"background: {back}; color: {ink}; padding: 0.28rem; print-color-adjust: exact"
+
+    style = texts.style.apply(lambda _: share.map(css), axis=None)
+    style = style.relabel_index([*map(escape, rows)]).relabel_index([*map(escape, columns)], axis=1)
+    return Picture(title, caption, style.to_html(table_uuid=title.replace(" ", "-")))
