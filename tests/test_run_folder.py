@@ -59,7 +59,7 @@ def test_all_is_read_as_it_was_left(tmp_path) -> None:
     path = tmp_path / RESULTS
     path.write_text(path.read_text().replace("0.5", "0.7"))
     assert "results.json is damaged" in refused(lambda: RunFolder(tmp_path).results)
-    run.last.touch()
+    (tmp_path / "last.pt").touch()
     assert f"resume={tmp_path}" in refused(lambda: RunFolder(tmp_path).results)
 
 

@@ -62,10 +62,7 @@ def resolve_labels(
 def check_metrics(
     split: str, lists: Lists, metrics: Sequence[Metric], convention: Convention
 ) -> None:
-    """See that ``metrics`` mean something on ``lists``, of which there is at least one.
-
-    Each is tried on the list with the largest label: in its best order a metric of it is the
-    largest that there is.
+    """See that ``metrics`` mean something on ``lists``, by the list with the largest label.
 
     Raises:
         ConfigError: a label is above ``convention.levels`` or in no table of gains, no list has a

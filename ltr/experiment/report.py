@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from tabulate import tabulate
 from torch import Tensor
 
 from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.experiment.run_folder import commit, versions, write_queries, write_results, write_scores
-from ltr.experiment.start import Training
+from ltr.experiment.start import Inputs, Training
 from ltr.metrics import Convention, Metric
 from ltr.metrics.crossfit import Crossfit
 from ltr.models.rounds import BoostedTrees
-from ltr.scorers.parts import Experiment
 from ltr.scorers.scorer import Scorer
 from ltr.training.device import describe_device
 from ltr.training.distributed import is_main, size
@@ -56,20 +55,13 @@ class Measured(NamedTuple):
     table: dict[str, dict[str, float]]
 
 
-def report_of(
-    cfg: DictConfig,
-    parts: Experiment,
-    lists: Mapping[str, Lists],
-    training: Training,
-    folder: Path,
-    choices: Mapping[str, str],
-    started: float,
-) -> Report:
-    """Test the weights of ``training``, and finish the run in ``folder``.
+def report_of(inputs: Inputs, training: Training, started: float) -> Report:
+    """Test the weights of ``training``, and finish the run, which began at ``started``.
 
     All processes that train together compute it, and the first alone writes.
     """
-    settings, scorer, convention = parts.settings, training.scorer, parts.convention
+    parts, lists, folder, scorer = inputs.parts, inputs.lists, inputs.folder, training.scorer
+    settings, convention = parts.settings, parts.convention
     done, worth = training.monitor.progress, training.monitor.crossfit
     data = {"vali": training.data["vali"]}
     if "test" in lists:
@@ -93,7 +85,7 @@ def report_of(
         untrained = done.history[0].items()
         write_run(
             folder, scorer, lists, found, convention, training.computed_on,
-            choices=dict(choices),
+            choices=dict(inputs.choices),
             untrained_vali={k[5:]: v for k, v in untrained if k.startswith("vali_")},
             select=settings.select,
             select_on=settings.select_on,
@@ -108,7 +100,7 @@ def report_of(
             wall_seconds=done.wall_seconds,
             processes=size(),
             versions=versions() | library,
-            protocol=OmegaConf.to_container(cfg, resolve=True),
+            protocol=OmegaConf.to_container(inputs.cfg, resolve=True),
         )  # fmt: skip
     return Report(found.table, done, worth, text)
 

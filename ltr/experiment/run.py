@@ -7,13 +7,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ltr.data.lists import Dataset, Lists
+from ltr.data.lists import Dataset
 from ltr.experiment.build import build
 from ltr.experiment.hooks import run_hooks
 from ltr.experiment.list_steps import with_steps
 from ltr.experiment.report import report_of
-from ltr.experiment.start import Training, begin, open_lists
-from ltr.scorers.parts import Experiment
+from ltr.experiment.start import Inputs, Training, begin, open_lists
 from ltr.training.device import deterministic, on_threads
 from ltr.training.distributed import barrier, is_main
 from ltr.training.hooks import Hook
@@ -53,9 +52,8 @@ def run(
     try:
         with deterministic(cfg.deterministic is True and cfg.device != "cpu"), on_threads():
             parts = build(cfg, dataset)
-            cfg, parts, lists = open_lists(cfg, parts, folder)
-            training = fit(cfg, parts, lists, folder, choices, hooks)
-            report = report_of(cfg, parts, lists, training, folder, choices, started)
+            inputs = open_lists(cfg, parts, folder, choices)
+            report = report_of(inputs, fit(inputs, hooks), started)
     except BaseException as error:  # a stop by a signal is no Exception
         for hook in hooks:
             hook.end("failed" if isinstance(error, Exception) else "killed", None)
@@ -68,22 +66,12 @@ def run(
     return report.figures
 
 
-def fit(
-    cfg: DictConfig,
-    parts: Experiment,
-    lists: Mapping[str, Lists],
-    folder: Path,
-    choices: Mapping[str, str],
-    hooks: Sequence[Hook],
-) -> Training:
-    """Train on ``lists["train"]``, select on ``lists["vali"]``; other splits are not read.
-
-    ``parts`` are built from ``cfg``, ``hooks`` all that follow; other arguments are as for ``run``.
-    """
-    train = with_steps(cfg, lists["train"], parts.device)
-    training = begin(cfg, parts, lists, train, folder, choices, hooks)
+def fit(inputs: Inputs, hooks: Sequence[Hook]) -> Training:
+    """Train on the lists ``train``, select on ``vali``, and tell ``hooks``; read no other split."""
+    train = with_steps(inputs.cfg, inputs.lists["train"], inputs.parts.device)
+    training = begin(inputs, train, hooks)
     for hook in hooks:
-        hook.start(cfg, parts, lists, training.scorer)
+        hook.start(inputs.cfg, inputs.parts, inputs.lists, training.scorer)
     training.learner.fit(training.data)
     barrier()  # until the first process has written the weights
     training.select()

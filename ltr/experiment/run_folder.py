@@ -56,8 +56,8 @@ def write_results(folder: Path, results: Mapping[str, Any]) -> None:
 
     ``results`` are plain values; NaN becomes null.
     """
-    there = [name for name in FILES if (folder / name).is_file()]
-    digests = {name: _sha256((folder / name).read_bytes()) for name in there}
+    there = {name: folder / name for name in FILES if (folder / name).is_file()}
+    digests = {name: _sha256(path.read_bytes()) for name, path in there.items()}
     content = without_nan({**results, _FILES: digests})
     content[_DIGEST] = _digest_of(content)
     atomic_write(folder / RESULTS, json.dumps(content, indent=2) + "\n")
@@ -99,11 +99,6 @@ class RunFolder:
         return (self.folder / RESULTS).is_file()
 
     @property
-    def last(self) -> Path:
-        """The checkpoint from which the run is resumed."""
-        return self.folder / "last.pt"
-
-    @property
     def note(self) -> Path:
         """The file that has the identity of a run of a sweep."""
         return self.folder / NOTE
@@ -118,15 +113,14 @@ class RunFolder:
     def error(self) -> str | None:
         """The error that ended it, in one line; None where none did."""
         file = self.folder / "error.txt"
-        text = file.read_text(errors="replace").strip() if file.is_file() else ""
-        return text.partition("\n")[0] or None
+        text = file.read_text(errors="replace") if file.is_file() else ""
+        return text.strip().partition("\n")[0] or None
 
     def note_error(self, text: str | None) -> None:
         """Note what ended it, or that nothing did; a full disk is no second error."""
         with suppress(OutputError, OSError):
-            if text is None:
-                (self.folder / "error.txt").unlink(missing_ok=True)
-            else:
+            (self.folder / "error.txt").unlink(missing_ok=True)
+            if text is not None:
                 atomic_write(self.folder / "error.txt", text + "\n")
 
     @contextmanager
@@ -153,7 +147,7 @@ class RunFolder:
                 log.warning("%s", damage)
             elif self.finished:
                 return "done"
-            return "cut off" if self.last.is_file() else "new"
+            return "cut off" if (self.folder / "last.pt").is_file() else "new"
         content = self.note.read_bytes() if self.note.is_file() else b""
         known = re.match(rb"[0-9a-f]{10}", content)
         old = self.folder / f"before-{known[0].decode() if known else _sha256(content)[:10]}"
@@ -179,8 +173,7 @@ class RunFolder:
     def damage(self) -> str | None:
         """What is wrong with the files of a finished run, in one line; None: nothing."""
         try:
-            for name in self.results[_FILES]:
-                self.checked(name)
+            _ = [self.checked(name) for name in self.results[_FILES]]
         except DataError as error:
             return str(error)
         return None
@@ -306,7 +299,7 @@ class RunFolder:
 
     def _unlike(self, name: str, what: str = "is damaged, or of an earlier version") -> DataError:
         remedy = "run it again"
-        if self.last.is_file():
+        if (self.folder / "last.pt").is_file():
             resume = shlex.quote(f"resume={self.folder}")
             remedy = f"{as_started('train')} {resume} tests the run again and writes it"
         return DataError(f"{self.folder / name} {what}: {remedy}")

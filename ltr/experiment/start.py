@@ -35,6 +35,17 @@ _SOURCE = ("_target_", "name", "folder", "path", "split")  # where the lists of 
 
 
 @dataclass(frozen=True)
+class Inputs:
+    """What a run is made from."""
+
+    cfg: DictConfig
+    parts: Experiment  # built from it
+    lists: Mapping[str, Lists]  # the splits that the record of the run names
+    folder: Path  # of the run
+    choices: Mapping[str, str]  # of each group, for the record
+
+
+@dataclass(frozen=True)
 class Training:
     """A training that is ready to begin, or to go on."""
 
@@ -105,44 +116,37 @@ def with_shards(cfg: DictConfig, processes: int) -> DictConfig:
 
 
 def open_lists(
-    cfg: DictConfig, parts: Experiment, folder: Path
-) -> tuple[DictConfig, Experiment, dict[str, Lists]]:
-    """The lists of every split, and config and parts with what follows from them.
+    cfg: DictConfig, parts: Experiment, folder: Path, choices: Mapping[str, str]
+) -> Inputs:
+    """Open the lists of every split; config and parts with what follows from them.
 
     All of them before training, so that a bad test file is not found hours later.
     """
     parts.dataset.check()
     parts = replace(parts, dataset=with_its_categories(cfg, parts.dataset, folder))
     lists = {split: parts.dataset.split(split) for split in splits_of(parts.dataset)}
-    return *resolve_labels(cfg, parts, lists), lists
+    return Inputs(*resolve_labels(cfg, parts, lists), lists, folder, choices)
 
 
-def begin(
-    cfg: DictConfig,
-    parts: Experiment,
-    lists: Mapping[str, Lists],
-    train: Lists,
-    folder: Path,
-    choices: Mapping[str, str],
-    hooks: Sequence[Hook],
-) -> Training:
-    """Prepare the run ``cfg``, anew or as its ``last.pt`` in ``folder`` has it.
-
-    Arguments are those of ``fit``; ``train`` is ``lists["train"]`` after the list steps.
-    """
+def begin(inputs: Inputs, train: Lists, hooks: Sequence[Hook]) -> Training:
+    """Prepare a run, anew or as its ``last.pt`` has it; ``train`` is what it is trained on."""
+    cfg, parts, folder = inputs.cfg, inputs.parts, inputs.folder
     settings, device, file = parts.settings, parts.device, folder / "last.pt"
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     last = None if cfg.resume is None else load_checkpoint(file, device)
-    scorer = _scorer(cfg, parts, lists, file, last)
+    scorer = _scorer(inputs, file, last)
     here = place_of(device.type, torch.get_num_threads(), deterministic=settings.deterministic)
     places = [place for place in (last or {}).get("computed_on", ()) if place != here] + [here]
-    state = scorer.state() | {"config": config_to_keep(cfg, folder), "choices": dict(choices)}
+    state = scorer.state() | {
+        "config": config_to_keep(cfg, folder),
+        "choices": dict(inputs.choices),
+    }
     monitor = Monitor(
         settings, metrics=parts.metrics, convention=parts.convention, folder=folder,
         state=state | {"computed_on": places}, hooks=hooks,
     )  # fmt: skip
-    data = {"train": scorer.open(train), "vali": scorer.open(lists["vali"])}
+    data = {"train": scorer.open(train), "vali": scorer.open(inputs.lists["vali"])}
     if last is None and cfg.init_from is None:
         fit_embedding(scorer.model, lambda: data["train"].features)
     learner: NetworkLearner | RoundLearner
@@ -159,17 +163,12 @@ def begin(
     return Training(scorer, data, learner, monitor, places)
 
 
-def _scorer(
-    cfg: DictConfig,
-    parts: Experiment,
-    lists: Mapping[str, Lists],
-    file: Path,
-    last: Mapping[str, Any] | None,
-) -> Scorer:
+def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Scorer:
     """The scorer that training begins with, of drawn weights unless ``init_from`` has others.
 
     Where ``last``, the content of ``file``, is resumed, its learner gives it the weights.
     """
+    cfg, parts, lists = inputs.cfg, inputs.parts, inputs.lists
     train, settings, warm = lists["train"], parts.settings, None
     origins = {split: part.digest for split, part in lists.items()} | origins_of(cfg)
     columns = train.columns

@@ -41,6 +41,7 @@ from ltr.experiment.hooks import training_hooks
 from ltr.experiment.identity import training_code
 from ltr.experiment.labels import resolve_labels
 from ltr.experiment.run import fit
+from ltr.experiment.start import Inputs
 from ltr.scorers.parts import Experiment
 from ltr.search.definition import Repeat, Search
 from ltr.training.checkpoint import load_checkpoint
@@ -378,7 +379,8 @@ def _train(search: Search, trial: optuna.Trial, folder: Path) -> float:
             atomic_write(place / "code.txt", code)
         report.begin(str(repeat))
         hooks = [*training_hooks(place, choices), report]
-        crossfit = fit(own, experiment, lists, place, choices, hooks).monitor.crossfit
+        inputs = Inputs(own, experiment, lists, place, choices)
+        crossfit = fit(inputs, hooks).monitor.crossfit
         by_crossfit = search.select_value == "crossfit" and crossfit is not None
         worth.append(crossfit.value if crossfit and by_crossfit else report.values[-1])
     trial.set_user_attr("best_epoch", report.mean)
