@@ -34,16 +34,8 @@ class DASALC(nn.Module):
     means and variances are those of the real items, and running ones, which checkpoints keep, take
     their place in evaluation.
 
-    Args:
-        width: number of features of an item.
-        hidden_sizes: size of each dense layer; the last is that of a and h.
-        activation: after each batch norm.
-        blocks, heads, feed_forward: of the encoder; ``heads`` divides the last of ``hidden_sizes``.
-        dropout: rate in [0, 1), after each dense layer and in the encoder.
-        output_activation: of the score.
-
-    Raises:
-        ConfigError: a setting is out of range.
+    The last of ``hidden_sizes`` is the size of a and h, which ``heads`` divides. ``ConfigError``: a
+    setting is out of range.
     """
 
     batch_statistics = True

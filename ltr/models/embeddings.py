@@ -29,19 +29,15 @@ class NumberEmbedding(nn.Module):
     Q-LR). Each feature has a linear layer of its own.
 
     Args:
-        width: number of features of an item.
-        kind: ``"periodic"``, ``"piecewise"``, or None: the features stay as they are.
+        width: number of features of an item; ``outputs`` is that of the values they become.
+        kind: None: the features stay as they are.
         size: of the vector of a feature.
         bins: of ``piecewise``, at most; equal quantiles make fewer.
         frequencies: of ``periodic``, for each feature.
         sigma: standard deviation of the frequencies at the start, in periods per unit of the
             transformed feature.
         lite: one linear layer for all features, their PLR(lite).
-        numbers: how many features are embedded, the first ones; the others follow the vectors as
-            they are. None: all.
-
-    Attributes:
-        outputs: the number of values of an item.
+        numbers: how many of the first features are embedded, None: all; others follow as they are.
 
     Raises:
         ConfigError: a setting is out of range.
@@ -172,13 +168,12 @@ def embedding_size(values: int) -> int:
 class Embedding(nn.Module):
     """``other + own[code]`` for a column of codes 0, 1, ..., ``codes``; ``own[0]`` is 0.
 
-    Every step trains ``other``, the part that all values share, so that it is a trained vector
-    where train has no code 0. All start at 0: a value that train lacks is as ``other``, and a rare
-    one stays near it.
+    Every step trains ``other``, so that it is a trained vector where train has no code 0. All start
+    at 0: a value that train lacks is as ``other``, and a rare one stays near it. The code after the
+    last of the lists is a missing value.
     """
 
     def __init__(self, codes: int) -> None:
-        """``codes``: how many codes the lists have; one more stands for a missing value."""
         super().__init__()
         self.size = embedding_size(codes)
         self.other = nn.Parameter(torch.zeros(self.size))
@@ -194,10 +189,8 @@ class Embedding(nn.Module):
 class WithEmbeddings(nn.Module):
     """A network that reads numbers, and for each category column its vector behind them.
 
-    Args:
-        make: makes the network, called with the number of its inputs.
-        codes: how many codes each feature has, as ``FeatureTransform.codes``; 0 for a number.
-        numbers: further numbers behind these features (indicators of missing values).
+    ``make`` is called with the number of its inputs; ``codes`` has the number of codes of each
+    feature, 0 for a number; ``numbers`` more follow these features (indicators of missing values).
     """
 
     categories: Tensor

@@ -139,13 +139,8 @@ def attend(projected: Tensor, packing: Packing, *, heads: int, rate: float) -> T
     """softmax(Q K' / sqrt(d)) V of every list by itself, ``[items, size]`` (Vaswani et al., 2017).
 
     Packed items are attended list by list, so that time and memory grow with the sum of the squared
-    lengths; padded ones by PyTorch's own attention. Both give the same values.
-
-    Args:
-        projected: ``[items, 3 * size]``, Q, K and V side by side; each is ``heads`` vectors.
-        packing: of the items.
-        heads: divides ``size``.
-        rate: of dropout on the attention weights, 0 outside training.
+    lengths; padded ones by PyTorch's own attention, to the same values. ``projected`` is
+    ``[items, 3 * size]``, Q, K and V side by side; ``rate`` is of dropout on attention weights.
     """
     if packing.lengths is not None:
         wide = projected if projected.dtype == torch.float64 else projected.float()

@@ -23,14 +23,8 @@ class MLP(nn.Module):
     Hidden sizes 64 and 32 with ReLU and a sigmoid on the output are the model of the project report
     on RankNet (after Burges et al., 2005).
 
-    Args:
-        width: number of features of an item.
-        hidden_sizes: size of each hidden layer, at least one.
-        activation: after each hidden layer.
-        dropout: rate in [0, 1), after each activation.
-        input_norm: layer norm of the features first.
-        embedding: settings of the ``NumberEmbedding`` of the features, or its kind.
-        output_activation: of the score.
+    ``input_norm`` is a layer norm of the features, ``embedding`` the settings of their
+    ``NumberEmbedding`` or its kind, ``output_activation`` that of the score.
     """
 
     pointwise = True

@@ -33,12 +33,7 @@ class TabM(nn.Module):
 
     A score is the mean of the members' scores. Training takes the loss of the scores of each
     member, and its mean: each member learns to rank alone, which is what the averaging gains from.
-
-    Args:
-        width: number of features of an item.
-        members: how many (their k).
-        mini: share the layers but for the first scaling.
-        hidden_sizes, activation, dropout, embedding, output_activation: as for ``MLP``.
+    The other settings are those of ``MLP``.
     """
 
     pointwise = True

@@ -60,22 +60,11 @@ class ContextAwareTransformer(nn.Module):
     ReLU in the feed-forward part. The defaults are the NeuralNDCG paper's setting for Web30K.
     Without ``position`` the scores do not depend on the order of the items.
 
-    Args:
-        width: number of features of an item.
-        fc_sizes: size of each input layer; the last is the hidden size of the blocks. With none the
-            features enter the blocks as they are.
-        input_norm: layer norm of the features first.
-        fc_activation: after each input layer.
-        fc_dropout: rate in [0, 1), after each input layer.
-        blocks: number of encoder blocks.
-        heads: attention heads; divides the hidden size.
-        feed_forward: size of the feed-forward part of a block.
-        dropout: rate in [0, 1), in the blocks, on attention weights too.
-        position: encoding of the initial rank of an item, added to the input of the blocks:
-            ``"fixed"`` (sines and cosines), ``"learned"``, or None. It needs ``ranks``.
-        max_rank: entries of the learned encoding; ranks beyond it share the last one.
-        embedding: settings of the ``NumberEmbedding`` of the features, or its kind.
-        output_activation: of the score; the NeuralNDCG paper has Tanh for NeuralNDCG, none else.
+    The last of ``fc_sizes``, or the features where there is none, enters the blocks; ``heads``
+    divides its size. ``dropout`` is on attention weights too. ``position`` encodes the initial rank
+    of an item, which is added there: ``"fixed"`` (sines and cosines), ``"learned"`` (``max_rank``
+    vectors; ranks beyond share the last), or None. The NeuralNDCG paper has Tanh as
+    ``output_activation`` for NeuralNDCG, none else.
 
     Raises:
         ConfigError: a setting is out of range, or ``position`` is set without ranks.

@@ -118,7 +118,6 @@ class AdaRank(ChosenFeatures):
     train no longer grows; here ``patience`` ends, and the best round on vali is kept.
 
     Args:
-        width: number of features of an item.
         metric: E, a metric from 0 to 1.
         sharpness: 1 is the paper's; 2 is E rescaled to the range -1 to 1.
         repeat: whether a feature may be chosen again; False ends after ``width`` rounds.
@@ -208,10 +207,8 @@ class RankBoost(ChosenFeatures):
     a round takes the k, theta of the largest |r| and alpha_t = 1/2 ln((1 + r) / (1 - r)) (the third
     method of section 3.2). ``model=stumps`` boosts the same loss by Newton steps of LightGBM.
 
-    Args:
-        width: number of features of an item.
-        thresholds: of a feature, at most: all gaps between values of train, or where there are more
-            values, so many quantiles.
+    A feature has at most ``thresholds``: all gaps between values of train, or where there are more
+    values, so many quantiles.
     """
 
     title = "RankBoost"

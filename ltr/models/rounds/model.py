@@ -63,11 +63,7 @@ class Round(NamedTuple):
 
 
 class RoundModel(nn.Module, ABC):
-    """A model that scores items one by one; before the first round every score is 0.
-
-    Args:
-        width: number of features of an item.
-    """
+    """A model that scores items one by one; before the first round every score is 0."""
 
     title: ClassVar[str]
     makes: ClassVar[str]  # what rounds make, in messages

@@ -34,7 +34,6 @@ class PRank(NumbersModel):
     The score is w.x. A list of items does not matter to it, a grade does.
 
     Args:
-        width: number of features of an item.
         kernel: None, or w in the space of ``"polynomial"``, (gamma x.z + offset)^degree, or of
             ``"rbf"``, exp(-gamma |x - z|^2). A pass then compares each pair of items.
         degree, offset: of ``"polynomial"``.

@@ -58,9 +58,7 @@ class BoostedTrees(RoundModel, ABC):
     holds no code, but which the library's C++ reader trusts: docs/security.md.
 
     Args:
-        width: number of features of an item.
-        objective: one of ``objectives``, the library's own, used where no loss is chosen; None is
-            the first of them.
+        objective: one of ``objectives``, used where no loss is chosen; None is the first of them.
         options, knobs: parameters of the library by name; the defaults are the library's own.
 
     Raises:
