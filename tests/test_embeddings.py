@@ -136,15 +136,11 @@ def test_lists_of_other_columns_are_refused() -> None:
 
 @pytest.mark.slow
 def test_crafted_checkpoints_are_refused(tmp_path: Path) -> None:
-    data = MemoryLists(
-        name="plain",
-        lists={s: mixed(9, seed=1, columns=None) for s in ("train", "vali", "test")},
-    )
+    lists = {s: mixed(9, seed=1, columns=None) for s in ("train", "vali", "test")}
+    data, path = MemoryLists(name="plain", lists=lists), tmp_path / "run" / "last.pt"
     train_mixed(tmp_path / "run", data, "model=linear", "epochs=1", "select=last")
-    path = tmp_path / "run" / "last.pt"
     content = load_checkpoint(path)
     for codes in ([0, 10**12, 0, 4], [0, 10**18, 0, 4], [0, -5, 0, 0]):
-        crafted = {**content, "transform": {**content["transform"], "codes": codes}}
-        save_checkpoint(path, crafted)
+        save_checkpoint(path, content | {"transform": content["transform"] | {"codes": codes}})
         with pytest.raises(CheckpointError):
             load_model(str(path), torch.device("cpu"))

@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import logging
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,22 +270,3 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
         build(compose(*tiny, *wrong))
     assert all(part in str(error.value) for part in wrong.values())
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_what_is_said_goes_to_a_console_only_where_there_is_one(
-    tiny, tmp_path, capsys, caplog
-) -> None:
-    caplog.set_level(logging.INFO)
-    train(tmp_path / "quiet", *tiny, "epochs=1")
-    assert "epoch 1" in caplog.text
-    assert capsys.readouterr() == ("", "")
-    console = logging.StreamHandler(sys.stderr)
-    logging.getLogger().addHandler(console)
-    try:
-        train(tmp_path / "heard", *tiny, "epochs=1")
-    finally:
-        logging.getLogger().removeHandler(console)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("epoch 1/1") == 1

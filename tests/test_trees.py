@@ -168,18 +168,16 @@ def test_a_run_cut_off_comes_to_the_same_trees(data, tmp_path, monkeypatch, loss
 
 @pytest.mark.slow
 def test_patience_and_no_round_at_all(data, tmp_path) -> None:
-    train(tmp_path / "none", *data, "model=lightgbm", "epochs=0")
-    results = json.loads((tmp_path / "none" / "results.json").read_text())
-    assert (results["selected_epoch"], results["parameters"]) == (0, 0)
-    assert results["vali"] == results["untrained_vali"]
-    assert results["crossfit"] is None
-    train(
-        tmp_path / "stop", *data, "model=lightgbm", "epochs=50", "patience=3",
-        "model.learning_rate=1e-30",
-    )  # fmt: skip
-    results = json.loads((tmp_path / "stop" / "results.json").read_text())
-    assert results["epochs"] - results["best_epoch"] == 3
-    for name, rounds in (("best", results["best_epoch"]), ("last", results["epochs"])):
+    def results(name: str, *args: str) -> dict:
+        train(tmp_path / name, *data, "model=lightgbm", *args)
+        return json.loads((tmp_path / name / "results.json").read_text())
+
+    none = results("none", "epochs=0")
+    assert (none["selected_epoch"], none["parameters"], none["crossfit"]) == (0, 0, None)
+    assert none["vali"] == none["untrained_vali"]
+    stop = results("stop", "epochs=50", "patience=3", "model.learning_rate=1e-30")
+    assert stop["epochs"] - stop["best_epoch"] == 3
+    for name, rounds in (("best", stop["best_epoch"]), ("last", stop["epochs"])):
         content = bytes(booster_of(tmp_path / "stop" / f"{name}.pt"))
         assert content.count(b"\nTree=") == rounds
 
@@ -278,14 +276,13 @@ def test_a_booster_that_is_damaged_or_of_other_features_is_refused(library) -> N
 
 
 @pytest.mark.slow
-def test_importances_and_the_library_s_own_model(learned, tmp_path) -> None:
+def test_importances(learned, tmp_path) -> None:
     model, folder, _ = learned
     out, written = folder / "run", tmp_path / "a folder"
     trees = load_model(str(out), torch.device("cpu")).model
     gain, splits = trees.importances()
     assert gain.shape == splits.shape == (5,)
-    assert gain.argmax() == 0  # the feature that tells the label
-    assert gain[0] > gain[1:].sum()
+    assert gain[0] > gain[1:].sum()  # the feature that tells the label
     if model == "catboost":
         assert np.isnan(splits).all()
         assert gain.sum() == pytest.approx(100)
@@ -293,18 +290,14 @@ def test_importances_and_the_library_s_own_model(learned, tmp_path) -> None:
         rounds = json.loads((out / "results.json").read_text())["selected_epoch"]
         assert splits.sum() == trees.fitted - rounds
         assert ((splits > 0) == (gain > 0)).all()
-
-    text = importances_of(out, "top=2", f"write={written}")
-    lines = text.splitlines()
+    lines = importances_of(out, "top=2", f"write={written}").splitlines()
     used = int((gain > 0).sum())
     assert lines[0].endswith(f"{trees.title} {trees.version}, {used} of 5 features used")
     assert lines[1].split() == ["feature", "share"] + ["splits"] * (model != "catboost")
     assert lines[3].split()[:2] == ["1", f"{gain[0] / gain.sum():.4f}"]
     table = pd.read_csv(written / "importances.csv")
-    assert list(table) == ["feature", "gain", "share", "splits"]
     np.testing.assert_allclose(table.sort_values("feature").gain, gain)
     assert table.gain.is_monotonic_decreasing
-    assert len(importances_of(out, "top=0").splitlines()) == 1 + 2 + 5
 
 
 def importances_of(run: Path, *keys: str) -> str:

@@ -124,9 +124,9 @@ def quiet(on: bool = True) -> Iterator[None]:
 
 
 def beside_bars() -> AbstractContextManager[None]:
-    """Within, lines on the console go above progress bars; no console handler: nothing is printed.
+    """Within, lines on the console go above progress bars; without a handler nothing is printed.
 
-    tqdm's own redirection adds a handler to a logger that has none for the console.
+    tqdm's own redirection adds one to a logger that has none for the console.
     """
     console = any(
         isinstance(one, logging.StreamHandler) and one.stream in (sys.stdout, sys.stderr)

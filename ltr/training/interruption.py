@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -66,10 +66,11 @@ def handing_on() -> Iterator[None]:
         return
     terminated = signal.getsignal(signal.SIGTERM)
     for number in (*awaited, signal.SIGTERM):
-        signal.signal(number, _raise)
+        signal.signal(number, _stop)
     stopped: int | None = None
     try:
-        yield
+        with stoppable():
+            yield
     except Interrupted as stop:
         stopped = stop.signum
         raise
@@ -80,31 +81,18 @@ def handing_on() -> Iterator[None]:
             signal.raise_signal(stopped)  # it may queue the job again, and end this process
 
 
-def _raise(signum: int, frame: FrameType | None) -> None:
-    if not _put_off(_raise, signum, frame):
-        raise Interrupted(signum)
-
-
 def _stop(signum: int, frame: FrameType | None) -> None:
     if not _stoppable:
         with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: a write is under way
             sys.stdout.flush()
         os._exit(128 + signum)
-    if not _put_off(_stop, signum, frame):
-        raise Interrupted(signum)
-
-
-def _put_off(
-    handler: Callable[[int, FrameType | None], None], signum: int, frame: FrameType | None
-) -> bool:
-    """Have ``handler`` called again soon where a module is being imported; whether that is so."""
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     if frame is None:
-        return False
-    signal.signal(signal.SIGALRM, lambda _, later: handler(signum, later))
+        raise Interrupted(signum)
+    # a module is being imported: again soon
+    signal.signal(signal.SIGALRM, lambda _, later: _stop(signum, later))
     signal.setitimer(signal.ITIMER_REAL, _IMPORT_POLL_SECONDS)
-    return True
 
 
 class Interruption:
@@ -120,7 +108,7 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         """Install the handlers in the main thread; do nothing in any other."""
         if threading.current_thread() is threading.main_thread():
-            awaited = [s for s in _OF_LAUNCHERS if signal.getsignal(s) is _raise]
+            awaited = [s for s in _OF_LAUNCHERS if signal.getsignal(s) is _stop]
             for signum in (*_SIGNALS, *awaited):
                 self._before[signum] = signal.signal(signum, self._set)
         return self

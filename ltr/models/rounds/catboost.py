@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Round, single
-from ltr.models.rounds.objective import LossObjective
 from ltr.models.rounds.trees import RESERVED, BoostedTrees
 
 
@@ -37,7 +36,7 @@ class CatBoost(BoostedTrees):
     }
     takes_losses = False
 
-    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+    def rounds(self, data: FitData) -> Iterator[Round]:
         """All rounds are done in one call, and then yielded."""
         gpu, train, threads = data.train.device.type == "cuda", data.train, data.threads
         params = self.params | {
@@ -63,7 +62,7 @@ class CatBoost(BoostedTrees):
             goes_on = SimpleNamespace(after_iteration=lambda _: not data.stop())
             booster.fit(pool, callbacks=None if gpu else [goes_on])  # a GPU has no callbacks
         zeros = {split: np.zeros(len(p.labels), np.float32) for split, p in data.scored.items()}
-        this = self.round(booster, 0, zeros)
+        this = self.round(data, booster, 0, zeros)
         yield this
         stages = {
             split: booster.staged_predict(
@@ -73,7 +72,9 @@ class CatBoost(BoostedTrees):
         }
         for trees in range(1, data.rounds + 1):
             if trees <= booster.tree_count_:
-                this = self.round(booster, trees, {s: single(next(stages[s])) for s in stages})
+                this = self.round(
+                    data, booster, trees, {s: single(next(stages[s])) for s in stages}
+                )
             yield this
 
     def written(self, booster: Any, trees: int) -> bytes:

@@ -153,7 +153,13 @@ def check_rounds(model: Any, loss: Loss | None, settings: Settings) -> None:
     given = [name for name, value in _UNUSED.items() if getattr(settings, name) != value]
     if given:
         raise ConfigError(f"{', '.join(given)}: {model.title} does not support this, leave it out")
-    model.check_settings(loss, settings)
+    own = f"{model.title} fits its own {model.own_objective()}"
+    if loss is not None and not model.takes_losses:
+        raise ConfigError(f"{own}: leave out loss=..., or choose model=lightgbm or model=xgboost")
+    if loss is not None and model.objective is not None:
+        raise ConfigError(f"model.objective={model.objective} and a loss: give one of them")
+    if loss is None and settings.empty_lists != "keep":
+        raise ConfigError(f"empty_lists={settings.empty_lists}: {own}: leave it out")
     model.width = width = model.least_width
     two = np.array([[0, 1], [1, 0], [2, 1], [0, 3]], np.float32)
     lists = Lists(

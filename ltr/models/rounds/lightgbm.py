@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Round, check_whole_labels, single
-from ltr.models.rounds.objective import LossObjective
 from ltr.models.rounds.trees import BoostedTrees
 
 _MOST = 1022  # LightGBM is given the gain of one more grade: 2^1023 is a float64, 2^1024 is not
@@ -27,7 +26,7 @@ class LightGBM(BoostedTrees):
     title = "LightGBM"
     objectives = ("lambdarank", "rank_xendcg")
 
-    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+    def rounds(self, data: FitData) -> Iterator[Round]:
         own = {"bagging_freq": int(self.params.get("bagging_fraction", 1) < 1)} | self.params
         params = own | {
             "objective": "none",
@@ -76,8 +75,8 @@ class LightGBM(BoostedTrees):
             if "train" in data.scored:
                 booster.eval_train(keep)
             scores = dict(zip([*watched, "train"], shown, strict=False))
-            yield self.round(booster, booster.current_iteration(), scores, objective)
-            booster.update(fobj=objective)
+            yield self.round(data, booster, booster.current_iteration(), scores)
+            booster.update(fobj=data.objective)
 
     def written(self, booster: Any, trees: int) -> bytes:
         return booster.model_to_string(num_iteration=trees).encode()

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ltr.data.batches import ItemTensors
-from ltr.errors import CheckpointError, ConfigError, DataError, TrainingError
+from ltr.errors import CheckpointError, DataError, TrainingError
 from ltr.knobs import positive_int
 from ltr.metrics import Convention
-from ltr.training.settings import Settings
+from ltr.models.rounds.objective import LossObjective
 from ltr.typing import Features, Loss, Mask, Ranks, Scores
 
 Numbers = Mapping[str, NDArray[np.float64]]
@@ -48,6 +49,14 @@ class FitData:
         """Of train's lists for the model's own objective, ``[lists]``; None: all the same."""
         return self.train.weights if self.loss is None else None
 
+    @cached_property
+    def objective(self) -> LossObjective | None:
+        """The loss as boosting libraries take it; None: the model's own objective."""
+        if self.loss is None:
+            return None
+        how: Any = {"empty": self.empty, "items": self.items, "seed": self.seed}
+        return LossObjective(self.loss, self.train, **how)
+
     @property
     def weights_of_items(self) -> NDArray[np.float32] | None:
         """``weights`` of each item's list, ``[items]``."""
@@ -70,6 +79,8 @@ class RoundModel(nn.Module, ABC):
     not_finite: ClassVar[str] = (  # the remedy where scores are not
         "train with transform=standardise, or look at the features and labels of these lists"
     )
+    takes_losses: ClassVar[bool] = False  # whether it is fitted to a loss of ltr.losses
+    objective: str | None = None  # chosen among its own
     least_width = 2  # the fewest features, >= 2, that go with the settings
     pointwise = True
 
@@ -110,15 +121,6 @@ class RoundModel(nn.Module, ABC):
     def complaints(self, *also: type[Exception]) -> AbstractContextManager[None]:
         """Within, an error of a library becomes a ``ConfigError`` of one line."""
         return nullcontext()
-
-    def check_settings(self, loss: Loss | None, settings: Settings) -> None:
-        """Raise ``ConfigError`` where the settings of a run do not go with this model."""
-        if loss is not None:
-            raise ConfigError(f"{self.title} has an objective of its own: leave out loss=...")
-        if settings.empty_lists != "keep":
-            raise ConfigError(
-                f"empty_lists={settings.empty_lists}: {self.title} fits no loss: leave it out"
-            )
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:
         """Scores ``[batch, list]``, 0 where ``mask`` is False; ``ranks`` are not used."""

@@ -17,9 +17,6 @@ from torch import Tensor
 
 from ltr.errors import CheckpointError, ConfigError, LTRError, install
 from ltr.models.rounds.model import FitData, Importances, Round, RoundModel
-from ltr.models.rounds.objective import LossObjective
-from ltr.training.settings import Settings
-from ltr.typing import Loss
 
 # Parameters that a run sets itself, or that break what it keeps, of any library: remedy -> names.
 RESERVED: Mapping[str, str] = {
@@ -71,7 +68,7 @@ class BoostedTrees(RoundModel, ABC):
     objectives: ClassVar[tuple[str, ...]]
     reserved: ClassVar[Mapping[str, str]] = RESERVED
     makes = "trees"
-    takes_losses: ClassVar[bool] = True  # whether they are fitted to a loss of ltr.losses
+    takes_losses = True
     not_finite = (
         "train with a lower model.learning_rate or more regularisation (model.*), or look at the "
         "features and labels of these lists"
@@ -106,10 +103,6 @@ class BoostedTrees(RoundModel, ABC):
         self._leaves = 0
 
     @abstractmethod
-    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
-        """As ``rounds``, with the loss to boost with; None: the library's own objective."""
-
-    @abstractmethod
     def load(self, content: bytes) -> Any:
         """The booster that the library wrote as ``content``; its number of features is checked."""
 
@@ -129,23 +122,11 @@ class BoostedTrees(RoundModel, ABC):
     def importances_in(self, booster: Any) -> tuple[Any, Any]:
         """Gain and splits of each feature, ``[width]`` each."""
 
-    def rounds(self, data: FitData) -> Iterator[Round]:
-        objective = None
-        if data.loss is not None:
-            objective = LossObjective(
-                data.loss, data.train, empty=data.empty, items=data.items, seed=data.seed
-            )
-        return self.boost(data, objective)
-
     def round(
-        self,
-        booster: Any,
-        trees: int,
-        scores: Mapping[str, NDArray[np.floating]],
-        objective: LossObjective | None = None,
+        self, data: FitData, booster: Any, trees: int, scores: Mapping[str, NDArray[np.floating]]
     ) -> Round:
         """The round after which ``booster`` has ``trees``; the loss is that at its start."""
-        value = math.nan if objective is None else objective.value
+        value = math.nan if data.objective is None else data.objective.value
         columns: dict[str, float] = {} if math.isnan(value) else {"loss": value}
         state = partial(self.written, booster, trees) if trees else lambda: None
         return Round(scores, state, columns | {self.makes: trees})
@@ -197,20 +178,6 @@ class BoostedTrees(RoundModel, ABC):
     def own_objective(self) -> str:
         """The library's objective, used where no loss is chosen."""
         return self.objective or self.objectives[0]
-
-    def check_settings(self, loss: Loss | None, settings: Settings) -> None:
-        if loss is not None and not self.takes_losses:
-            raise ConfigError(
-                f"{self.title} does not boost with a loss: leave out loss=... for its own "
-                f"{self.own_objective()}, or choose model=lightgbm or model=xgboost"
-            )
-        if loss is not None and self.objective is not None:
-            raise ConfigError(f"model.objective={self.objective} and a loss: give one of them")
-        if loss is None and settings.empty_lists != "keep":
-            raise ConfigError(
-                f"empty_lists={settings.empty_lists}: {self.title}'s own {self.own_objective()} "
-                "takes every list; leave it out, or boost with a loss, such as loss=lambdarank"
-            )
 
     def importances(self) -> Importances:
         """Gain and splits of each feature; zeros before the first tree."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ltr.data.batches import ItemTensors
 from ltr.models.rounds.model import FitData, Round, check_whole_labels
-from ltr.models.rounds.objective import LossObjective
 from ltr.models.rounds.trees import BoostedTrees
 
 
@@ -26,7 +25,7 @@ class XGBoost(BoostedTrees):
     title = "XGBoost"
     objectives = ("rank:ndcg", "rank:pairwise")
 
-    def boost(self, data: FitData, objective: LossObjective | None) -> Iterator[Round]:
+    def rounds(self, data: FitData) -> Iterator[Round]:
         device = data.train.device.type if self.module.build_info()["USE_CUDA"] else "cpu"
         given = {
             name: _as_text(value)
@@ -70,8 +69,8 @@ class XGBoost(BoostedTrees):
         self.check_known(given, re.findall(r'"(\w+)":"', booster.save_config()))
         while True:
             scores = {s: booster.predict(part, output_margin=True) for s, part in scored.items()}
-            yield self.round(booster, booster.num_boosted_rounds(), scores, objective)
-            booster.update(train, booster.num_boosted_rounds(), fobj=objective)
+            yield self.round(data, booster, booster.num_boosted_rounds(), scores)
+            booster.update(train, booster.num_boosted_rounds(), fobj=data.objective)
 
     def written(self, booster: Any, trees: int) -> bytes:
         return bytes(booster[:trees].save_raw("ubj"))
