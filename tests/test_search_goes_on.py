@@ -16,7 +16,7 @@ import processes
 import pytest
 import torch
 from made_search import kill_all, refused, searched, small_search, study_of, trials
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from orders import search_of
 
 from ltr.errors import DataError, OutputError
@@ -29,10 +29,9 @@ from ltr.search.study import (
     begin,
     expecting_warnings,
     finished,
-    first_number,
-    kills,
     reason,
     retry_dead,
+    tries,
     work,
 )
 from ltr.training.checkpoint import load_checkpoint
@@ -120,7 +119,7 @@ def test_a_checkpoint_that_is_damaged_or_of_other_code_is_not_gone_on_with(
     assert "resumed at epoch" not in caplog.text
     (done,) = finished(study_of(*small))
     assert list(done.intermediate_values) == [1, 2, 3]
-    assert kills(done) == 0  # the user may stop it as often as he likes
+    assert tries(done)[1] == 0  # the user may stop it as often as he likes
 
 
 @pytest.mark.slow
@@ -152,7 +151,7 @@ def test_a_full_disk_costs_no_checkpoint_and_no_trial(
     assert searched(*small, "trials=1")
     assert "resumed at epoch 2, " in caplog.text
     (done,) = finished(study_of(*small))
-    assert (done.state, kills(done)) == (TrialState.COMPLETE, 0)
+    assert (done.state, tries(done)) == (TrialState.COMPLETE, (0, 0))
 
 
 KILLED = """
@@ -189,20 +188,11 @@ def test_a_killed_search_goes_on_where_it_was(
     assert [*trials(tmp_path).state] == ["done", "cut off", "done", "done"]
     again = study_of(*small).get_trials()[2]
     assert again.params == began
-    assert (first_number(again), kills(again)) == (1, 1)
+    assert tries(again) == (1, 1)
     assert len(again.intermediate_values) == 5  # those before the kill too
     history = pd.read_csv(place / "history.csv")
     assert history.epoch.tolist() == list(range(6))
     assert again.value == history["vali_ndcg@5"].iloc[1:].max()
-
-    never = [item for item in small if not item.startswith(("output_dir=", "write="))]
-    never += [f"output_dir={tmp_path}/never", f"write={tmp_path}/never/experiment/found.yaml"]
-    assert searched(*never, "trials=2")
-    other = study_of(*never).get_trials()[1]
-    assert other.intermediate_values == again.intermediate_values
-    of_never = pd.read_csv(tmp_path / "never/search/mine/trials/0001/history.csv")
-    times = ["seconds", "lists_per_second"]
-    pd.testing.assert_frame_equal(history.drop(columns=times), of_never.drop(columns=times))
 
 
 @pytest.mark.slow
@@ -244,26 +234,22 @@ def states(study: optuna.Study) -> list[str]:
     return [trial.state.name for trial in study.get_trials()]
 
 
-def nothing(trial: FrozenTrial) -> None:
-    """What is told of a finished trial."""
-
-
 @pytest.mark.slow
 def test_a_dead_process_s_trial_keeps_settings_and_folder_and_fails_after_three(
     small: list[str],
 ) -> None:
     search, study = begun([*small, "trials=3"])
     dead, drawn = ask(search, study), ask(search, study)
-    for tries in (1, 2, 3):
+    for count in (1, 2, 3):
         kill_all(search)
         retry_dead(study)
         again = study.get_trials()[-2:]
-        assert [(first_number(trial), kills(trial)) for trial in again] == [(0, tries), (1, tries)]
-        if tries < 3:
+        assert [*map(tries, again)] == [(0, count), (1, count)]
+        if count < 3:
             first, second = ask(search, study), ask(search, study)
             assert first.user_attrs["default"]
             assert (first.params, second.params) == (dead.params, drawn.params)
-    work(search, study, nothing)
+    work(search, study, print)
     one, two, three = finished(study)
     assert reason(one) == reason(two) == "its process was killed 3 times: is memory enough?"
     assert (three.state, three.number) == (TrialState.COMPLETE, 8)
@@ -281,7 +267,7 @@ def test_the_trial_of_a_living_process_is_left_to_it_and_waited_for(
         study.tell(other, 0.5)
 
     monkeypatch.setattr(study_module.time, "sleep", end_other)
-    work(search, study_of(*small, "trials=2", "epochs=1"), nothing)
+    work(search, study_of(*small, "trials=2", "epochs=1"), print)
     assert states(study) == ["COMPLETE"] * 2
 
 
@@ -295,7 +281,7 @@ def test_killed_before_its_first_heartbeat_a_trial_is_retried_after_a_while(
     monkeypatch.setattr(study_module, "GRACE_SECONDS", -1)
     retry_dead(study)
     assert states(study) == ["FAIL", "WAITING"]
-    assert kills(study.get_trials()[1]) == 0
+    assert tries(study.get_trials()[1])[1] == 0
 
 
 @pytest.mark.slow
@@ -312,10 +298,10 @@ def test_only_a_process_that_was_killed_costs_a_try(
     with monkeypatch.context() as patch:
         patch.setattr(study_module, "fit", fail)
         with pytest.raises(type(error)):
-            work(search, study, nothing)
-    work(search, study, nothing)
+            work(search, study, print)
+    work(search, study, print)
     (done,) = finished(study)
-    assert (done.state, done.number, kills(done)) == (TrialState.COMPLETE, 1, 0)
+    assert (done.state, done.number, tries(done)) == (TrialState.COMPLETE, 1, (0, 0))
 
 
 @pytest.mark.slow
@@ -334,9 +320,9 @@ def test_a_process_that_was_taken_for_dead_lets_go(
         report(self, row)
 
     monkeypatch.setattr(Report, "epoch", slow)
-    work(search, study, nothing)
+    work(search, study, print)
     (done,) = finished(study)
-    assert (done.number, first_number(done), list(done.intermediate_values)) == (1, 0, [1])
+    assert (done.number, tries(done), list(done.intermediate_values)) == (1, (0, 1), [1])
     assert not list(search.folder.rglob("*.pt"))
 
 

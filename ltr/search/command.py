@@ -5,10 +5,10 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
@@ -24,6 +24,7 @@ from ltr.console.process import Finished, is_full, one_line, say
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError, LTRError, OutputError, TrainingError, as_started
 from ltr.experiment.build import build
+from ltr.experiment.run_folder import RunFolder
 from ltr.search.definition import Search, define_search, value_for
 from ltr.search.study import (
     begin,
@@ -91,41 +92,45 @@ def search_job(cfg: DictConfig) -> float:
     """
     search = define_search(cfg)
     search.folder.mkdir(parents=True, exist_ok=True)
-    error_file = search.folder / "error.txt"
+    folder = RunFolder(search.folder)
     try:
         with stoppable():
-            search, data = read_all(search)
-            with open_study(search) as study:
-                begin(search, study, data)
-                work(search, study, lambda trial: None)
-                write_trials(search, study.trials)
-                trials = finished(study)[: search.trials]  # of a longer search the first
-            best, own, counts = best_of(trials), own_values(trials), Counter(map(state_of, trials))
-            if best is None:
-                raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
-            settings = {
-                "settings": list(overrides_of(search, best)),
-                "worth": search.value_name,
-                "value": best.value,
-                "best_epoch": worth(best),  # on vali, which is too high
-                "own": None if own is None else own.value,  # of the config's own settings
-                "trials": len(trials),
-                "pruned": counts["pruned"],
-                "failed": counts["failed"],
-                "search": search_identity(search, data),
-                "code": search.code(),
-            }
-            atomic_write(settings_path(search), yaml.safe_dump(settings, sort_keys=False))
+            settings = _search(search)
     except Exception as error:
         line = one_line(error)
         if is_full(error):
             raise OutputError(f"{line}; then give the same command again") from error
         kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
-        with suppress(OutputError):
-            atomic_write(error_file, f"{kind}{line or error}\n")
+        folder.note_error(f"{kind}{line or error}")
         return float("nan")
-    error_file.unlink(missing_ok=True)  # of an earlier attempt
-    return float(best.value or 0)
+    folder.note_error(None)  # of an earlier attempt
+    return float(settings["value"])
+
+
+def _search(search: Search) -> dict[str, Any]:
+    search, data = read_all(search)
+    with open_study(search) as study:
+        begin(search, study, data)
+        work(search, study, lambda trial: None)
+        write_trials(search, study.trials)
+        trials = finished(study)[: search.trials]  # of a longer search the first
+    best, own, counts = best_of(trials), own_values(trials), Counter(map(state_of, trials))
+    if best is None:
+        raise TrainingError(f"no trial was trained to its end: {reason(trials[0])}")
+    settings = {
+        "settings": list(overrides_of(search, best)),
+        "worth": search.value_name,
+        "value": best.value,
+        "best_epoch": worth(best),  # on vali, which is too high
+        "own": None if own is None else own.value,  # of the config's own settings
+        "trials": len(trials),
+        "pruned": counts["pruned"],
+        "failed": counts["failed"],
+        "search": search_identity(search, data),
+        "code": search.code(),
+    }
+    atomic_write(settings_path(search), yaml.safe_dump(settings, sort_keys=False))
+    return settings
 
 
 def search_identity(search: Search, data: Mapping[str, str]) -> str:
@@ -266,9 +271,8 @@ def _described(search: Search) -> str:
 
 def best_path(search: Search) -> Path:
     """Where the best configuration goes; ``ConfigError`` if train.py cannot find it there."""
-    if search.cfg.write is None:
-        return (own_configs() or CONFIGS) / "experiment" / f"{search.name}.yaml"
-    path = Path(search.cfg.write)
+    home = (own_configs() or CONFIGS) / "experiment"
+    path = Path(search.cfg.write or home / f"{search.name}.yaml")
     if path.suffix != ".yaml" or path.absolute().parent.name != "experiment":
         raise ConfigError(
             f"write={path}: give FOLDER/experiment/NAME.yaml; "
@@ -289,10 +293,10 @@ def check_free(path: Path, search: Search) -> None:
 
 def write_best(path: Path, search: Search, trials: Sequence[FrozenTrial]) -> str:
     """Write the settings of the best of ``trials`` to ``path``; the command that uses them."""
-    folder = path.absolute().parent.parent
-    own = folder in (CONFIGS, Path("configs").absolute())
-    where = [] if own else ["--config-dir", str(path.parent.parent)]
-    command = f"{as_started('train')} {shlex.join([*where, f'experiment={path.stem}'])}"
+    folder = path.parent.parent
+    own = folder.absolute() in (CONFIGS, Path("configs").absolute())
+    words = [*([] if own else ["--config-dir", str(folder)]), f"experiment={path.stem}"]
+    command = f"{as_started('train')} {shlex.join(words)}"
     text = best_text(command, search, trials)
     with study_lock(search):
         check_free(path, search)
@@ -309,13 +313,13 @@ def best_text(command: str, search: Search, trials: Sequence[FrozenTrial]) -> st
     searched = overrides_of(search, best)
     _, choices = search.trial(searched)
     given = values_of([*search.overrides, *searched])
-    given = {key.lstrip("+"): x for key, x in given.items() if key not in places}
-    groups = {"dataset", "model", "loss", "optimizer", "schedule", *given} & choices.keys()
+    given = {key.lstrip("+"): value for key, value in given.items() if key not in places}
     base = [given.pop("experiment")] if "experiment" in given else []
+    groups = {"dataset", "model", "loss", "optimizer", "schedule", *given}
     named = [
-        {f"override /{group}": given.pop(group, choices[group])}
-        for group in choices
-        if group in groups - {"experiment"}
+        {f"override /{group}": given.pop(group, choice)}
+        for group, choice in choices.items()
+        if group in groups
     ]
     content = OmegaConf.create({"defaults": [*base, *named]})
     for key, value in given.items():

@@ -33,10 +33,9 @@ class Repeat(NamedTuple):
     def set(self, config: DictConfig) -> DictConfig:
         """A copy of ``config`` with this fold and seed."""
         config = config.copy()
-        if self.fold is not None:
-            config.dataset.fold = self.fold
-        if self.seed is not None:
-            config.seed = self.seed
+        for key, value in zip(("dataset.fold", "seed"), self, strict=True):
+            if value is not None:
+                OmegaConf.update(config, key, value)
         return config
 
     def __str__(self) -> str:

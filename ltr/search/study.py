@@ -28,14 +28,7 @@ from ltr.console.arguments import as_text
 from ltr.console.keys import stated
 from ltr.console.process import is_full
 from ltr.data.lists import Lists
-from ltr.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    LTRError,
-    OutputError,
-    TrainingError,
-)
+from ltr.errors import CheckpointError, ConfigError, DataError, LTRError, OutputError
 from ltr.experiment.build import build
 from ltr.experiment.hooks import training_hooks
 from ltr.experiment.identity import training_code
@@ -55,11 +48,7 @@ _STRIDE = 1_000_000  # between the steps of a trial's trainings, more than one h
 _IDENTITY = "search"  # attribute of the study
 _STARTED = "started"  # attribute of a trial: its number, once its process beats
 _OF_STORAGE = (StorageInternalError, SQLAlchemyError, sqlite3.Error)
-# They say nothing of the trial.
-_NO_FAULT_OF_IT = (
-    *(DataError, CheckpointError, OutputError, UpdateFinishedTrialError),
-    *_OF_STORAGE,
-)
+_OF_PLACE = (DataError, CheckpointError, OutputError)  # they say nothing of the trial
 
 
 def study_lock(search: Search) -> FileLock:
@@ -152,36 +141,28 @@ def begin(search: Search, study: optuna.Study, data: Mapping[str, str]) -> bool:
     Raises:
         ConfigError: it is of other settings, lists, or another space; the message says which.
     """
-    now: dict[str, Any] = {
-        "settings": search.settings(),
-        "data": dict(data),
-        "code": search.code(),
-    }
+    now: dict[str, Any] = {"settings": search.settings(), "data": data, "code": search.code()}
     with study_lock(search):
         if _IDENTITY not in study.user_attrs:
             study.set_user_attr(_IDENTITY, now)
         before = study.user_attrs[_IDENTITY]
-        one, other = ({**stated(x["settings"]), **x["data"]} for x in (before, now))
-        for key in {**other, **one}:
-            if (was := one.get(key, "null")) != (value := other.get(key, "null")):
+        was, wanted = ({**stated(one["settings"]), **one["data"]} for one in (before, now))
+        for key in {**wanted, **was}:
+            if was.get(key) != wanted.get(key):
                 raise ConfigError(
-                    f"{search.folder} is a search with {key}={was}, now it is {value}: put it "
-                    "back, or give name=NAME for a new search"
+                    f"{search.folder} is a search with {key}={was.get(key, 'null')}, now it is "
+                    f"{wanted.get(key, 'null')}: put it back, or give name=NAME for a new search"
                 )
         own = {"default": True}
         study.enqueue_trial(default_params(search), user_attrs=own, skip_if_exists=True)
-        return bool(before["code"] == now["code"])
+    return bool(before["code"] == now["code"])
 
 
 def default_params(search: Search) -> dict[str, Any]:
     """The config's own values, where the space holds them, as Optuna has them."""
-    params = {}
-    for key, space in search.space.items():
-        value = search.default(key)
-        value = as_text(value) if space.kind == "choice" else value
-        if space.holds(value) and not key.startswith("+"):
-            params[key] = value
-    return params
+    values = {key: search.default(key) for key in search.space if not key.startswith("+")}
+    values |= {k: as_text(x) for k, x in values.items() if search.space[k].kind == "choice"}
+    return {key: value for key, value in values.items() if search.space[key].holds(value)}
 
 
 def state_of(trial: FrozenTrial) -> str:
@@ -221,14 +202,11 @@ def overrides_of(search: Search, trial: FrozenTrial | optuna.Trial) -> tuple[str
     return tuple(texts)
 
 
-def first_number(trial: FrozenTrial) -> int:
-    """The number of the first try of ``trial``; a retried trial goes on in its folder."""
-    return int(trial.system_attrs.get("failed_trial", trial.number))
-
-
-def kills(trial: FrozenTrial) -> int:
-    """How often a process was killed that trained it."""
-    return len(trial.system_attrs.get("retry_history", ()))
+def tries(trial: FrozenTrial) -> tuple[int, int]:
+    """The number of the first try of ``trial``, and how often its process was killed since."""
+    of_retry = trial.system_attrs
+    first, killed = of_retry.get("failed_trial", trial.number), of_retry.get("retry_history", ())
+    return first, len(killed)
 
 
 @expecting_warnings()
@@ -308,10 +286,8 @@ def suggest(search: Search, trial: optuna.Trial) -> None:
         space = search.space[key]
         if space.kind == "choice":
             trial.suggest_categorical(key, space.values)
-        elif space.kind == "int":
-            trial.suggest_int(key, *space.values, log=space.log)
         else:
-            trial.suggest_float(key, *space.values, log=space.log)
+            getattr(trial, f"suggest_{space.kind}")(key, *space.values, log=space.log)
 
 
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
@@ -320,21 +296,22 @@ def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
     try:
         with get_heartbeat_thread(trial._trial_id, study._storage):
             frozen = study.get_trials(deepcopy=False)[trial.number]
-            folder = search.folder / "trials" / f"{first_number(frozen):04d}"
+            first, kills = tries(frozen)
+            folder = search.folder / "trials" / f"{first:04d}"  # it goes on there
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 with FileLock(folder / ".lock"):  # a process that was taken for dead may live
-                    if kills(frozen) >= _TRIES:
-                        raise TrainingError(
-                            f"its process was killed {_TRIES} times: is memory enough?"
-                        )
+                    if kills >= _TRIES:
+                        raise LTRError(f"its process was killed {_TRIES} times: is memory enough?")
                     value = _train(search, trial, folder)
                     for path in folder.rglob("*.pt"):  # the best configuration is trained anew
                         path.unlink()
             except optuna.TrialPruned:
                 state = TrialState.PRUNED
+            except UpdateFinishedTrialError:
+                raise
             except Exception as error:
-                if isinstance(error, _NO_FAULT_OF_IT) or is_full(error):
+                if isinstance(error, _OF_PLACE + _OF_STORAGE) or is_full(error):
                     raise
                 state = TrialState.FAIL
                 atomic_write(folder / "error.txt", traceback.format_exc())
