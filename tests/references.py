@@ -57,15 +57,8 @@ def lambdarank(s: Array, y: Array, k: int | None = None, sigma: float = 1.0, pai
     return (_pairs(s, y, k, pairs) * weights * _logistic(s, sigma)).sum()
 
 
-def lambdaloss(
-    s: Array,
-    y: Array,
-    variant: str,
-    k: int | None = None,
-    sigma: float = 1.0,
-    mu: float = 10.0,
-    pairs: str = "any",
-):
+def lambdaloss(s: Array, y: Array, variant: str, k: int | None = None, sigma: float = 1.0,
+               mu: float = 10.0, pairs: str = "any"):  # fmt: skip
     r, g = ranks(s), (2**y - 1) / max_dcg(y, k)
     if variant == "ndcg1":
         each = ~np.eye(len(s), dtype=bool)  # whatever the labels, but i = j
@@ -118,15 +111,12 @@ def distil(s: Array, t: Array, cost: str = "listnet", temperature: float = 0.5):
 
 def listmle(s: Array, y: Array, weight: str | None = None):
     n, ordered = len(s), s[np.argsort(-y)]
-    total = 0.0
-    for r in range(1, n + 1):
-        w = 1.0
-        if weight == "exp2":
-            w = float(Fraction(2 ** (n - r) - 1, 2 ** (n - 1) - 1)) if n > 1 else 0.0
-        elif weight == "log2":
-            w = 1 / math.log2(1 + r)
-        total += w * (logsumexp(ordered[r - 1 :]) - ordered[r - 1])
-    return total
+    weights = {
+        None: lambda r: 1.0,
+        "exp2": lambda r: float(Fraction(2 ** (n - r) - 1, max(1, 2 ** (n - 1) - 1))),
+        "log2": discount,
+    }[weight]
+    return sum(weights(r + 1) * (logsumexp(ordered[r:]) - ordered[r]) for r in range(n))
 
 
 def _ndcg_at(r: Array, y: Array, k: int | None, cut_slope: float):
@@ -140,10 +130,8 @@ def laplace_cdf(x: Array) -> Array:
     return np.where(x < 0, near, 1 - near)
 
 
-def approxndcg(
-    s: Array, y: Array, k: int | None = None, temperature: float = 1.0, cut_slope: float = 10.0,
-    cdf=expit,
-):  # fmt: skip
+def approxndcg(s: Array, y: Array, k: int | None = None, temperature: float = 1.0,
+               cut_slope: float = 10.0, cdf=expit):  # fmt: skip
     above = cdf((s - s[:, None]) / temperature)
     np.fill_diagonal(above, 0)
     return _ndcg_at(1 + above.sum(1), y, k, cut_slope)

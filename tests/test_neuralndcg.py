@@ -1,7 +1,6 @@
 """NeuralNDCG's kernels: the loop of the CPU against the plain path, and Triton's."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 import processes
 import pytest
 import torch
-from ragged import ragged, random_lists, value_and_gradient
+from ragged import random_lists, value_and_gradient
 from test_fast_paths import plain
 from torch import Tensor
 
@@ -36,13 +35,11 @@ def test_float32_keeps_the_floor_of_float32() -> None:
     scores = torch.tensor([[0.0, 1e-6, 60.0]])
     data = torch.tensor([[3.0, 1.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
     for temperature in (1.0, 0.3, 1e-2):
-        loss = partial(neural_ndcg_loss, temperature=temperature)
-        value, gradient = value_and_gradient(loss, scores, *data)
-        expected, slopes = value_and_gradient(
-            partial(composed, temperature=temperature), scores, *data
+        found, expected = (
+            value_and_gradient(partial(loss, temperature=temperature), scores, *data)
+            for loss in (neural_ndcg_loss, composed)
         )
-        torch.testing.assert_close(value, expected, atol=1e-6, rtol=0)
-        torch.testing.assert_close(gradient, slopes, atol=1e-6, rtol=1e-3)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-3)
 
 
 def test_stochastic_is_the_mean_over_the_same_draws() -> None:
@@ -55,12 +52,9 @@ def test_stochastic_is_the_mean_over_the_same_draws() -> None:
         return negative_ndcg(found.mean(0), labels, mask, k=4)
 
     loss = partial(neural_ndcg_loss, k=4, temperature=0.5, stochastic=True, n_samples=3)
-    for found, expected in zip(
-        value_and_gradient(loss, scores, labels, mask),
-        value_and_gradient(drawn_alike, scores, labels, mask),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
+    found = value_and_gradient(loss, scores, labels, mask)
+    expected = value_and_gradient(drawn_alike, scores, labels, mask)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 300.0])
@@ -77,16 +71,6 @@ def test_a_list_of_several_hundred_items_is_the_plain_formula(temperature: float
         ideal = dcg(labels, labels, mask, k=10)
         torch.testing.assert_close(-value / ideal, expected, atol=1e-11, rtol=0)
         torch.testing.assert_close(-gradient / ideal, slopes, atol=1e-11, rtol=1e-8)
-
-
-def test_a_list_with_nan_is_nan_and_leaves_the_others() -> None:
-    scores, labels, mask = ragged()
-    expected = neural_ndcg_loss(scores, labels, mask)
-    for junk in (math.nan, math.inf):
-        scores[0, 2] = junk
-        value = neural_ndcg_loss(scores, labels, mask)
-        assert value[0].isnan()
-        assert torch.equal(value[1:], expected[1:])
 
 
 LONG = """
@@ -198,23 +182,16 @@ for size, dtype, transposed, capability in json.loads(sys.argv[1]):
         file.flush()
         code = subprocess.check_output([tool, "-sass", "-res-usage", file.name], text=True)
     spilled = sum(map(int, re.findall(r"(?:STACK|LOCAL):(\\d+)", code)))
-    count = len(re.findall(r"/\\*[0-9a-f]{4,}\\*/ ", code))
-    print(json.dumps([spilled, compiled.metadata.shared, count]))
+    print(json.dumps([spilled, compiled.metadata.shared <= 8192]))
 """
 
 
 @needs_triton
 @pytest.mark.slow
-def test_compiled_for_a_gpu_the_kernel_is_short_and_spills_nothing() -> None:
-    limits = {  # of instructions
-        (240, "float32", False, 90): 3_800,
-        (2048, "float32", True, 80): 6_400,
-        (16, "float64", True, 90): 4_200,
-    }
-    lines = run_triton(COMPILED, json.dumps([*limits])).stdout.splitlines()
-    for line, most in zip(lines, limits.values(), strict=True):
-        spilled, shared, count = json.loads(line)
-        assert (spilled, shared <= 8192, count <= most) == (0, True, True), line
+def test_compiled_for_a_gpu_the_kernel_spills_nothing() -> None:
+    cases = [(240, "float32", False, 90), (2048, "float32", True, 80), (16, "float64", True, 90)]
+    lines = run_triton(COMPILED, json.dumps(cases)).stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [[0, True]] * 3
 
 
 def test_a_gpu_is_tried_in_evaluation_too(monkeypatch: pytest.MonkeyPatch) -> None:

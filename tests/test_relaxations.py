@@ -43,15 +43,12 @@ def test_padding_is_never_read(junk: float) -> None:
     for first in ("columns", "rows"):
         scaled = sinkhorn(filled, mask, first=first)
         assert torch.equal(scaled, sinkhorn(soft, mask, first=first))
-        assert (scaled.masked_select(~block) == 0).all()
         (gradient,) = torch.autograd.grad(scaled.square().sum(), poisoned, retain_graph=True)
-        assert gradient.isfinite().all()
-        assert (gradient.masked_select(~mask) == 0).all()
+        assert torch.equal(gradient != 0, mask & (gradient != 0))  # NaN is not 0
+        assert gradient[mask].isfinite().all()
 
 
-# The NeuralNDCG paper, Table 1: y sorted by NeuralSort of s (no Sinkhorn scaling), as printed. Its
-# printed sums are left out: those of rows 0.01 and 0.1 are of rounded entries, that of row 1 lacks
-# its first entry.
+# The NeuralNDCG paper, Table 1: y sorted by NeuralSort of s (no Sinkhorn scaling), as printed.
 TABLE_1 = {
     0.01: ["4", "4", "3", "2", "0.99992", "0.00012339"],
     0.1: ["3.9995", "3.8909", "2.8239", "1.9730", "0.9989", "0.3136"],
@@ -72,9 +69,8 @@ def test_table_1_of_the_paper(temperature: float) -> None:
 
 def test_a_shift_of_the_scores_changes_nothing() -> None:
     scores = torch.tensor([[0.3, 0.71, -1.57, 0.52]]) + 1e4  # rounded to 1e-3
-    mask = torch.ones(1, 4, dtype=torch.bool)
-    expected = neural_sort((scores - 1e4).double(), mask).float()
-    torch.testing.assert_close(neural_sort(scores, mask), expected, atol=1e-6, rtol=0)
+    expected = neural_sort((scores - 1e4).double(), scores > 0).float()
+    torch.testing.assert_close(neural_sort(scores, scores > 0), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("first", ["columns", "rows"])
@@ -115,9 +111,8 @@ def test_a_column_that_underflowed_stays_finite(dtype: torch.dtype, first: str) 
 
 
 def test_autocast_does_not_reach_the_sums() -> None:
-    soft = neural_sort(*five_lists(torch.float32)).requires_grad_()
-    mask = five_lists()[1]
-    weights = torch.arange(7.0)
+    scores, mask = five_lists(torch.float32)
+    soft, weights = neural_sort(scores, mask).requires_grad_(), torch.arange(7.0)
     (expected,) = torch.autograd.grad((sinkhorn(soft, mask) * weights).sum(), soft)
     with torch.autocast("cpu", torch.bfloat16):
         (found,) = torch.autograd.grad((sinkhorn(soft, mask) * weights).sum(), soft)
@@ -153,14 +148,10 @@ def test_the_limit_is_the_permutation_and_nothing_stands_outside(sort: str) -> N
 
 
 def test_stochastic_neural_sort_draws_from_the_plackett_luce_model() -> None:
-    scores = torch.tensor([[-2.0, -1.0, 1.0]], dtype=torch.float64)
-    mask = torch.ones(1, 3, dtype=torch.bool)
-    n = 4000
-    soft = stochastic_neural_sort(
-        scores, mask, temperature=1e-6, n_samples=n, beta=1.0, generator=seeded()
-    )
-    positive = [1.0, 2.0, 4.0]
-    orders = soft[:, 0].argmax(-1).tolist()
+    scores, n = torch.tensor([[-2.0, -1.0, 1.0]], dtype=torch.float64), 4000
+    knobs = {"temperature": 1e-6, "n_samples": n, "generator": seeded()}
+    soft = stochastic_neural_sort(scores, scores < 2, **knobs)
+    positive, orders = [1.0, 2.0, 4.0], soft[:, 0].argmax(-1).tolist()
     for order in itertools.permutations(range(3)):
         p = positive[order[0]] / 7 * positive[order[1]] / (7 - positive[order[0]])
         found = orders.count(list(order)) / n

@@ -9,7 +9,6 @@ from ragged import ragged
 from test_attention import lists
 from test_fast_paths import EVERY, SWITCHES, plain
 from torch import Tensor
-from torch.func import jacrev
 
 from ltr import losses
 from ltr.kernels.neural_dcg import neural_dcg_operator
@@ -49,21 +48,6 @@ def test_a_penalty_of_the_gradient_counts_on_any_path(
 
 
 @pytest.mark.slow
-def test_a_hessian_is_that_of_the_plain_path() -> None:
-    scores, labels, mask = (x[:2] for x in ragged())
-    for name in ("ranknet_loss", "neural_ndcg_loss", "neural_mrr_loss"):
-        value = partial(_sum, getattr(losses, name), labels, mask)
-        found = torch.autograd.functional.hessian(value, scores)
-        torch.testing.assert_close(jacrev(jacrev(value))(scores), found)
-        assert found.abs().max() > 1e-3
-
-
-def _sum(loss: Any, labels: Tensor, mask: Tensor, scores: Tensor) -> Tensor:
-    total: Tensor = loss(scores, labels, mask).sum()
-    return total
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("first", ["columns", "rows"])
 def test_sinkhorn_is_differentiable_twice(first: str) -> None:
     mask = torch.tensor([[True, True, True, False], [True, False, True, False]])
@@ -92,17 +76,12 @@ def test_the_values_may_be_changed_in_place() -> None:
     torch.testing.assert_close(given.grad, 2 * expected)
 
 
-def test_attention_refuses_a_second_derivative() -> None:
+def test_attention_and_the_operator_refuse_a_second_derivative() -> None:
     packed, _, values = lists()
     items = packed.pack(values).requires_grad_()
-    attended = attend(items, packed, heads=1, rate=0.0).sum()
-    with pytest.raises(NotImplementedError, match=r"no second derivative.*model=mlp"):
-        torch.autograd.grad(attended, items, create_graph=True)
-
-
-def test_the_operator_refuses_a_second_derivative() -> None:
-    knobs = None, 1.0, False, 30, 1e-6
     scores, labels, mask = ragged()
-    found = neural_dcg_operator(scores.requires_grad_(), labels, mask, *knobs)
-    with pytest.raises(NotImplementedError, match=r"no second derivative.*torch\.compile"):
-        torch.autograd.grad(found.sum(), scores, create_graph=True)
+    found = neural_dcg_operator(scores.requires_grad_(), labels, mask, None, 1.0, False, 30, 1e-6)
+    attended = attend(items, packed, heads=1, rate=0.0)
+    for values, given, remedy in ((attended, items, "model=mlp"), (found, scores, "torch.compile")):
+        with pytest.raises(NotImplementedError, match=f"no second derivative.*{remedy}"):
+            torch.autograd.grad(values.sum(), given, create_graph=True)

@@ -45,17 +45,16 @@ def _as_in_production() -> Iterator[None]:
 SCORES = torch.tensor([[0.3, -1.0, 2.0, 0.1, 1.0]])
 LABELS = torch.tensor([[0.0, 2.0, 1.0, 0.0, 1.0]])
 MASK = torch.tensor([[True, True, True, True, False]])
-WRONG = {
-    "scores of three dimensions": ((SCORES[..., None], LABELS, MASK), "scores: .*[1, 5, 1]"),
-    "one list without a batch": ((SCORES[0], LABELS[0], MASK[0]), "scores: .*[5] .*[1, list]"),
-    "labels that would be broadcast": ((SCORES, LABELS[0], MASK), "labels: .*[5]"),
-    "labels of fewer items": ((SCORES, LABELS[:, :4], MASK), "labels: .*[1, 4].*[1, 5]"),
-    "labels of another batch": ((SCORES, LABELS.repeat(3, 1), MASK), "labels: .*[3, 5].*[1, 5]"),
-    "a mask that would be broadcast": ((SCORES, LABELS, MASK[:, :1]), "mask: .*[1, 1].*[1, 5]"),
-    "a mask of floats": ((SCORES, LABELS, MASK.float()), "mask: .*float32.*torch.bool"),
-    "a mask of bytes": ((SCORES, LABELS, MASK.byte()), "mask: .*uint8.*torch.bool"),
-    "another device": ((SCORES, LABELS.to("meta"), MASK), "labels: .*meta.*cpu"),
-}
+WRONG = [
+    ((SCORES[..., None], LABELS, MASK), "scores: .*[1, 5, 1]"),
+    ((SCORES[0], LABELS[0], MASK[0]), "scores: .*[5] .*[1, list]"),
+    ((SCORES, LABELS[:, :4], MASK), "labels: .*[1, 4].*[1, 5]"),
+    ((SCORES, LABELS.repeat(3, 1), MASK), "labels: .*[3, 5].*[1, 5]"),
+    ((SCORES, LABELS, MASK[:, :1]), "mask: .*[1, 1].*[1, 5]"),
+    ((SCORES, LABELS, MASK.byte()), "mask: .*uint8.*torch.bool"),
+    ((SCORES, LABELS.to("meta"), MASK), "labels: .*meta.*cpu"),
+    ((SCORES, LABELS.tolist(), MASK), "labels: .*list"),
+]
 
 
 def in_one_line(call: Callable[[], object], said: str) -> None:
@@ -67,21 +66,16 @@ def in_one_line(call: Callable[[], object], said: str) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_loss_and_metric_says_which_of_its_tensors_is_wrong(function) -> None:
-    for given, said in WRONG.values():
+    for given, said in WRONG:
         in_one_line(lambda given=given: function(*given), said)
-    if function.__name__ not in ("listmle_loss", "p_listmle_loss"):
-        in_one_line(lambda: function(SCORES.numpy(), LABELS, MASK), "scores: .*ndarray")
-    in_one_line(lambda: function(SCORES, LABELS.tolist(), MASK), "labels: .*list")
     assert function(SCORES, LABELS, MASK).shape[0] == 1
     assert [*inspect.signature(function).parameters][:3] == ["scores", "labels", "mask"]
     assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_a_teacher_is_named() -> None:
-    for loss in (ltr.losses.distil_loss, partial(ltr.losses.mix_loss, parts={"distil": 1})):
-        in_one_line(
-            lambda loss=loss: loss(SCORES, LABELS, MASK, teacher=LABELS[0]), "teacher: .*[5]"
-        )
+    loss = partial(ltr.losses.mix_loss, parts={"distil": 1}, teacher=LABELS[0])
+    in_one_line(lambda: loss(SCORES, LABELS, MASK), "teacher: .*[5]")
 
 
 # A loss of one's own: what it is to return
@@ -110,9 +104,7 @@ def test_a_loss_of_ones_own_is_refused_at_the_first_batch(loss, came, sliced) ->
     batch: Batch | Slices = data.batch(np.arange(3))
     if sliced:
         batch = Slices({0: batch}, 1, batch.lists, (0, 0, 0))
-    before = [p.clone() for p in model.parameters()]
     in_one_line(lambda: stepper(batch), f"the loss returned .*{came}.*one value per list.*[3]")
-    assert all(map(torch.equal, before, model.parameters()))
     objective = LossObjective(loss, data)
     in_one_line(lambda: objective(np.zeros(11)), f"the loss returned .*{came}.*one value per list")
 
@@ -156,11 +148,3 @@ def test_a_metric_of_ones_own_that_returns_no_tensor_is_refused() -> None:
         lists = SCORES.repeat(3, 1), LABELS.repeat(3, 1), MASK.repeat(3, 1)
         in_one_line(lambda metric=metric, lists=lists: metric(*lists), "mine returned .*[3]")
     assert parse_metric("ndcg@5")(SCORES, LABELS, MASK).shape == (1,)
-
-
-def test_the_mean_over_a_batch_takes_one_value_for_each_list() -> None:
-    for values in (torch.tensor(1.0), torch.ones(1), torch.ones(3, 5)):
-        lists = LABELS.repeat(3, 1), MASK.repeat(3, 1)
-        in_one_line(
-            lambda v=values, g=lists: ltr.losses.mean_over_batch(v, *g), "the loss returned"
-        )

@@ -45,21 +45,21 @@ class _PackedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, lengths: list[int], heads: int, rate: float) -> Tensor:
-        size = projected.shape[1] // 3
+        size, squares = projected.shape[1] // 3, [heads * n * n for n in lengths]
         scale = (size // heads) ** -0.5
-        weights = projected.new_empty(heads * sum(n * n for n in lengths))
+        weights = projected.new_empty(sum(squares))
         keep = keep_factors(weights.shape, rate).to(weights.dtype) if rate else None
         out = projected.new_empty(len(projected), size)
-        for rows, result, place in _lists(projected, out, lengths, heads):
+        for rows, result, flat, kept in _of_lists(projected, out, lengths, weights, keep, squares):
             query, key, value = _heads(rows, heads)
-            shape = (heads, len(rows), len(rows))
-            weight = torch.bmm(query, key.mT, out=weights[place].view(shape)).mul_(scale)
+            weight = flat.view(heads, len(rows), len(rows))
+            torch.bmm(query, key.mT, out=weight).mul_(scale)
             torch.softmax(weight, -1, out=weight)
-            if keep is not None:
-                weight = weight * keep[place].view(shape)
+            if kept is not None:
+                weight = weight * kept.view_as(weight)
             torch.bmm(weight, value, out=result.unflatten(1, (heads, -1)).transpose(0, 1))
         ctx.save_for_backward(projected, weights, keep)
-        ctx.lengths, ctx.heads, ctx.scale = lengths, heads, scale
+        ctx.lengths, ctx.heads, ctx.scale, ctx.squares = lengths, heads, scale, squares
         return out
 
     @staticmethod
@@ -70,20 +70,18 @@ class _PackedAttention(torch.autograd.Function):
                 "create_graph=True, or a model without attention, such as model=mlp"
             )
         projected, weights, keep = ctx.saved_tensors
-        heads, lengths = ctx.heads, ctx.lengths
         found = torch.empty_like(projected)
-        slopes = found.split(lengths)
-        lists = _lists(projected, grad, lengths, heads)
-        for slope, (rows, upper, place) in zip(slopes, lists, strict=True):
-            query, key, value = _heads(rows, heads)
-            upper = upper.unflatten(1, (heads, -1)).transpose(0, 1)
-            weight = weights[place].view(heads, len(rows), len(rows))
+        slopes, squares = found.split(ctx.lengths), ctx.squares
+        lists = _of_lists(projected, grad, ctx.lengths, weights, keep, squares)
+        for slope, (rows, upper, flat, factors) in zip(slopes, lists, strict=True):
+            query, key, value = _heads(rows, ctx.heads)
+            upper = upper.unflatten(1, (ctx.heads, -1)).transpose(0, 1)
+            weight = flat.view(ctx.heads, len(rows), len(rows))
             of_weight, kept = torch.bmm(upper, value.mT), weight
-            if keep is not None:
-                factors = keep[place].view_as(weight)
-                of_weight.mul_(factors)
-                kept = weight * factors
-            of_query, of_key, of_value = _heads(slope, heads)
+            if factors is not None:
+                of_weight.mul_(factors.view_as(weight))
+                kept = weight * factors.view_as(weight)
+            of_query, of_key, of_value = _heads(slope, ctx.heads)
             torch.bmm(kept.mT, upper, out=of_value)
             # of a softmax: w * (g - sum of w g)
             of_weight.mul_(weight)
@@ -93,25 +91,20 @@ class _PackedAttention(torch.autograd.Function):
         return found, None, None, None
 
 
-def _lists(
-    projected: Tensor, items: Tensor, lengths: list[int], heads: int
-) -> list[tuple[Tensor, Tensor, slice]]:
-    """For each list its rows of both tensors and the place of its attention weights."""
-    ends = torch.tensor([heads * n * n for n in lengths]).cumsum(0).tolist()
-    places = [slice(end - heads * n * n, end) for end, n in zip(ends, lengths, strict=True)]
-    return list(zip(projected.split(lengths), items.split(lengths), places, strict=True))
+def _of_lists(
+    projected: Tensor, items: Tensor, lengths: Any, weights: Tensor, keep: Any, squares: Any
+) -> Any:
+    """For each list its rows of both tensors, its attention weights and the draws of dropout."""
+    kept = [None] * len(lengths) if keep is None else keep.split(squares)
+    parts = projected.split(lengths), items.split(lengths), weights.split(squares), kept
+    return zip(*parts, strict=True)
 
 
 def keep_factors(shape: Sequence[int], rate: float) -> Tensor:
     """0 with probability ``rate``, else 1 / (1 - rate), independently, float32 on the CPU.
 
     ``rate`` is rounded to a multiple of 2**-16, in the scale too, so that the expected factor is 1.
-    A number from torch's global generator seeds NumPy's, so that ``torch.manual_seed`` and
-    checkpoints govern the draws.
-
-    >>> keep_factors((2, 3), 0.0)
-    tensor([[1., 1., 1.],
-            [1., 1., 1.]])
+    A number from torch's global generator seeds NumPy's.
     """
     dropped = min(round(rate * _LEVELS), _LEVELS - 1)
     count = int(np.prod(shape))

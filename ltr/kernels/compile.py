@@ -20,8 +20,7 @@ _TEXT = "kernels-" + sha256(b"".join(path.read_bytes() for path in _FILES)).hexd
 def keep(compiled: Any) -> Any:
     """Keep the machine code of a function of Numba for later processes, if a folder takes it.
 
-    Numba looks for changes in the file of the function alone, not in the functions it calls. So the
-    folder of kept code is named by the text of all kernels.
+    The folder is named by the text of all kernels: Numba knows changes of the own file alone.
     """
     config: Any = numba.config
     usual = config.CACHE_DIR
@@ -35,11 +34,7 @@ def keep(compiled: Any) -> Any:
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As ``kernel``, for what other kernels call: it is compiled into each of them.
-
-    Compiled once more by itself, it would round otherwise, and which of the two runs would depend
-    on what was loaded from the disk.
-    """
+    """As ``kernel``, for what other kernels call: compiled by itself it would round otherwise."""
     return kernel(function, forceinline=True)
 
 

@@ -62,8 +62,8 @@ def parse(
         text: ``[bytes]``; the last byte is a newline.
         labelled, fractions, largest_label, largest_index: the rules; ``fractions``: labels need
             not be whole.
-        features: ``[lines, width]`` of zeros, filled; a larger index than ``width`` is left out.
-        labels: ``[lines]`` of zeros, filled.
+        features, labels: ``[lines, width]`` and ``[lines]`` of zeros, filled; a larger index than
+            ``width`` is left out.
         seen: ``[width]`` of zeros, scratch.
         runs: ``[lines, 4]``, filled for each run of rows with one query id: begin and end of the
             id in the text, the first line (0-based), the number of rows.
@@ -250,12 +250,8 @@ def _is_blank(byte: int) -> bool:
 @_inlined
 def _is_qid(text: Text, i: int) -> bool:
     # One after the other: the newline at the end of the text stops the comparison.
-    return (
-        _byte(text, i) == _Q
-        and _byte(text, i + 1) == _I
-        and _byte(text, i + 2) == _D
-        and _byte(text, i + 3) == _COLON
-    )
+    begins = _byte(text, i) == _Q and _byte(text, i + 1) == _I
+    return begins and _byte(text, i + 2) == _D and _byte(text, i + 3) == _COLON
 
 
 @_inlined

@@ -29,14 +29,13 @@ def prank_pass(
     row (Crammer and Singer, 2001, figure 2). Dual: that sum is added to the item's own coefficient.
 
     Args:
-        rows: ``[items, state]``: features; dual: kernels with every item of train.
-        places: ``[items]``, the place of each row's item among those of train.
+        rows: ``[items, state]``: features; dual: kernels with every item of train, among which
+            ``places``, ``[items]``, are those of the rows.
         grades: ``[items]``, from 0.
         steps: items that were visited before.
-        state: weights; dual: coefficients; changed in place, and so is all below.
+        state: weights, dual coefficients; changed in place, and so is all below.
         thresholds: ``[K - 1]``.
-        state_moves, threshold_moves: gather each move times the number of steps before it, from
-            which the mean over all steps follows.
+        state_moves, threshold_moves: sums of each move times the number of steps before it.
     """
     changes = 0
     for place in range(len(rows)):

@@ -1,4 +1,7 @@
-"""SVM-MAP and SVM-NDCG find the worst of all rankings; RankProp's targets are what they say."""
+"""What is defined over all rankings: SVM-MAP and SVM-NDCG find the worst, PL-Rank-3 has no bias.
+
+And RankProp's targets are what they say.
+"""
 
 import itertools
 
@@ -11,7 +14,7 @@ from test_fast_paths import plain
 from torch import Tensor
 
 from ltr import metrics
-from ltr.losses import rankprop_loss, svm_map_loss, svm_ndcg_loss
+from ltr.losses import plrank_loss, rankprop_loss, svm_map_loss, svm_ndcg_loss
 
 
 def rankings(n: int) -> Tensor:
@@ -34,7 +37,6 @@ def slope_is_of_the_worst(found: tuple[Tensor, Tensor], worth: Tensor, scores: T
     """Value and subgradient of the largest of ``worth``, linear in the scores, [rankings]."""
     value, gradient = found
     assert value.item() == pytest.approx(worth.max().item(), abs=1e-12)
-    # a subgradient g of a maximum of functions linear in s: h(s) = h(0) + g s on its own piece
     (slopes,) = torch.autograd.grad(worth.max(), scores)
     if (worth > worth.max() - 1e-9).sum() == 1:
         torch.testing.assert_close(gradient[0], slopes, atol=1e-12, rtol=0)
@@ -106,3 +108,39 @@ def test_isotonic_targets_are_the_closest(path: str, monkeypatch: pytest.MonkeyP
         ) if m.any() else s[m]  # fmt: skip
         expected = np.square(s[m][order] - closest).sum() / max(1, m.sum())
         assert value.item() == pytest.approx(expected, abs=1e-12)
+
+
+SCORES = torch.tensor([0.4, -0.3, 1.1, 0.2], dtype=torch.float64)
+LABELS = torch.tensor([2.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+RANKINGS = rankings(4).long() - 1
+
+
+def chances(m: Tensor) -> Tensor:
+    """The Plackett-Luce model's chance of each of ``RANKINGS``."""
+    ranked = m[RANKINGS]
+    left = ranked.flip(-1).logcumsumexp(-1).flip(-1)
+    return (ranked - left).sum(-1).exp()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, None])
+def test_pl_rank_has_no_bias(k: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = RANKINGS.argsort(-1).double()
+    temperature, mask = 0.7, torch.ones(24, 4, dtype=torch.bool)
+    m = (SCORES / temperature).requires_grad_()
+    values = metrics.ndcg(-places, LABELS.expand(24, 4), mask, k=k)
+    expected = -(chances(m) * values).sum()
+    (slope,) = torch.autograd.grad(expected, m)
+
+    # noise under which each copy of the list draws another of the rankings
+    least = m.detach().log_softmax(-1) + places
+    noise = torch.exp(-torch.exp(least))[None]
+    monkeypatch.setattr("ltr.losses.plrank.uniform_noise", lambda *_: noise)
+    value, gradient = value_and_gradient(
+        lambda *data: plrank_loss(*data, k=k, n_samples=1, temperature=temperature),
+        SCORES.expand(24, 4), LABELS.expand(24, 4), mask,
+    )  # fmt: skip
+    torch.testing.assert_close(value, -values)
+    each = gradient / torch.arange(1, 25).unsqueeze(-1)
+    found = (chances(m).detach().unsqueeze(-1) * each).sum(0)
+    torch.testing.assert_close((chances(m) * value).sum(), expected)
+    torch.testing.assert_close(found, slope / temperature, atol=1e-12, rtol=1e-12)
