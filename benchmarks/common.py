@@ -24,8 +24,8 @@ from tabulate import tabulate
 from torch.utils.benchmark import timer
 
 from ltr.analysis.style import style
+from ltr.data.machine import free_memory
 from ltr.experiment.run_folder import commit
-from ltr.training.device import free_memory
 
 OURS = "ours"
 VERSIONS = "torch numpy numba allrank scikit-learn lightgbm xgboost xgboost-cpu onnxruntime"

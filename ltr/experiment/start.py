@@ -24,7 +24,6 @@ from ltr.scorers.parts import PARTS, Experiment, boosts, by_rounds, model_for
 from ltr.scorers.scorer import Scorer, check_columns, check_size, load_model
 from ltr.scorers.trust import config_of, config_to_keep, trusted
 from ltr.training.checkpoint import columns_of, fitting, load_checkpoint, transform_of
-from ltr.training.device import check_memory
 from ltr.training.hooks import Hook
 from ltr.training.monitor import Monitor
 from ltr.training.network import NetworkLearner
@@ -200,9 +199,6 @@ def _scorer(inputs: Inputs, file: Path, last: Mapping[str, Any] | None) -> Score
             raise ConfigError(
                 f"init_from={cfg.init_from}: {text}: give the model.* settings of that run"
             ) from None
-    if settings.epochs and parts.device.type == "cpu":  # a GPU's attention keeps no matrix
-        longest = min(int(train.lengths.max()), settings.list_size)
-        check_memory(model, longest, parts.device, training=True)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     return Scorer(model, transform, columns, config, origins, parts.device)
 

@@ -63,7 +63,6 @@ class DASALC(nn.Module):
         )
         self.cross = nn.Linear(size, size)
         self.head = ScoringHead(size, output_activation)
-        self.bytes_needed = self.encoder.bytes_needed
         xavier_uniform(self)
 
     def forward(self, features: Features, mask: Mask, ranks: Ranks | None = None) -> Scores:

@@ -211,8 +211,8 @@ class WithEmbeddings(nn.Module):
             make = partial(make, embedding={**given, "numbers": len(of_number)})
         width = len(of_number) + sum(embedding_size(codes[column]) for column in of_category)
         self.model: Any = make(width)
-        for name in {"pointwise", "batch_statistics", "bytes_needed"} & {*dir(self.model)}:
-            setattr(self, name, getattr(self.model, name))
+        self.pointwise = bool(getattr(self.model, "pointwise", False))
+        self.batch_statistics = bool(getattr(self.model, "batch_statistics", False))
         if hasattr(self.model, "member_scores"):
             self.member_scores = self._member_scores
 

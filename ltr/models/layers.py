@@ -206,8 +206,6 @@ class Encoder(nn.Module):
             EncoderBlock(size, heads, feed_forward, rate) for _ in range(blocks)
         )
         self.norm = nn.LayerNorm(size)
-        self._of_item = 7 * size + 2 * feed_forward  # numbers that a block keeps
-        self._matrices = heads * (blocks * 2 + 3 if rate else blocks + 2)
 
     def forward(self, items: Tensor, packing: Packing) -> Tensor:
         """``[items, size]`` to ``[items, size]``."""
@@ -215,16 +213,6 @@ class Encoder(nn.Module):
             items = block(items, packing)
         normed: Tensor = self.norm(items)
         return normed
-
-    def bytes_needed(self, items: int, *, training: bool) -> int:
-        """About the memory of one list of ``items`` on a CPU, in bytes, without the features.
-
-        Attention without gradients keeps no matrix of items by items. With gradients it keeps one
-        for each head of each block, with dropout two, and needs two or three more at work.
-        """
-        if not training:
-            return 4 * items * self._of_item
-        return 4 * (len(self.blocks) * items * self._of_item + self._matrices * items**2)
 
 
 class ScoringHead(nn.Module):

@@ -108,7 +108,6 @@ class ContextAwareTransformer(nn.Module):
             size, blocks=blocks, heads=heads, feed_forward=feed_forward, dropout=dropout
         )
         self.head = ScoringHead(size, output_activation)
-        self.bytes_needed = self.encoder.bytes_needed
         xavier_uniform(self)
         self.embedding = numbers  # keeps its own initialisation
 

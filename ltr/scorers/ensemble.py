@@ -64,11 +64,6 @@ class Ensemble(nn.Module):
                 total += weight * standardised(member(features, mask, ranks), mask)
         return total.float()
 
-    def bytes_needed(self, items: int, *, training: bool) -> int:
-        """The most that a member needs for a list of ``items``: they score one after the other."""
-        asked = (getattr(member.model, "bytes_needed", None) for member in self.members)
-        return max((int(one(items, training=training)) for one in asked if one), default=0)
-
 
 def standardised(scores: Scores, mask: Mask) -> Tensor:
     """Scores less their list's mean, over its standard deviation (population), in float64.

@@ -1,16 +1,13 @@
-"""Pick the device of a model, check that its memory suffices, describe it."""
+"""Pick the device of a model, set how it computes, describe it."""
 
-import math
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
-from ltr.data.machine import free_memory
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 from ltr.knobs import check_choice
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # cuBLAS reads it when it starts
@@ -31,23 +28,6 @@ def pick_device(name: str) -> torch.device:
             "device=auto"
         )
     return torch.device(name)
-
-
-def check_memory(model: Any, items: int, device: torch.device, *, training: bool) -> None:
-    """Check that a list of ``items`` fits, for a model with ``bytes_needed``; allocate nothing.
-
-    Raises:
-        DataError: the list needs more memory than is free.
-    """
-    bytes_needed = getattr(model, "bytes_needed", None)
-    need = 0 if bytes_needed is None else bytes_needed(items, training=training)
-    if need > (free := free_memory(device) or math.inf):
-        remedy = "set list_size lower" if training else "split this list"
-        raise DataError(
-            f"a list of {items:,} items takes {type(model).__name__} about {need / 1e9:.1f} GB, "
-            f"{free / 1e9:.1f} GB are free: {remedy}, use a machine with more, or train a model "
-            "that scores each item alone (model=mlp)"
-        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ltr.errors import ConfigError, TrainingError
 from ltr.metrics import Convention, Metric, mean_over_lists
 from ltr.metrics.ordering import sorted_once
 from ltr.metrics.per_list import told
-from ltr.training.device import check_memory, matrix_products
+from ltr.training.device import matrix_products
 from ltr.training.distributed import all_reduce, rank_share
 from ltr.training.hooks import progress_bar
 from ltr.typing import Labels, Mask, Scores
@@ -54,9 +54,7 @@ def predict(
 
     Raises:
         TrainingError: the score of an item is not finite.
-        DataError: the longest list needs more memory than is free.
     """
-    check_memory(model, int(data.lengths.max()), data.device, training=False)
     count = len(data.labels)
     out = torch.zeros(count + 1, device=data.device)  # padding is written to the last place
     model.eval()
