@@ -1,6 +1,7 @@
 """The cache: whole entries or none, whoever is killed, fails or comes at the same time."""
 
 import errno
+import itertools
 import logging
 import os
 import random
@@ -8,17 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from filelock import FileLock
 from folders import refused, write_folder
 
-from ltr.data import assemble, cache
-from ltr.data.assemble import Assembler
+from ltr.data import cache
+from ltr.data.assemble import Block, assemble
 from ltr.data.cache import cached_lists, file_digest, sealed, unsealed
 from ltr.data.lists import Lists
 
@@ -28,13 +29,20 @@ OFFSETS = np.array([0, 1, 5, 20])
 QIDS = np.array(["a", "bé", "last one"])
 
 
-def build(into: Assembler) -> Lists:
-    for part, missing in ((slice(0, 7), 3), (slice(7, 7), 0), (slice(7, 20), 2)):
-        into.append(FEATURES[part], LABELS[part], missing)
-    return into.finish(OFFSETS, QIDS, digest="d" * 64)
+PLACES = np.repeat(np.arange(3), np.diff(OFFSETS))
 
 
-def never(into: Assembler) -> Lists:
+def blocks(*ends: int) -> Iterator[Block]:
+    for start, end in itertools.pairwise(ends):
+        rows = slice(start, end)
+        yield Block(FEATURES[rows], LABELS[rows], QIDS.tolist(), PLACES[rows], missing=end // 7)
+
+
+def build(file: Path) -> Lists:
+    return assemble(blocks(0, 7, 7, 20), file, digest="d" * 64)
+
+
+def never(file: Path) -> Lists:
     raise AssertionError("the entry is there: it need not be built")
 
 
@@ -43,7 +51,7 @@ def assert_built(lists: Lists) -> None:
     assert np.array_equal(lists.labels, LABELS)
     assert np.array_equal(lists.offsets, OFFSETS)
     assert np.array_equal(lists.qids, QIDS)
-    assert (lists.digest, lists.missing) == ("d" * 64, 5)
+    assert (lists.digest, lists.missing) == ("d" * 64, 4)
 
 
 def entries(cache_dir: Path) -> list[str]:
@@ -65,46 +73,45 @@ def test_built_once_then_mapped(tmp_path) -> None:
 
 
 def test_width_found_late_and_rows_put_in_order(tmp_path, monkeypatch) -> None:
-    order = np.array([9, 0, 2, 1, 3, 4, 8, 7, 6, 5])
-    monkeypatch.setattr(assemble, "_AT_ONCE", 4)
-    rows = [[1, 1, 0, 0, 0]] * 4 + [[2, 2, 2, 2, 2]] * 3 + [[3, 0, 0, 0, 0]] * 3
+    monkeypatch.setattr("ltr.data.assemble._AT_ONCE", 4)
+    rows = np.array([[1, 1, 0, 0, 0]] * 4 + [[2, 2, 2, 2, 2]] * 3 + [[3, 0, 0, 0, 0]] * 3)
 
-    def widening(into: Assembler, by: Any = None) -> Lists:
-        into.append(np.full((4, 2), 1, np.float32), np.zeros(4, np.float32))
-        into.append(np.full((3, 5), 2, np.float32), np.ones(3, np.float32))
-        into.append(np.full((3, 1), 3, np.float32), np.full(3, 2, np.float32))
-        return into.finish(np.array([0, 10]), np.array(["q"]), digest="x", order=by, rows=by)
+    def widening(file: Path | None, *qids: str) -> Lists:
+        parts = [Block(rows[:4, :2], np.zeros(4), qids, np.array([0, 1, 1, 0])),
+                 Block(rows[4:7], np.ones(3), qids, np.array([1, 1, 1])),
+                 Block(rows[7:, :1], np.full(3, 2), qids, np.array([1, 0, 1]))]  # fmt: skip
+        return assemble(parts, file)
 
-    ordered = partial(widening, by=order)
-    for lists in (cached_lists(tmp_path, "ordered", ordered), ordered(Assembler())):
-        assert lists.features.tolist() == np.array(rows)[order].tolist()
+    order = [0, 3, 8, 1, 2, 4, 5, 6, 7, 9]
+    ordered = partial(widening, None, "a", "b"), lambda file: widening(file, "a", "b")
+    for lists in (ordered[0](), cached_lists(tmp_path, "ordered", ordered[1])):
+        assert lists.features.tolist() == rows[order].tolist()
         assert lists.labels.tolist() == np.array([0] * 4 + [1] * 3 + [2] * 3)[order].tolist()
-        assert lists.rows.tolist() == order.tolist()
+        assert lists.rows.tolist() == order
+        assert lists.lengths.tolist() == [3, 7]
     assert sorted(p.name for p in (tmp_path / entries(tmp_path)[0]).iterdir()) == [
         "features.npy", "labels.npy", "meta.json", "offsets.npy", "qids.npy", "rows.npy"
     ]  # fmt: skip
-    assert cached_lists(tmp_path, "wide", widening).features.tolist() == rows
+    wide = cached_lists(tmp_path, "wide", lambda file: widening(file, "a", "a"))
+    assert wide.features.tolist() == rows.tolist()
 
 
-def interrupted(into: Assembler) -> None:
-    into.append(FEATURES, LABELS)
-    raise KeyboardInterrupt
+def interrupted(file: Path) -> Lists:
+    def some() -> Iterator[Block]:
+        yield from blocks(0, 20)
+        raise KeyboardInterrupt
+
+    return assemble(some(), file)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        interrupted,
-        lambda w: w.append(FEATURES, LABELS[:3]),
-        lambda w: w.append(FEATURES[:, 0], LABELS),
-        lambda w: w.finish(np.array([0, 3]), np.array(["a"]), digest=""),
-        lambda w: [w.append(FEATURES, LABELS), w.finish(OFFSETS, QIDS[:2], digest="")],
-        lambda w: [w.append(FEATURES, LABELS), w.finish(OFFSETS[:2], QIDS[:1], digest="")],
-    ],
-)
-def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path, wrong) -> None:
+def wrong(file: Path) -> Lists:
+    return assemble([Block(FEATURES, LABELS[:3], ["a"], PLACES)], file)
+
+
+@pytest.mark.parametrize("how", [interrupted, wrong])
+def test_an_interrupted_or_wrong_build_leaves_nothing(tmp_path, how) -> None:
     with pytest.raises((ValueError, KeyboardInterrupt)):
-        cached_lists(tmp_path, "k", wrong)
+        cached_lists(tmp_path, "k", how)
     assert entries(tmp_path) == []
     assert_built(cached_lists(tmp_path, "k", build))
 
@@ -140,11 +147,9 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails, space) -> None
         file = plain_open(self, mode, *args, **knobs)
         return FullDisk(file, space) if self.name == fails and mode == "wb" else file
 
-    def many(into: Assembler) -> Lists:
-        for _ in range(20):
-            into.append(FEATURES, LABELS)
-        qids = np.array([f"a long query id {i:9d}" for i in range(400)])
-        return into.finish(np.arange(401), qids, digest="d" * 300)
+    qids = [f"a long query id {i:9d}" for i in range(400)]
+    parts = [Block(FEATURES, LABELS, qids[i : i + 20], np.arange(20)) for i in range(0, 400, 20)]
+    many = partial(assemble, parts, digest="d" * 300)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", open_on_full_disk)
@@ -219,7 +224,7 @@ def test_arrays_are_checked_once_by_a_process(tmp_path, monkeypatch) -> None:
     settle(entry / "features.npy", monkeypatch)
     read, real = [], cache._hash
     monkeypatch.setattr(cache, "_hash", lambda path: read.append(path.name) or real(path))
-    cache.forget_checks()
+    cache._checked.clear()
     for expected in (1, 0):
         read.clear()
         assert_built(cached_lists(tmp_path, "k", never))
@@ -235,21 +240,20 @@ WRITER = """
 import sys, time
 import numpy as np
 from pathlib import Path
+from ltr.data.assemble import Block, assemble
 from ltr.data.cache import cached_lists
 
 folder, key, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 
-def build(into):
+def blocks():
     with (folder.parent / "builds").open("a") as log:
         log.write(key + "\\n")
     for i in range(20):
-        into.append(np.full((50, 30), i, np.float32), np.full(50, i, np.float32))
+        yield Block(np.full((50, 30), i), np.full(50, i), [str(i)], np.zeros(50, int))
         time.sleep(pause)
-    qids = np.array([str(i) for i in range(20)])
-    return into.finish(np.arange(0, 1001, 50), qids, digest="d")
 
 print("begin", flush=True)
-lists = cached_lists(folder, key, build)
+lists = cached_lists(folder, key, lambda file: assemble(blocks(), file, digest="d"))
 print(float(lists.features.sum()), len(lists), flush=True)
 """
 WHOLE = f"{sum(range(20)) * 50 * 30.0} 20"

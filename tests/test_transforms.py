@@ -10,7 +10,6 @@ from conftest import make_lists
 from made_columns import mixed
 from sklearn.preprocessing import QuantileTransformer
 
-from ltr.data import transforms
 from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform, fit_transform, no_transform, quantile_transform
 from ltr.errors import CheckpointError, ConfigError, DataError
@@ -155,7 +154,7 @@ def test_many_items_are_transformed_as_each_alone() -> None:
     for log in ("never", "nonnegative", "skewed"):
         transform = fit_transform(lists, log=log)
         assert (transform.scale > 0).tolist() == [True, True, True, False]
-        shaped = transforms._reshape(features, transform.shape, transform.sign, transform.log_eps)
+        shaped = transform.shaped(features)
         assert np.allclose(transform.mean[:3], np.nanmean(shaped, 0)[:3], rtol=1e-12)
         assert np.allclose(transform.scale[:3], 1 / (np.nanstd(shaped, 0)[:3] + 1e-6), rtol=1e-9)
         some = rng.integers(0, 70_000, 300)

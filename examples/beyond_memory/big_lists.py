@@ -1,11 +1,11 @@
 """A data set of any size: the same random rows over and over, in other lists."""
 
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from ltr.data.assemble import Assembler
+from ltr.data.assemble import Block, assemble
 from ltr.data.cache import cached_lists
 from ltr.data.lists import Lists
 
@@ -29,16 +29,19 @@ class BigLists:
         """The lists of a split, made once and then mapped."""
         count = self.lists if split == "train" else max(1, self.lists // 100)
         key = f"big {count} {self.items} {self.width} {split}"
-        build = partial(self._build, count=count, seed=len(split), digest=key)
+
+        def build(file: Path) -> Lists:
+            return assemble(self._blocks(count, seed=len(split)), file, digest=key)
+
         return cached_lists(self.cache_dir, key, build)
 
-    def _build(self, into: Assembler, *, count: int, seed: int, digest: str) -> Lists:
+    def _blocks(self, count: int, seed: int) -> Iterator[Block]:
         rng = np.random.default_rng(seed)
-        block = rng.normal(size=(_AT_ONCE * self.items, self.width)).astype(np.float32)
-        noise = rng.normal(size=len(block))
-        labels = np.clip(np.round(block[:, 0] + noise + 0.5), 0, 4).astype(np.float32)
+        features = rng.normal(size=(_AT_ONCE * self.items, self.width)).astype(np.float32)
+        noise = rng.normal(size=len(features))
+        labels = np.clip(np.round(features[:, 0] + noise + 0.5), 0, 4).astype(np.float32)
         for begin in range(0, count, _AT_ONCE):
-            rows = min(_AT_ONCE, count - begin) * self.items
-            into.append(block[:rows], labels[:rows])
-        offsets = np.arange(count + 1) * self.items
-        return into.finish(offsets, np.arange(count).astype(str), digest=digest)
+            qids = [str(i) for i in range(begin, min(begin + _AT_ONCE, count))]
+            rows = len(qids) * self.items
+            places = np.repeat(np.arange(len(qids)), self.items)
+            yield Block(features[:rows], labels[:rows], qids, places)

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists, Texts
+from ltr.data.lists import Columns, Doubles, Floats, Ints, Lists
 from ltr.errors import DataError
 
 LONGEST_QID = 1000  # characters: the array of ids is as wide as the longest
@@ -20,27 +20,16 @@ _AT_ONCE = 1 << 14  # rows that are put in another order at once
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring rows of a source.
+    """Neighbouring rows of a source."""
 
-    Attributes:
-        features: ``[rows, width]``; NaN is missing. A later block may be wider or narrower.
-        labels: ``[rows]``.
-        queries: query ids; one may stand there twice.
-        places: ``[rows]``, the place in ``queries`` of the id of each row.
-        missing: how many values of ``features`` are NaN.
-        at: where a row stands in the source, for messages.
-        rows: ``[rows]``, the 0-based row of the source; None: the next ones.
-        weights: ``[rows]``, of the row's query; None: all weigh the same.
-    """
-
-    features: Floats
-    labels: Floats
-    queries: Sequence[str]
-    places: Ints
-    missing: int
-    at: Callable[[int], str]
-    rows: Ints | None = None
-    weights: Doubles | Floats | None = None
+    features: Floats  # [rows, width]; NaN is missing; a later block may be wider or narrower
+    labels: Floats  # [rows]
+    queries: Sequence[str]  # ids; one may stand there twice
+    places: Ints  # [rows], the place in ``queries`` of the id of each row
+    missing: int = 0  # how many values of ``features`` are NaN
+    at: Callable[[int], str] = str  # where a row stands in the source, for messages
+    rows: Ints | None = None  # [rows], the 0-based row of the source; None: the next ones
+    weights: Doubles | Floats | None = None  # [rows], of the query; None: all weigh the same
 
     def only(self, keep: Container[str], first: int) -> "Block":
         """The rows of the queries ``keep``; ``first`` is the row of the source of the first."""
@@ -57,7 +46,7 @@ class Block:
 
 def assemble(
     blocks: Iterable[Block],
-    into: "Assembler | None" = None,
+    file: Path | None = None,
     *,
     keep: Container[str] | None = None,
     together: bool = False,
@@ -67,84 +56,80 @@ def assemble(
     """The lists of ``blocks``, in the order in which their queries first appear.
 
     Args:
-        blocks: at least one row in all, in the order of the source.
-        into: where the rows go; None: into memory.
+        blocks: at least one row in all, in the order of the source; as wide as the widest, the
+            others are filled with 0.
+        file: an ``.npy`` file, written anew, that the features are mapped from; None: memory.
         keep: the query ids whose rows are taken; None: all.
         together: whether the rows of a query must stand together; else they are put so.
         digest, columns: of the lists.
 
     Raises:
         DataError: a query id is too long or comes back, or the weights of a query differ.
+        OSError: the disk is full or cannot be written.
     """
-    into, known, before, last = into or Assembler(), dict[str, int](), 0, -1
-    of, rows, weights = list[Any](), list[Ints](), list[Any]()  # of each row: its list, ...
-    for block in blocks:
-        if keep is not None:
-            before, block = before + len(block.labels), block.only(keep, before)
-        if not len(block.labels):
-            continue
-        numbers = np.array([known.setdefault(qid, len(known)) for qid in block.queries], np.int32)
-        lists = numbers[block.places]
-        if together and len(back := np.flatnonzero(np.diff(lists, prepend=last) < 0)):
-            row = int(back[0])
+    known, before, last, missing = dict[str, int](), 0, -1, 0
+    of, labels, rows, weights = list[Any](), list[Floats](), list[Ints](), list[Any]()
+    with closing(_Features(file)) as features:
+        for block in blocks:
+            if keep is not None:
+                before, block = before + len(block.labels), block.only(keep, before)
+            if not len(block.labels) == len(block.places) == len(block.features):
+                raise ValueError("a block has other numbers of labels, places and features")
+            if not len(block.labels):
+                continue
+            numbers = [known.setdefault(qid, len(known)) for qid in block.queries]
+            lists = np.array(numbers, np.int32)[block.places]
+            if together and len(back := np.flatnonzero(np.diff(lists, prepend=last) < 0)):
+                row = int(back[0])
+                raise DataError(
+                    f"{block.at(row)}: query id {block.queries[block.places[row]]!r} comes back, "
+                    "expected the items of a query together (or set dataset.regroup=true)"
+                )
+            features.append(block.features)
+            last, missing = lists[-1], missing + block.missing
+            of.append(lists)
+            labels.append(block.labels)
+            rows += [] if block.rows is None else [block.rows]
+            weights += [] if block.weights is None else [block.weights]
+        if len(long := max(known, key=len)) > LONGEST_QID:
             raise DataError(
-                f"{block.at(row)}: query id {block.queries[block.places[row]]!r} comes back, "
-                "expected the items of a query together (or set dataset.regroup=true)"
+                f"the query id {long[:40]!r}... has {len(long):,} characters; expected at most "
+                f"{LONGEST_QID:,}"
             )
-        into.append(block.features, block.labels, block.missing)
-        last = lists[-1]
-        of.append(lists)
-        rows += [] if block.rows is None else [block.rows]
-        weights += [] if block.weights is None else [block.weights]
-    lists, qids = np.concatenate(of), [*known]
-    if len(longest := max(qids, key=len)) > LONGEST_QID:
-        raise DataError(
-            f"the query id {longest[:40]!r}... has {len(longest):,} characters; expected at most "
-            f"{LONGEST_QID:,}"
-        )
-    first = np.unique(lists, return_index=True)[1]
-    order = np.argsort(lists, kind="stable") if (np.diff(lists) < 0).any() else None
-    origin = np.concatenate(rows) if rows else None
-    if order is not None:
-        origin = order if origin is None else origin[order]
-    weigh = np.concatenate(weights) if weights else None
-    if weigh is not None and len(other := np.flatnonzero(weigh[first][lists] != weigh)):
-        raise DataError(
-            f"query {qids[lists[other[0]]]!r} has the weight {weigh[other[0]]:g} and another one; "
-            "give one weight to all rows of a query"
-        )
-    return into.finish(
-        np.concatenate([[0], np.cumsum(np.bincount(lists))]), np.array(qids), order=order,
-        rows=origin, digest=digest, columns=columns,
-        weights=None if weigh is None else weigh[first].astype(np.float32),
-    )  # fmt: skip
+        lists, qids = np.concatenate(of), np.array([*known])
+        order = np.argsort(lists, kind="stable") if (np.diff(lists) < 0).any() else None
+        by: Any = slice(None) if order is None else order
+        origin = np.concatenate(rows)[by] if rows else order
+        first, weigh = np.unique(lists, return_index=True)[1], None
+        if weights:
+            every = np.concatenate(weights)
+            weigh = every[first].astype(np.float32)
+            if len(other := np.flatnonzero(every[first][lists] != every)):
+                raise DataError(
+                    f"query {qids[lists[other[0]]]!r} has the weight {every[other[0]]:g} and "
+                    "others; give one to all its rows"
+                )
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(lists))])
+        every_label = np.concatenate(labels, dtype=np.float32)[by]
+        return Lists(
+            features.result(order), every_label, offsets, qids, digest=digest, missing=missing,
+            columns=columns, weights=weigh, rows=origin,
+        )  # fmt: skip
 
 
-class Assembler:
-    """Takes rows block by block, then makes ``Lists`` of them, as wide as the widest block.
+class _Features:
+    """The features of blocks, in memory or in an ``.npy`` file.
 
-    Features go to ``file``, an ``.npy`` file, by plain writes: a full disk is an error here, not a
-    crash later. Rows that are of different widths, or not in their order, are written once more.
+    The file is written by plain writes: a full disk is an error here, not a crash later. Rows that
+    are of different widths, or not in their order, are written once more.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
-        """``file`` is written anew; None: memory."""
-        self._path = file
-        self._file: BinaryIO | None = None if file is None else file.open("wb")
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._blocks = path, list[Floats]()
+        self._file: BinaryIO | None = None if path is None else path.open("wb")
         self._shapes: list[tuple[int, int]] = []  # of the blocks
-        self._blocks: list[Floats] = []  # in memory
-        self._labels: list[Floats] = []
-        self._missing = 0
 
-    def append(self, features: Floats, labels: Floats, missing: int = 0) -> None:
-        """Take ``[rows, width]`` and ``[rows]``; a narrower block is filled with 0.
-
-        Raises:
-            ValueError: the shapes do not go together.
-            OSError: the disk is full or cannot be written.
-        """
-        if features.ndim != 2 or labels.shape != (len(features),):
-            raise ValueError(f"features {features.shape} do not go with labels {labels.shape}")
+    def append(self, features: Floats) -> None:
         features = np.ascontiguousarray(features, np.float32)
         if self._file is None:
             self._blocks.append(features)
@@ -153,36 +138,10 @@ class Assembler:
                 self._file.write(_header(0, 0))  # it keeps its length: NumPy pads it for that
             self._file.write(features.data)
         self._shapes.append((len(features), features.shape[1]))
-        self._labels.append(np.array(labels, np.float32))
-        self._missing += missing
 
-    def finish(
-        self, offsets: Ints, qids: Texts, *, order: Ints | None = None, **others: Any
-    ) -> Lists:
-        """The ``Lists`` of all rows.
-
-        Args:
-            offsets, qids, others: as in ``Lists``.
-            order: ``[rows]``, which appended row stands at each place; None: as appended.
-
-        Raises:
-            ValueError: offsets or qids do not go with the rows.
-            OSError: the disk is full or cannot be written.
-        """
-        labels = np.concatenate(self._labels)
-        if offsets[0] != 0 or offsets[-1] != len(labels) or (np.diff(offsets) < 1).any():
-            raise ValueError(f"offsets do not cut {len(labels)} rows into lists of at least one")
-        if len(qids) != len(offsets) - 1:
-            raise ValueError(f"{len(qids)} qids for {len(offsets) - 1} lists")
-        labels = labels if order is None else labels[order]
-        return Lists(self._features(order), labels, offsets, qids, missing=self._missing, **others)
-
-    def _features(self, order: Ints | None) -> Floats:
-        """``[rows, width]``, the rows in their order."""
-        rows, width = (
-            sum(shape[0] for shape in self._shapes),
-            max(shape[1] for shape in self._shapes),
-        )
+    def result(self, order: Ints | None) -> Floats:
+        """``[rows, width]``, the rows in their order; None: as appended."""
+        rows, width = int(np.sum(self._shapes, 0)[0]), int(np.max(self._shapes, 0)[1])
         if self._path is None or self._file is None:
             blocks = [_widened(block, width) for block in self._blocks]
             features = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
@@ -219,7 +178,6 @@ class Assembler:
         before.unlink()
 
     def close(self) -> None:
-        """Close the file, whatever state it is in."""
         if self._file is not None:
             with suppress(OSError):  # what is still buffered may not fit either
                 self._file.close()

@@ -55,39 +55,24 @@ class Batch:
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of a batch that one process computes.
+    """The slices of a batch that one process computes."""
 
-    Attributes:
-        parts: by its number, the lists of each slice; None: it has none.
-        shards: how many slices the batch has, all processes together.
-        lists: ``[lists]``, the numbers of all its lists.
-        draw: the numbers that, with that of a slice, seed what is drawn at random.
-    """
-
-    parts: dict[int, Batch | None]
-    shards: int
-    lists: Ints
-    draw: tuple[int, int, int]
+    parts: dict[int, Batch | None]  # by its number, the lists of each slice; None: it has none
+    shards: int  # how many slices the batch has, all processes together
+    lists: Ints  # [lists], the numbers of all its lists
+    draw: tuple[int, int, int]  # that, with a slice's number, seed what is drawn at random
 
 
 Shape = tuple[int, int, bool]  # batch_size, list_size, fixed
 
 
 class Chosen(NamedTuple):
-    """The items of some lists; rows beyond the lists have none.
+    """The items of some lists; rows beyond the lists have none."""
 
-    Attributes:
-        order: ``[lists]``, the numbers of the lists.
-        ranks: ``[rows, list_size]``, the places of the items in their list, from 0, ascending; any
-            number beyond ``lengths``. In half the bytes of int64 until they are on the device.
-        lengths: ``[rows]``, the number of items.
-        starts: ``[rows]``, the place in the data of the first item of the list.
-    """
-
-    order: Ints
-    ranks: NDArray[np.int32]
-    lengths: Ints
-    starts: Ints
+    order: Ints  # [lists], the numbers of the lists
+    ranks: NDArray[np.int32]  # [rows, list_size], places in the list from 0, any beyond ``lengths``
+    lengths: Ints  # [rows], the number of items
+    starts: Ints  # [rows], the place in the data of the first item of the list
 
 
 class ItemTensors:
@@ -107,7 +92,7 @@ class ItemTensors:
     ) -> None:
         """Transform ``lists`` and send their items to ``device``, unless ``mapped``.
 
-        ``mapped`` None: where they would take more than half of the memory that is free there.
+        None: it is where they would take more than half of the memory that is free there.
         """
         device = torch.device(device)
         if mapped is None:  # where the system does not say, NumPy raises where it does not fit
@@ -219,11 +204,8 @@ def train_batches(data: ItemTensors, *, batch_size: int, **how: Any) -> Iterator
 
     Order and subsampling are a pure function of ``seed``, ``epoch`` and the list's number, noise of
     ``seed``, ``epoch`` and the step, so a run that resumes at step ``start`` gets the same batches.
-    The indices of many batches go to the device at once; a thread draws them while earlier ones are
-    computed.
-
-    With ``noise`` normal noise of that standard deviation is added to the features of every item,
-    categories apart (the data augmentation of Qin et al., 2021, DASALC).
+    ``noise`` is the standard deviation of normal noise on the features of every item, categories
+    apart (the data augmentation of Qin et al., 2021, DASALC).
 
     With ``fixed`` every batch is ``[batch_size, list_size]``; the last one is filled up with rows
     without items, which are not in ``Batch.lists``. Else a batch is as wide as its longest list.
@@ -250,15 +232,12 @@ def _cut(
     data: ItemTensors, ends: Mapping[Any, tuple[int, int]], *, batch_size: int,
     list_size: int, seed: int, epoch: int, start: int = 0, fixed: bool = False, noise: float = 0.0,
 ) -> Iterator[tuple[Ints, tuple[int, int, int], dict[Any, Batch | None]]]:  # fmt: skip
-    """The lists of each batch, the numbers that seed it, and its parts.
-
-    A part is the lists between its ``ends``; the key of these seeds its noise besides.
-    """
+    """The lists of each batch, what seeds it, its parts between ``ends``, which keys seed too."""
     for chosen in data._drawn((batch_size, list_size, fixed), seed, epoch, start):
         sent = [data._sent(part) for part in chosen[1:]]
         if data.weights is not None:
-            filled = np.zeros(len(chosen.lengths), np.float32)
-            filled[: len(chosen.order)] = data.weights[chosen.order]
+            more = len(chosen.lengths) - len(chosen.order)  # rows without items
+            filled = np.pad(data.weights[chosen.order], (0, more))
             sent.append(torch.from_numpy(filled).to(data.device))
         for first in range(0, len(chosen.order), batch_size):
             lists = chosen.order[first : first + batch_size]
@@ -277,10 +256,7 @@ def _cut(
 def _draws(
     offsets: Ints, relevant: Flags, shape: Shape, seed: int, epoch: int, start: int
 ) -> Iterator[Chosen]:
-    """The items of ``_AHEAD`` batches at a time from step ``start`` of an epoch on, without an end.
-
-    ``offsets``, ``[lists + 1]``, and ``relevant``, ``[items]``, are of the data.
-    """
+    """The items of ``_AHEAD`` batches at a time from step ``start`` of an epoch on, without end."""
     batch_size, list_size, fixed = shape
     span, lengths = _AHEAD * batch_size, np.diff(offsets)
     while True:

@@ -14,7 +14,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from ltr.atomic import atomic_write, sync_folder
-from ltr.data.assemble import Assembler
 from ltr.data.lists import Columns, Lists
 from ltr.errors import DataError, OutputError
 
@@ -40,21 +39,17 @@ _SETTLED_NS = 2_000_000_000  # clocks of file systems are coarse: a younger file
 
 
 def cached_lists(
-    cache_dir: str | os.PathLike[str], key: str, build: Callable[[Assembler], Lists]
+    cache_dir: str | os.PathLike[str], key: str, build: Callable[[Path], Lists]
 ) -> Lists:
-    """Open the entry ``key``; build it first where it is missing or damaged.
+    """Open the entry ``key``, features and labels mapped read-only; build it where it is not whole.
 
     Args:
         cache_dir: the folder of all entries, created where it is missing.
         key: names everything that the arrays depend on; any text.
-        build: gives blocks of rows to the assembler and returns the lists that it made.
-
-    Returns:
-        Lists with features and labels mapped read-only.
+        build: gives the lists, of which it has written the features to an ``.npy`` file.
 
     Raises:
-        DataError: the cache cannot be written; nothing is left behind. Also the errors of
-            ``build``.
+        DataError: the cache cannot be written; nothing is left behind.
     """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -75,11 +70,6 @@ def cached_lists(
     if lists is None:
         raise DataError(f"the cache entry {entry} cannot be read back; set cache_dir=DIR elsewhere")
     return lists
-
-
-def forget_checks() -> None:
-    """Have this process check all arrays again when they are opened next."""
-    _checked.clear()
 
 
 def _open(entry: Path, key: str) -> Lists | None:
@@ -116,7 +106,7 @@ def _hash(path: Path) -> str:
     return xxhash.xxh3_128_hexdigest(np.memmap(path, np.uint8, "r").data)
 
 
-def _build(entry: Path, key: str, build: Callable[[Assembler], Lists]) -> None:
+def _build(entry: Path, key: str, build: Callable[[Path], Lists]) -> None:
     """Write the entry and move it into its place; its lock is held."""
     temporary = entry.with_name(f"{entry.name}.tmp")
     for leftover in entry.parent.glob("*.tmp"):
@@ -127,8 +117,7 @@ def _build(entry: Path, key: str, build: Callable[[Assembler], Lists]) -> None:
         shutil.rmtree(temporary)  # its lock is held, so its writer is dead
     temporary.mkdir()
     try:
-        with closing(Assembler(temporary / "features.npy")) as into:
-            lists = build(into)
+        lists = build(temporary / "features.npy")
         hashes = dict[str, str]()
         for name in _ARRAYS:
             file, array = temporary / f"{name}.npy", getattr(lists, name)
@@ -180,13 +169,10 @@ def unsealed(text: bytes) -> dict[str, Any]:
 
 
 def file_digest(path: str | os.PathLike[str], cache_dir: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file's content, as 64 hexadecimal digits.
+    """The SHA-256 of a file's content; ``DataError``: it cannot be read, or changes meanwhile.
 
     It is kept under ``cache_dir`` and trusted while the file's size, inode and both of its times
     are the same. ``ctime`` cannot be set back, so a changed file with its old ``mtime`` is noticed.
-
-    Raises:
-        DataError: the file cannot be read, or changes meanwhile.
     """
     path = Path(path)
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
@@ -229,11 +215,7 @@ def _settled(identity: dict[str, int], now: int) -> bool:
 
 
 def _identity(descriptor: int) -> dict[str, int]:
-    """Numbers that differ between files, and for one file before and after a change.
-
-    Raises:
-        OSError: it is not a regular file.
-    """
+    """Numbers that differ between files, and for one file before and after a change."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")

@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ltr.data.assemble import Assembler, assemble
+from ltr.data.assemble import assemble
 from ltr.data.cache import cached_lists, check_unchanged, file_digest
 from ltr.data.letor import READER_VERSION, Rules, item_ids, read_blocks
 from ltr.data.lists import SPLITS, Lists, check_split, split_queries
@@ -41,7 +41,7 @@ class LetorFiles:
         vali_share: float | None = None,
         seed: int = 1,
     ) -> None:
-        """Describe the files; nothing is read yet.
+        """Describe the files; nothing is read yet. ``ConfigError``: a setting is out of its range.
 
         Args:
             name: of the set in results; the errors of a public set tell how to get it.
@@ -53,14 +53,9 @@ class LetorFiles:
             labels, max_grade, regroup: as for ``ltr.data.letor.Rules`` and ``read_letor``.
             vali_share: of the queries of ``train.txt``, which are vali where no ``vali.txt`` is.
             seed: of that cut.
-
-        Raises:
-            ConfigError: ``folder`` is None, or a setting is out of its range.
         """
         if folder is None:
-            raise ConfigError(
-                f"dataset={name} needs a folder: set dataset.folder=NAME, a folder in {data_dir}"
-            )
+            raise ConfigError(f"give dataset.folder=NAME, the folder of {name} in {data_dir}")
         good = type(fold) is int and 1 <= fold <= (folds or fold)
         if not good and (folds or fold is not None):
             raise ConfigError(
@@ -82,11 +77,7 @@ class LetorFiles:
         return self._width
 
     def path(self, split: str) -> Path:
-        """The file of ``train``, ``vali`` or ``test``.
-
-        Raises:
-            ConfigError: there is no such split.
-        """
+        """The file of ``train``, ``vali`` or ``test``."""
         return self._place / f"{'train' if check_split(split) in self._cut else split}.txt"
 
     @property
@@ -96,14 +87,12 @@ class LetorFiles:
         return ("train", "vali") if cut else ()
 
     @cached_property
-    def _parts(self) -> dict[str, set[str]]:
-        """The queries of each split that is cut from ``train.txt``."""
+    def _parts(self) -> list[set[str]]:
+        """The queries of train and vali where these are cut from ``train.txt``."""
         path, share = self.path("train"), self._vali_share or 0.0
         qids = {qid for block in read_blocks(path, self.rules) for qid in block.queries}
-        parts = split_queries(
-            qids, [1 - share, share], self._seed, title=str(path), remedy="put a vali.txt beside it"
-        )
-        return dict(zip(self._cut, parts, strict=True))
+        fractions, remedy = [1 - share, share], "put a vali.txt beside it"
+        return split_queries(qids, fractions, self._seed, title=str(path), remedy=remedy)
 
     def check(self, *splits: str) -> None:
         """Raise ``DataError`` that names every missing file of ``splits``, all; read no data."""
@@ -130,25 +119,23 @@ class LetorFiles:
     def split(self, split: str) -> Lists:
         """The lists of ``train``, ``vali`` or ``test``, parsed once and then mapped from the cache.
 
-        Raises:
-            DataError: the file is not there, is malformed, or the cache cannot be written.
-            ConfigError: there is no such split.
+        ``DataError``: the file is not there, is malformed, or the cache cannot be written.
         """
-        path = self.path(split)
         self.check(split)
+        path = self.path(split)
         rules = self.rules if split == "train" else replace(self.rules, width=self.width)
         content = digest = file_digest(path, self.cache_dir)
         if split in self._cut:
             text = f"{digest} {split} vali_share={self._vali_share} seed={self._seed}"
             content = hashlib.sha256(text.encode()).hexdigest()
 
-        def build(into: Assembler) -> Lists:
+        def build(file: Path) -> Lists:
             size = path.stat().st_size
             with tqdm(desc=str(path), total=size, unit="B", unit_scale=True, disable=None) as bar:
                 blocks = read_blocks(path, rules, lambda text: bar.update(len(text)))
-                keep = self._parts[split] if split in self._cut else None
+                keep = self._parts[SPLITS.index(split)] if split in self._cut else None
                 how: Any = {"together": not self.regroup, "digest": content}
-                lists = assemble(blocks, into, keep=keep, **how)
+                lists = assemble(blocks, file, keep=keep, **how)
             check_unchanged(path, digest, file_digest(path, self.cache_dir))
             return lists
 

@@ -37,16 +37,13 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Rules:
-    """What a file may hold.
+    """What a file may hold; ``ConfigError``: a setting is out of its range.
 
     Attributes:
         width: number of features, the largest index allowed; None: the largest in the file.
         labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
         max_grade: the largest label allowed; None: 2^24 for grades, float32's largest for real.
         labelled: False: every label counts as 0; a row may begin with ``qid:``.
-
-    Raises:
-        ConfigError: a setting out of its range.
     """
 
     width: int | None = None
@@ -88,11 +85,7 @@ class Rules:
         return (labels >= 0) & (labels <= self.largest_label) & whole
 
     def checked(self, labels: Doubles, at: Callable[[int], str]) -> Floats:
-        """``labels``, ``[rows]``, NaN where a row has none, as float32.
-
-        Raises:
-            DataError: one breaks the rules; ``at`` names the row.
-        """
+        """``labels``, ``[rows]``, as float32; ``DataError`` where one (NaN too) is not good."""
         if len(wrong := np.flatnonzero(~self.good(labels))):
             row = int(wrong[0])
             raise DataError(f"{at(row)}: label {labels[row]:g}; expected {self.expected_label}")
@@ -112,13 +105,8 @@ def read_letor(
     ``nan``, or is beyond float32, is missing: NaN, and counted. A feature that a row does not name
     is 0.
 
-    Args:
-        path, rules, see: as for ``read_blocks``.
-        regroup: accept a query id that comes back later, and move its items to where it first
-            stood; otherwise that is an error, and the items keep the file's order.
-
-    Raises:
-        DataError: the file is missing, empty or malformed; ``FILE:LINE: what stands there``.
+    With ``regroup`` a query id may come back later, and its items move to where it first stood;
+    otherwise that is a ``DataError``, as those of ``read_blocks``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -136,12 +124,10 @@ def read_letor(
 def read_blocks(
     path: str | os.PathLike[str], rules: Rules, see: Callable[[bytes], object] = len
 ) -> Generator[Block, None, None]:
-    """Yield the rows of a file, block by block; memory does not grow with the file.
+    """Yield the rows of a file, or a pipe, block by block; memory does not grow with the file.
 
-    Args:
-        path: the file, or a pipe; lines end in LF or CRLF, blank ones and comments hold no item.
-        rules: what it may hold.
-        see: called with the text of each block, in order.
+    Lines end in LF or CRLF, blank ones and comments hold no item. ``see`` is called with the text
+    of each block, in order.
 
     Raises:
         DataError: ``FILE:LINE: what stands there; expected ...`` for the first malformed row; the
@@ -159,7 +145,11 @@ def read_blocks(
                     see(text)
                     piece = future.result()
                     if len(piece.labels):
-                        yield _block(piece, path, line)
+                        qids, lines, lengths = zip(*piece.runs, strict=True)
+                        numbers = np.repeat(np.add(lines, line), lengths)
+                        at = lambda row, of=numbers: f"{path}:{of[row]}"  # noqa: E731
+                        places = np.repeat(np.arange(len(qids)), lengths)
+                        yield Block(piece.features, piece.labels, qids, places, piece.missing, at)
                     rows += len(piece.labels)
                     line += piece.lines
                     if is_file and size > before.st_size:  # it may grow for ever
@@ -183,29 +173,13 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 class Piece(NamedTuple):
-    """The rows of one piece of text.
+    """The rows of one piece of text."""
 
-    Attributes:
-        features: ``[rows, width]``; the width of the rules, else the largest index here or before.
-        labels: ``[rows]``.
-        runs: ``(qid, line of its first row, rows)`` for each run of rows with one qid; lines of
-            the piece count from 0.
-        missing: how many values are NaN: written so, or beyond float32.
-        lines: of the text, blank ones too.
-    """
-
-    features: Floats
-    labels: Floats
-    runs: list[tuple[str, int, int]]
-    missing: int
-    lines: int
-
-
-def _block(piece: Piece, path: Path, first_line: int) -> Block:
-    qids, lines, lengths = zip(*piece.runs, strict=True)
-    places = np.repeat(np.arange(len(qids)), lengths)
-    at = lambda row: f"{path}:{first_line + lines[places[row]]}"  # noqa: E731
-    return Block(piece.features, piece.labels, qids, places, piece.missing, at)
+    features: Floats  # [rows, width]; the width of the rules, else the largest index so far
+    labels: Floats  # [rows]
+    runs: list[tuple[str, int, int]]  # qid, line (from 0) and number of rows that stand together
+    missing: int  # how many values are NaN: written so, or beyond float32
+    lines: int  # of the text, blank ones too
 
 
 class Malformed(ValueError):
@@ -213,11 +187,7 @@ class Malformed(ValueError):
 
 
 class Parser:
-    """Parses pieces of one file, in any order and in several threads at once.
-
-    Attributes:
-        width: the width of the rules, else the largest index so far.
-    """
+    """Parses pieces of one file, in any order and in several threads at once."""
 
     def __init__(self, rules: Rules) -> None:
         from ltr.kernels.letor import parse  # half a second
@@ -225,11 +195,7 @@ class Parser:
         self._rules, self._parse, self.width = rules, parse, rules.width or 0
 
     def __call__(self, text: bytes) -> Piece:
-        """Parse whole lines of text.
-
-        Raises:
-            Malformed: the first row that breaks the rules.
-        """
+        """Parse whole lines of text; ``Malformed`` for the first row that breaks the rules."""
         if not text.endswith(b"\n"):
             text += b"\n"
         rules, lines, width = self._rules, text.count(b"\n"), self.width

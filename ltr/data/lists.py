@@ -18,6 +18,7 @@ Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Texts = NDArray[np.str_]
+SPLITS = ("train", "vali", "test")
 
 
 @dataclass(frozen=True)
@@ -39,38 +40,26 @@ class Columns:
     @property
     def codes(self) -> Ints:
         """How many codes each feature has, 0 included, ``[width]``; 0 for a number."""
-        sizes = {
-            name: 1 + (values if isinstance(values, int) else len(values))
-            for name, values in self.categories.items()
-        }
-        return np.array([sizes.get(name, 0) for name in self.names], np.int64)
+        values = [self.categories.get(name) for name in self.names]
+        sizes = [one if isinstance(one, int) else -1 if one is None else len(one) for one in values]
+        return np.array(sizes, np.int64) + 1
 
     def state(self) -> dict[str, Any]:
         """Plain lists and numbers, for a checkpoint or a cache."""
-        return {
-            "names": list(self.names),
-            "categories": {
-                name: values if isinstance(values, int) else list(values)
-                for name, values in self.categories.items()
-            },
-        }
+        listed = {k: v if isinstance(v, int) else list(v) for k, v in self.categories.items()}
+        return {"names": list(self.names), "categories": listed}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Columns":
-        """The columns with this ``state()``.
-
-        Raises:
-            ValueError: it is not one.
-        """
-        names, categories = tuple(state["names"]), dict[str, tuple[str, ...] | int]()
-        for name, values in state["categories"].items():
-            categories[name] = values if isinstance(values, int) else tuple(values)
-        texts = [names, *(one for one in categories.values() if not isinstance(one, int))]
+        """The columns with this ``state()``; ``ValueError`` where it is not one."""
+        listed = {k: v if isinstance(v, int) else tuple(v) for k, v in state["categories"].items()}
+        names = tuple(state["names"])
+        texts = [names, *(one for one in listed.values() if not isinstance(one, int))]
         sound = all(isinstance(one, str) for part in texts for one in part)
-        sound &= all(one >= 1 for one in categories.values() if isinstance(one, int))
-        if not sound or not categories.keys() <= {*names} or len({*names}) != len(names):
+        sound &= all(one >= 1 for one in listed.values() if isinstance(one, int))
+        if not sound or not listed.keys() <= {*names} or len({*names}) != len(names):
             raise ValueError("names and values of categories are texts, each name stands once")
-        return cls(names, categories)
+        return cls(names, listed)
 
 
 @dataclass(frozen=True)
@@ -109,9 +98,8 @@ class Lists:
 
     def __iter__(self) -> Iterator[tuple[str, Floats, Floats]]:
         """Yield ``(qid, features [n, width], labels [n])`` list by list."""
-        for i, qid in enumerate(self.qids):
-            rows = slice(self.offsets[i], self.offsets[i + 1])
-            yield str(qid), self.features[rows], self.labels[rows]
+        for qid, (start, end) in zip(self.qids, pairwise(self.offsets), strict=True):
+            yield str(qid), self.features[start:end], self.labels[start:end]
 
     @property
     def items(self) -> int:
@@ -139,14 +127,13 @@ class Lists:
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         items = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
         features = self.features[items]
-        return Lists(
+        return replace(
+            self,
             features=features,
             labels=self.labels[items],
             offsets=offsets,
             qids=self.qids[which],
-            digest=self.digest,
             missing=int(np.isnan(features).sum()) if self.missing else 0,
-            columns=self.columns,
             weights=None if self.weights is None else self.weights[which],
             rows=items if self.rows is None else self.rows[items],
             teacher=None if self.teacher is None else self.teacher[items],
@@ -161,9 +148,6 @@ class Lists:
         return replace(self, digest=sha256.hexdigest())
 
 
-SPLITS = ("train", "vali", "test")
-
-
 def check_split(split: str) -> str:
     """``split``, or ``ConfigError`` where it is none of the three."""
     check_choice("split", split, SPLITS)
@@ -171,19 +155,20 @@ def check_split(split: str) -> str:
 
 
 class Dataset(Protocol):
-    """A named set of lists in three splits; ``configs/dataset/*.yaml`` builds one."""
+    """A named set of lists in three splits; ``configs/dataset/*.yaml`` builds one.
+
+    ``name`` is that of its config file, ``fold`` 1-based (None for a set without folds), ``width``
+    the number of features of an item, the same in every split.
+    """
 
     @property
-    def name(self) -> str:
-        """The name of its config file, such as ``web30k``."""
+    def name(self) -> str: ...
 
     @property
-    def fold(self) -> int | None:
-        """The fold, 1-based; None for a set without folds."""
+    def fold(self) -> int | None: ...
 
     @property
-    def width(self) -> int:
-        """Number of features of an item, the same in every split."""
+    def width(self) -> int: ...
 
     def check(self) -> None:
         """Raise ``DataError`` with the remedy if a split is missing; read no data."""
@@ -210,14 +195,8 @@ def split_queries(
 ) -> list[set[str]]:
     """Parts with these fractions of the queries, to the nearest whole number.
 
-    Args:
-        qids: of all queries, any number of times, in any order.
-        fractions: each > 0, 1 in sum.
-        seed: another one draws other parts.
-        title, remedy: for the message.
-
-    Raises:
-        DataError: a part would have no query.
+    ``qids`` come any number of times in any order; ``fractions`` are > 0 and 1 in sum; another
+    ``seed`` draws other parts. ``DataError`` with ``title`` and ``remedy``: a part has no query.
     """
     ranked = sorted(
         {str(qid) for qid in qids},
@@ -226,8 +205,6 @@ def split_queries(
     ends = [round(len(ranked) * sum(fractions[:i])) for i in range(len(fractions))]
     parts = [set(ranked[start:end]) for start, end in pairwise([*ends, len(ranked)])]
     if not all(parts):
-        raise DataError(
-            f"{title}: {len(ranked)} queries cannot be cut into parts of {list(fractions)}; "
-            f"{remedy}"
-        )
+        what = f"{len(ranked)} queries cannot be cut into parts of {list(fractions)}"
+        raise DataError(f"{title}: {what}; {remedy}")
     return parts

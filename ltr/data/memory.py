@@ -10,13 +10,9 @@ class MemoryLists:
     """Lists that a program hands over; a config names such a set, but cannot hold its lists."""
 
     def __init__(
-        self,
-        *,
-        name: str,
-        lists: Mapping[str, Lists] | None = None,
-        fold: int | None = None,
+        self, *, name: str, lists: Mapping[str, Lists] | None = None, fold: int | None = None,
         cut: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Hold ``lists`` for a run.
 
         Args:
@@ -43,12 +39,7 @@ class MemoryLists:
             self.split(split)
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``.
-
-        Raises:
-            DataError: they were in the memory of another program, or were not given.
-            ConfigError: there is no such split.
-        """
+        """The lists of ``train``, ``vali`` or ``test``; ``DataError`` where they are missing."""
         if check_split(split) not in self._lists:
             raise DataError(
                 f"the {split} lists of this model were in a program's memory: give dataset=CHOICE "

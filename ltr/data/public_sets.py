@@ -30,21 +30,14 @@ class Known:
 
 @dataclass(frozen=True)
 class PublicSet:
-    """An official data set.
+    """An official data set, and what is known of it."""
 
-    Attributes:
-        name: as in dataset=NAME.
-        page, archive: where it is published, and the file to download there.
-        sha256: of the archive; "": not known.
-        files: path in the set's folder -> SHA-256 of the official file.
-        known: the published counts.
-    """
-
-    name: str
-    page: str
-    archive: str
-    sha256: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
+    name: str  # as in dataset=NAME
+    page: str  # where it is published
+    archive: str  # the file to download there
+    size: int | None = None  # bytes of the archive
+    sha256: str = ""  # of the archive
+    files: Mapping[str, str] = field(default_factory=dict)  # path in the set's folder -> SHA-256
     known: tuple[Known, ...] = ()
 
     def how_to_get(self, data_dir: str | Path) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ltr.data.assemble import Assembler
+from ltr.data.assemble import Block, assemble
 from ltr.data.cache import cached_lists
 from ltr.data.lists import SPLITS, Doubles, Floats, Ints, Lists, check_split
 from ltr.errors import ConfigError
@@ -150,10 +150,9 @@ def draw_features(rng: np.random.Generator, latents: Latents) -> Floats:
 
 
 class SyntheticLists:
-    """Made-up train, vali and test lists, as the module describes.
+    """Made-up lists, a function of ``VERSION``, the seed, ``queries`` and the split alone.
 
-    The arrays are a function of ``VERSION``, the seed, ``queries`` and the split alone. Grades are
-    the same on every machine; features may differ between processors in the last bit.
+    Features may differ between processors in the last bit, grades do not.
     """
 
     width = WIDTH
@@ -164,12 +163,8 @@ class SyntheticLists:
     ) -> None:
         """Describe the lists; they are made on first use.
 
-        Args:
-            queries: number of train lists, >= 1; vali and test have a third of it each, rounded, at
-                least 1. 18,919 is the size of Web30K: 2.27 million train items.
-            seed: of the data, >= 0.
-            cache_dir: the folder of the kept arrays.
-            name: of the set in results.
+        Vali and test have a third of the ``queries`` of train each, rounded, at least 1. 18,919 is
+        the size of Web30K: 2.27 million train items.
         """
         self.name, self.queries, self.seed, self.cache_dir = name, queries, seed, cache_dir
 
@@ -180,32 +175,29 @@ class SyntheticLists:
                 raise ConfigError(f"dataset.{key}={value}: give a whole number >= {least}")
 
     def split(self, split: str) -> Lists:
-        """The lists of ``train``, ``vali`` or ``test``, made once and then mapped from the cache.
-
-        Raises:
-            ConfigError: as ``check``, or there is no such split.
-        """
+        """The lists of ``train``, ``vali`` or ``test``, made once, then mapped from the cache."""
         self.check()
         lists = self.queries if check_split(split) == "train" else max(1, round(self.queries / 3))
         recipe = f"synthetic-{VERSION}-seed-{self.seed}-queries-{self.queries}-{split}"
 
-        def build(into: Assembler) -> Lists:
-            # Grades need the relevance of all items; features come after them, block by block, from
-            # latents that are drawn again. The seed stands last: it may be of any size.
-            stream = VERSION, SPLITS.index(split)
-            rng = lambda *of: np.random.default_rng([*stream, *of, self.seed])  # noqa: E731
-            lengths = draw_lengths(rng(0, 0), lists)
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
+        stream = VERSION, SPLITS.index(split)
+        rng = lambda *of: np.random.default_rng([*stream, *of, self.seed])  # noqa: E731
+        lengths = draw_lengths(rng(0, 0), lists)
 
-            def latents() -> Iterator[Latents]:
-                for block, first in enumerate(range(0, lists, _BLOCK)):
-                    yield draw_latents(rng(1, block), lengths[first : first + _BLOCK])
+        def latents() -> Iterator[tuple[int, Ints, Latents]]:
+            for block, first in enumerate(range(0, lists, _BLOCK)):
+                some = lengths[first : first + _BLOCK]
+                yield block, some, draw_latents(rng(1, block), some)
 
-            labels, start = grade(np.concatenate([one.relevance for one in latents()]), offsets), 0
-            for block, one in enumerate(latents()):
-                rows = slice(start, start := start + len(one.relevance))
-                into.append(draw_features(rng(2, block), one), labels[rows])
-            qids = np.array([f"{split}-{i}" for i in range(1, lists + 1)])
-            return into.finish(offsets, qids, digest=hashlib.sha256(recipe.encode()).hexdigest())
+        def blocks() -> Iterator[Block]:  # grades need the relevance of all items, drawn before
+            relevance = np.concatenate([one.relevance for *_, one in latents()])
+            labels = grade(relevance, np.concatenate([[0], np.cumsum(lengths)]))
+            for block, some, one in latents():
+                places, first = np.repeat(np.arange(len(some)), some), block * _BLOCK
+                qids = [f"{split}-{i}" for i in range(first + 1, first + len(some) + 1)]
+                own, labels = np.split(labels, [len(places)])
+                yield Block(draw_features(rng(2, block), one), own, qids, places)
 
+        digest = hashlib.sha256(recipe.encode()).hexdigest()
+        build = lambda file: assemble(blocks(), file, digest=digest)  # noqa: E731
         return cached_lists(self.cache_dir, recipe, build)

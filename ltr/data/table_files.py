@@ -2,34 +2,31 @@
 
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from ltr.data.assemble import Assembler, assemble
+from ltr.data.assemble import assemble
 from ltr.data.cache import cached_lists, check_unchanged, file_digest
 from ltr.data.letor import Rules
 from ltr.data.lists import SPLITS, Columns, Lists, check_split, split_queries
-from ltr.data.table_sources import Form, Source, check_columns, table_files
+from ltr.data.table_sources import Form, Source, table_files
 from ltr.data.tables import (
-    CATEGORY_VALUES,
     READER_VERSION,
     Roles,
     find_columns,
     query_text,
-    query_texts,
     table_blocks,
+    table_qids,
 )
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 
-log = logging.getLogger(__name__)
 _ROWS = 1 << 15  # of a block of ids
 _FRACTIONS = {3: (0.8, 0.1, 0.1), 2: (0.8, 0.2), 0: ()}  # by the number of splits that are cut
 
@@ -56,7 +53,7 @@ class TableFiles:
         categories: Sequence[str] | str | None = None,
         hashed: Mapping[str, int] | None = None,
         weight: str | None = None,
-        category_values: int = CATEGORY_VALUES,
+        category_values: int = 1000,
         split: Mapping[str, str | None] | None = None,
         path: str | None = None,
         fractions: Sequence[float] | None = None,
@@ -66,7 +63,7 @@ class TableFiles:
         labels: str = "grade",
         max_grade: int | None = None,
     ) -> None:
-        """Describe the tables; nothing is read yet.
+        """Describe the tables; nothing is read yet. ``ConfigError``: a setting is out of its range.
 
         Args:
             name: of the set in results.
@@ -79,9 +76,6 @@ class TableFiles:
             seed: of the cut.
             header, names: the ``Form`` of text files.
             labels, max_grade: as for ``ltr.data.letor.Rules``.
-
-        Raises:
-            ConfigError: a role or a path is missing, or a setting is out of its range.
         """
         self.name = name
         self._columns: Columns | None = None
@@ -97,11 +91,9 @@ class TableFiles:
         self._paths, self._cut = _paths(split, path)
         usual = _FRACTIONS[len(self._cut)]
         self._seed, self._fractions = seed, tuple(usual if fractions is None else fractions)
-        good = all(isinstance(part, int | float) and part > 0 for part in self._fractions)
-        if (
-            not (good and len(self._fractions) == len(usual))
-            or abs(sum(self._fractions) - bool(usual)) > 1e-6
-        ):
+        positive = [isinstance(part, int | float) and part > 0 for part in self._fractions]
+        whole = not usual or abs(sum(self._fractions) - 1) < 1e-6
+        if not all(positive) or len(positive) != len(usual) or not whole:
             raise ConfigError(
                 f"dataset.fractions={list(self._fractions)}: give the parts of "
                 f"{', '.join(self._cut) or 'nothing, every split has a table'}, each > 0, 1 in sum"
@@ -127,11 +119,7 @@ class TableFiles:
         return len(self.columns.names)
 
     def path(self, split: str) -> Path:
-        """The file or folder that ``train``, ``vali`` or ``test`` is in.
-
-        Raises:
-            ConfigError: there is no such split, or no path for it.
-        """
+        """The file or folder that a split is in; ``ConfigError`` where none is given."""
         if check_split(split) not in self._paths:
             raise ConfigError(f"give dataset.split.{split}=PATH, a table in {self.data_dir}")
         return self.data_dir / self._paths[split]
@@ -144,9 +132,7 @@ class TableFiles:
     def split(self, split: str) -> Lists:
         """The lists of ``train``, ``vali`` or ``test``, read once and then mapped from the cache.
 
-        Raises:
-            DataError: a file is not there, is malformed, or the cache cannot be written.
-            ConfigError: there is no such split, or no path for it.
+        ``DataError``: a file is not there, is malformed, or the cache cannot be written.
         """
         path, cut = self.path(split), ""
         columns = None if split == "train" and self._columns is None else self.columns
@@ -160,15 +146,18 @@ class TableFiles:
         )
         state = "" if columns is None else json.dumps(columns.state())
 
-        def build(into: Assembler) -> Lists:
-            source, keep = Source(path, self.form), self._parts[split] if cut else None
+        def build(file: Path) -> Lists:
+            source, keep = (
+                Source(path, self.form),
+                self._parts[SPLITS.index(split)] if cut else None,
+            )
             found = columns or find_columns(source, self.roles, keep)
             roles = replace(self.roles, id=())  # training needs none
             with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
                 see = lambda cells: bar.update(len(cells))  # noqa: E731
                 blocks = table_blocks(source, roles, found, rules=self.rules, see=see)
                 digest = hashlib.sha256(items.encode()).hexdigest()
-                lists = assemble(blocks, into, keep=keep, digest=digest, columns=found)
+                lists = assemble(blocks, file, keep=keep, digest=digest, columns=found)
             check_unchanged(path, content, self._digest(path))
             return lists
 
@@ -192,19 +181,12 @@ class TableFiles:
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
     @cached_property
-    def _parts(self) -> dict[str, set[str]]:
+    def _parts(self) -> list[set[str]]:
         """The queries of each split that is cut from one table."""
-        source, query = Source(self.path("train"), self.form), self.roles.query
-        check_columns({query: "dataset.query"}, source.schema.names, source.title)
-        qids = set[str]()
-        for piece in source.pieces([query], [], _ROWS):
-            qids.update(query_texts(piece.cells.column(query), partial(piece.at, column=query))[0])
-        if not qids:
-            raise DataError(f"{source.title}: no rows; expected a row for each item")
+        source = Source(self.path("train"), self.form)
+        qids = table_qids(source, self.roles)
         remedy = "set dataset.fractions to larger parts, or give a file for each split"
-        parts = split_queries(qids, self._fractions, self._seed, title=source.title, remedy=remedy)
-        log.info("%s is cut into %s by query", source.title, ", ".join(self._cut))
-        return dict(zip(self._cut, parts, strict=True))
+        return split_queries(qids, self._fractions, self._seed, title=source.title, remedy=remedy)
 
 
 def _paths(split: Any, path: str | None) -> tuple[dict[str, str], tuple[str, ...]]:

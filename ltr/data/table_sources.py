@@ -36,11 +36,7 @@ def table_form(path: Path) -> str | None:
 
 
 def table_files(path: Path) -> list[Path]:
-    """The file itself, or the table files of a folder, sorted by name.
-
-    Raises:
-        DataError: there are none, or of several forms.
-    """
+    """The file itself, or the table files of a folder, sorted by name; ``DataError`` for none."""
     try:
         folder = path.is_dir()
         files = [one for one in sorted(path.iterdir() if folder else [path]) if one.is_file()]
@@ -58,15 +54,9 @@ def table_files(path: Path) -> list[Path]:
 
 
 def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) -> None:
-    """See that every column is there, and that no name comes twice.
+    """See that every column is there, and that no name comes twice; else ``DataError``.
 
-    Args:
-        named: column -> what it is, for the message, such as ``dataset.query``.
-        there: the names of the table's columns.
-        title: of the table.
-
-    Raises:
-        DataError: with the nearest name.
+    ``named`` says of each column what it is, such as ``dataset.query``; ``there`` are the table's.
     """
     if len({*there}) < len(there):
         twice = next(name for name in there if list(there).count(name) > 1)
@@ -86,10 +76,7 @@ def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) ->
 class Form:
     """How text files of a table are written: with a line of names, or with these ``names``.
 
-    Without both the columns are ``1``, ``2``, ... from left to right.
-
-    Raises:
-        ConfigError: names are given for files that have a line of names.
+    Without both the columns are ``1``, ``2``, ... from left to right. ``ConfigError``: both.
     """
 
     header: bool = True
@@ -123,11 +110,7 @@ class Source:
     """
 
     def __init__(self, table: Any, form: Form = Form()) -> None:
-        """``table`` is a path or a ``pa.Table``.
-
-        Raises:
-            DataError: nothing readable is there.
-        """
+        """``table`` is a path or a ``pa.Table``; ``DataError`` where nothing readable is there."""
         in_memory = isinstance(table, pa.Table)
         self.title, self._form = "the table" if in_memory else str(table), form
         self._files = [table] if in_memory else table_files(table)
@@ -136,13 +119,8 @@ class Source:
     def pieces(self, texts: Sequence[str], numbers: Sequence[str], rows: int) -> Iterator[Piece]:
         """The rows in order, at most ``rows`` at once, with these columns alone.
 
-        Args:
-            texts: columns whose text counts as the file has it.
-            numbers: columns that are to be numbers.
-            rows: of a piece.
-
-        Raises:
-            DataError: a file cannot be read, or lacks a column.
+        ``texts`` are columns whose text counts as the file has it, ``numbers`` are to be numbers.
+        ``DataError``: a file cannot be read, or lacks a column.
         """
         names = [*texts, *numbers]
         for file in self._files:

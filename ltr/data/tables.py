@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -18,38 +18,30 @@ from ltr.data.table_sources import Piece, Source, check_columns
 from ltr.errors import ConfigError, DataError
 
 READER_VERSION = 2  # part of every cache key: raise it when the same table gives other arrays
-CATEGORY_VALUES = 1000
 _LARGEST_CODE = 1 << 24  # float32 holds every whole number up to it
 _BLOCK_BYTES = 8 << 20  # of the features of a block
 _MOST_ROWS = 1 << 15  # of a block
 _INDEX = re.compile(r"__index_level_\d+__")  # that pandas writes into Parquet
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _FLAGS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
-_KINDS = {
-    "number": "boolean integer floating decimal null",
-    "text": "string large_string string_view binary large_binary fixed_size_binary",
-    "date": "temporal",
-}
+_TEXTS = ["string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary"]
+_KINDS = dict.fromkeys(("boolean", "integer", "floating", "decimal", "null"), "number")
+_KINDS |= dict.fromkeys(_TEXTS, "text") | {"temporal": "date"}
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns of a table by role; every name is a text.
+    """The columns of a table by role; ``ConfigError`` where two of a column exclude each other.
 
     Attributes:
-        query: of the query ids.
-        label: of the labels; None where nothing is labelled.
+        query, label: of the query ids and the labels; label None: nothing is labelled.
         id: that travel with an item, such as a product id, and are no features.
-        features: in the order of ``Lists.features``; None: every number column without another
-            role, and ``categories`` and ``hashed``, in the table's order. Where it is given,
-            ``categories`` and ``hashed`` that it does not name come behind it.
+        features: in the order of ``Lists.features``, ``categories`` and ``hashed`` that it does not
+            name behind it; None: every number column without another role, and those.
         categories: features whose values are categories, listed as they are found in train.
         hashed: features whose values are categories, hashed to so many codes.
         weight: of the weight of a query, > 0, the same in all of its rows.
         category_values: the most values of a category that are listed, the most frequent ones.
-
-    Raises:
-        ConfigError: a column has two roles that exclude each other, or a number is out of range.
     """
 
     query: str
@@ -59,16 +51,15 @@ class Roles:
     categories: tuple[str, ...] = ()
     hashed: Mapping[str, int] = field(default_factory=dict)
     weight: str | None = None
-    category_values: int = CATEGORY_VALUES
+    category_values: int = 1000
 
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
-        for role, names in (("features", self.features or ()), ("categories, hashed", self.coded)):
-            names = [*single, *names]
+        for names in ([*single, *(self.features or ())], [*single, *self.coded]):
             if twice := [name for name in names if names.count(name) > 1]:
+                roles = "query, label, weight, features, categories and hashed"
                 raise ConfigError(
-                    f"column {twice[0]!r} stands twice in dataset.query, label, weight, {role}: "
-                    "give it one role"
+                    f"column {twice[0]!r} stands twice in dataset.{roles}: give one role"
                 )
         sizes = {f"hashed.{name}": size for name, size in self.hashed.items()}
         for key, size in {**sizes, "category_values": self.category_values}.items():
@@ -94,11 +85,7 @@ class Roles:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Roles":
-        """The roles of a config, whose names may be numbers in YAML.
-
-        Raises:
-            ConfigError: there is no query, a value has the wrong form, or as for the class.
-        """
+        """The roles of a config, whose names may be numbers in YAML, and one without brackets."""
         if given.get("query") in (None, ""):
             raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
         roles = {
@@ -107,7 +94,7 @@ class Roles:
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
         for role in {"id", "features", "categories"} & roles.keys():
-            names = roles[role]  # one may be written without brackets
+            names = roles[role]
             many = isinstance(names, Sequence) and not isinstance(names, str)
             roles[role] = tuple(map(str, names if many else [names]))
         if not isinstance(hashed := roles.get("hashed", {}), Mapping):
@@ -119,11 +106,10 @@ def kind(type_: Any) -> str:
     """``number``, ``text``, ``date`` or ``other``: what a column of an Arrow type holds."""
     if pa.types.is_dictionary(type_):
         return kind(type_.value_type)
-    return next(
-        (name for name, types in _KINDS.items()
-         if any(getattr(pa.types, f"is_{one}")(type_) for one in types.split())),
-        "other",
-    )  # fmt: skip
+    for one, name in _KINDS.items():
+        if getattr(pa.types, f"is_{one}")(type_):
+            return name
+    return "other"
 
 
 def query_text(value: Any) -> str:
@@ -142,10 +128,7 @@ def query_text(value: Any) -> str:
 
 
 def category_text(value: Any) -> str:
-    """The text that a value of a category is known by; empty where it is missing.
-
-    It is the same whether a file has numbers and flags or texts of them: CSV writes a column of
-    whole numbers with a missing one as ``1.0``, and a flag as ``True``.
+    """The text that a value of a category is known by, also where CSV has 1 as ``1.0``.
 
     >>> [category_text(value) for value in ("red", 3, 3.0, "3.0", "1.5", True, "True", None, "")]
     ['red', '3', '3', '3', '1.5', 'true', 'true', '', '']
@@ -167,14 +150,9 @@ def _distinct(array: Any, text: Callable[[Any], str]) -> tuple[list[str], Ints]:
 
 
 def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]:
-    """The texts of the different query ids of a column, and the place there of each row's.
+    """The texts of the different query ids of a ``pa.Array``, and the place there of each row's.
 
-    Args:
-        column: a ``pa.Array``, ``[rows]``.
-        at: where a row stands, for messages.
-
-    Raises:
-        DataError: a row has no query id, or they are lists.
+    ``DataError`` where a row, of which ``at`` gives the place, has none, or they are lists.
     """
     if kind(column.type) == "other":
         raise DataError(f"{at(0)}: a query id is {column.type}; expected numbers or texts")
@@ -186,11 +164,7 @@ def query_texts(column: Any, at: Callable[[int], str]) -> tuple[list[str], Ints]
 
 
 def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Floats:
-    """The weights ``values``, ``[rows]``, NaN where a row has none, as float32.
-
-    Raises:
-        DataError: one is not a finite number > 0 in float32; ``at`` names the row.
-    """
+    """The weights ``values``, ``[rows]``, as float32; ``DataError`` where one is not > 0 there."""
     single, _ = to_float32(values)
     if len(wrong := np.flatnonzero(~(single > 0))):
         row = int(wrong[0])
@@ -202,11 +176,7 @@ def checked_weights(values: Doubles | Floats, at: Callable[[int], str]) -> Float
 
 
 def _column(piece: Piece, name: str, *, coded: bool = False) -> Any:
-    """A column of numbers; if ``coded``, perhaps of texts or dates.
-
-    Raises:
-        DataError: its type is another one.
-    """
+    """A column of numbers; if ``coded``, perhaps of texts or dates; else ``DataError``."""
     column = piece.cells.column(name)
     if kind(column.type) not in ("number", *(["text", "date"] * coded)):
         raise DataError(
@@ -225,36 +195,25 @@ def _numbers(piece: Piece, name: str) -> Doubles | Floats:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-@dataclass(frozen=True)
-class TableLists:
-    """Lists, and where their items were.
+class TableLists(NamedTuple):
+    """Lists, and where their items were."""
 
-    Attributes:
-        lists: the items of a query together, in the order of the table.
-        order: ``[items]``, the 0-based row of the table of each item.
-        ids: the columns of the role ``id``, a row for each row of the table, in its order.
-    """
-
-    lists: Lists
-    order: Ints
-    ids: Any  # pa.Table
+    lists: Lists  # the items of a query together, in the order of the table
+    order: Ints  # [items], the 0-based row of the table of each item
+    ids: Any  # pa.Table: the columns of the role ``id``, in the table's order
 
 
 def lists_of(
     table: Any, roles: Roles, *, columns: Columns | None = None, labelled: bool = True
 ) -> TableLists:
-    """Make lists of a table in memory.
+    """Make lists of a ``pa.Table``, or a ``Source``, in memory.
 
-    Args:
-        table: a ``pa.Table``, or a ``Source``.
-        roles: what its columns are.
-        columns: names and categories that a model was trained on; None: found here, as in train.
-        labelled: False: every label counts as 0, and no weight is read.
+    ``columns`` are the names and categories that a model was trained on; None: found here, as in
+    train. Not ``labelled`` every label counts as 0, and no weight is read.
 
     Raises:
         DataError: one line with the place: a missing column, a wrong type, a row without a query or
             a label, an infinite value, weights that differ within a query.
-        ConfigError: ``labelled``, and the roles name no column of labels.
 
     >>> table = pa.table({"q": [1, 2, 1], "y": [0, 1, 2], "x": [0.5, None, 1], "c": list("aba")})
     >>> made = lists_of(table, Roles(query="q", label="y", categories=("c",)))
@@ -281,18 +240,22 @@ def lists_of(
         ) from None
 
 
+def _queries(piece: Piece, roles: Roles) -> tuple[list[str], Ints]:
+    return query_texts(piece.cells.column(roles.query), partial(piece.at, column=roles.query))
+
+
+def table_qids(source: Source, roles: Roles) -> set[str]:
+    """The query ids of a table."""
+    check_columns({roles.query: "dataset.query"}, source.schema.names, source.title)
+    pieces = source.pieces([roles.query], [], _MOST_ROWS)
+    return {qid for piece in pieces for qid in _queries(piece, roles)[0]}
+
+
 def find_columns(source: Source, roles: Roles, keep: Container[str] | None = None) -> Columns:
     """Names and categories of the features of a table, which is train.
 
-    The values of a category are in the order of their frequency, those of equal frequency in the
-    order of their texts.
-
-    Args:
-        source, roles: the table and what its columns are.
-        keep: the query ids whose rows count; None: all.
-
-    Raises:
-        DataError: a column is missing, has a type that is no feature's, or no role; no value.
+    Values of a category are in the order of their frequency, then of their texts. Rows of the query
+    ids ``keep`` count, None: all. ``DataError``: a column is missing, of a wrong type, or no role.
     """
     check_columns(roles.keys(labelled=True), source.schema.names, source.title)
     names = _feature_names(source, roles)
@@ -300,7 +263,7 @@ def find_columns(source: Source, roles: Roles, keep: Container[str] | None = Non
     for piece in source.pieces([*{roles.query, *counts}], [], _MOST_ROWS) if counts else ():
         rows = np.ones(len(piece.cells), bool)
         if keep is not None:
-            qids, places = query_texts(piece.cells.column(roles.query), piece.at)
+            qids, places = _queries(piece, roles)
             rows = np.array([qid in keep for qid in qids], bool)[places]
         for name, count in counts.items():
             texts, places = _distinct(_column(piece, name, coded=True), category_text)
@@ -343,14 +306,8 @@ def table_blocks(
 ) -> Iterator[Block]:  # fmt: skip
     """Yield the rows of a table, block by block; memory does not grow with the table.
 
-    Args:
-        source, roles: the table and what its columns are.
-        columns: names and categories of the features.
-        rules: of the labels; where nothing is labelled, labels and weights are not read.
-        see: called with the cells of each block.
-
-    Raises:
-        DataError: as ``lists_of``.
+    ``columns`` are the features; labels and weights are read where the ``rules`` are of labels;
+    ``see`` is called with the cells of each block. ``DataError`` as for ``lists_of``.
     """
     keys = roles.keys(labelled=rules.labelled) | dict.fromkeys(columns.names, "a feature")
     check_columns(keys, source.schema.names, source.title)
@@ -368,8 +325,8 @@ def table_blocks(
         see(piece.cells)
         if not (rows := len(piece.cells)):
             continue
-        empty, at = False, partial(piece.at, column=roles.query)
-        qids, places = query_texts(piece.cells.column(roles.query), at)
+        empty = False
+        qids, places = _queries(piece, roles)
         weights = None if weight is None else _numbers(piece, weight)
         if weights is not None:
             checked_weights(weights, piece.at)

@@ -70,10 +70,7 @@ class FeatureTransform:
     def __call__(self, features: Floats) -> Floats:
         """Transform ``[items, width]`` into a new array ``[items, outputs]``.
 
-        It is always finite, unless ``keep_missing``.
-
-        Raises:
-            DataError: the number of columns is not that of the train lists.
+        It is always finite, unless ``keep_missing``. ``DataError``: the width is not that of train.
         """
         if features.shape[1] != self.width:
             raise DataError(
@@ -84,7 +81,7 @@ class FeatureTransform:
         filled = self.codes.astype(np.float64)  # the mean of numbers, or the code after the last
 
         def transform(rows: Floats) -> Doubles:
-            block = _reshape(rows, self.shape, self.sign, self.log_eps, self.grids)
+            block = self.shaped(rows)
             block -= self.mean
             block *= self.scale
             if not self.keep_missing:
@@ -96,6 +93,24 @@ class FeatureTransform:
 
         shape = (len(features), self.outputs)
         return _by_small_blocks(transform, features, np.empty(shape, np.float32))
+
+    def shaped(self, features: Floats) -> Doubles:
+        """``f(sign * x)`` of every column."""
+        block = features * self.sign
+        if len(logged := np.flatnonzero(self.shape == LOG)):
+            part = block[:, logged]
+            np.maximum(part, 0.0, out=part)
+            part += self.log_eps
+            block[:, logged] = np.log(part, out=part)
+        if len(logged := np.flatnonzero(self.shape == SIGNED_LOG)):
+            block[:, logged] = _signed_log(block[:, logged])
+        for column, grid in zip(np.flatnonzero(self.shape == QUANTILE), self.grids, strict=True):
+            x, levels = block[:, column], np.linspace(0.0, 1.0, len(grid))
+            level = np.interp(x, grid, levels)
+            if (grid[1:] == grid[:-1]).any():  # such a value has the middle of its levels
+                level = (level - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
+            block[:, column] = ndtri(np.clip(level, END, 1 - END))
+        return block
 
     def keeping_missing(self) -> "FeatureTransform":
         """The same with missing values as NaN, and so without indicators."""
@@ -121,22 +136,18 @@ class FeatureTransform:
 def no_transform(lists: Lists, *, missing: Missing = "mean") -> FeatureTransform:
     """Features as they are; missing values become 0 (``mean``), or as for ``fit_transform``."""
     check_choice("transform.missing", missing, get_args(Missing))
-    codes, some = np.zeros((2, lists.width), np.int64)
+    width = lists.width
+    codes, some = np.zeros((2, width), np.int64)
     if lists.columns is not None:
         codes = lists.columns.codes
     if missing == "indicator" and lists.missing:
         for block in _blocks(lists.features):
             some |= np.isnan(block).any(0)
+    indicated = np.flatnonzero(some & (codes == 0))
     return FeatureTransform(
-        shape=np.zeros(lists.width, np.int8),
-        sign=np.ones(lists.width),
-        mean=np.zeros(lists.width),
-        scale=np.ones(lists.width),
-        log_eps=0.0,
-        codes=codes,
-        indicated=np.flatnonzero(some & (codes == 0)),
-        keep_missing=missing == "keep",
-    )
+        np.zeros(width, np.int8), np.ones(width), np.zeros(width), np.ones(width), 0.0, codes,
+        indicated, missing == "keep",
+    )  # fmt: skip
 
 
 def fit_transform(
@@ -151,6 +162,10 @@ def fit_transform(
 ) -> FeatureTransform:
     """Fit a transform on train lists: optional sign flip, optional logarithm, standardise.
 
+    The published Web30K preparation reads vali and test as well; here train alone decides whether a
+    column is logged, and a value below 0 of another split counts as 0 in such a column. A column
+    constant in train becomes 0 everywhere. ``ConfigError``: a setting is out of its range.
+
     Args:
         lists: the train split, and only that.
         log: ``never``; ``nonnegative``: log(x + log_eps) of every column whose train values are all
@@ -162,13 +177,6 @@ def fit_transform(
         std_eps: added to the standard deviation (population, over items).
         missing: ``mean``: the column's mean of train; ``indicator``: that, and a column more that
             says so for each number column with a missing value in train; ``keep``: NaN.
-
-    The published Web30K preparation reads vali and test as well; here train alone decides whether a
-    column is logged, and a value below 0 of another split counts as 0 in such a column. A column
-    constant in train becomes 0 everywhere.
-
-    Raises:
-        ConfigError: an unknown ``log``, a column that does not exist, or an eps that is not > 0.
     """
     check_choice("transform.log", log, get_args(Log))
     if wrong := [c for c in (*never_log, *negate) if not 0 <= c < lists.width]:
@@ -178,9 +186,9 @@ def fit_transform(
         )
     check_positive("transform.log_eps", log_eps)
     check_positive("transform.std_eps", std_eps)
-    sign = np.ones(lists.width)
+    plain = no_transform(lists, missing=missing)
+    shape, sign, categories = plain.shape, plain.sign, plain.codes > 0
     sign[list(negate)] = -1.0
-    shape = np.zeros(lists.width, np.int8)
     low, high = column_range(lists.features)
     constant = low >= high  # without a value too
     if log == "nonnegative":
@@ -190,37 +198,27 @@ def fit_transform(
     elif log == "signed":
         shape[:] = SIGNED_LOG
     shape[list(never_log)] = _PLAIN
-    plain = no_transform(lists, missing=missing)
-    categories = plain.codes > 0
     shape[categories], sign[categories] = _PLAIN, 1.0
+    plain = replace(plain, log_eps=log_eps)
 
     from sklearn.preprocessing import StandardScaler  # half of what a command imports
 
     scaler = StandardScaler()
     for raw in _blocks(lists.features):
-        block = _by_small_blocks(
-            lambda rows: _reshape(rows, shape, sign, log_eps), raw, np.empty(raw.shape)
-        )
+        block = _by_small_blocks(plain.shaped, raw, np.empty(raw.shape))
         with np.errstate(invalid="ignore"):  # a column with no value so far has no mean yet
             scaler.partial_fit(block)
         scaler.mean_ = np.nan_to_num(scaler.mean_)  # or it stays NaN when values come later
     scale = 1.0 / (np.nan_to_num(np.sqrt(scaler.var_)) + std_eps)
     return replace(
         plain,
-        shape=shape,
-        sign=sign,
         mean=np.where(constant | categories, 0.0, scaler.mean_),
         scale=np.where(categories, 1.0, np.where(constant, 0.0, scale)),
-        log_eps=log_eps,
     )
 
 
 def quantile_transform(
-    lists: Lists,
-    *,
-    noise: float = 1e-3,
-    quantiles: int | None = None,
-    missing: Missing = "mean",
+    lists: Lists, *, noise: float = 1e-3, quantiles: int | None = None, missing: Missing = "mean"
 ) -> FeatureTransform:
     """Fit on train lists: a value becomes the normal score of its quantile level in train.
 
@@ -235,9 +233,6 @@ def quantile_transform(
             column's deviation where this multiplies with it.
         quantiles: how many levels; None: a thirtieth of the items, 10 to 1000, as TabM has it.
         missing: as for ``fit_transform``; ``mean`` is the median here.
-
-    Raises:
-        ConfigError: ``noise`` or ``quantiles`` is out of range.
     """
     if not noise >= 0:
         raise ConfigError(f"transform.noise={noise}: give a number >= 0")
@@ -254,26 +249,18 @@ def quantile_transform(
         columns = numbers[first : first + _COLUMNS]
         sample = lists.features[::step, columns].T.astype(np.float64, order="C")
         for row, (column, values) in enumerate(zip(columns, sample, strict=True), first):
-            grids[row] = _quantiles(values[~np.isnan(values)], levels, noise, int(column))
+            values = values[~np.isnan(values)]
+            if spread := noise * values.std() if len(values) else 0.0:
+                draw = np.random.default_rng([len(values), int(column), 20250224])  # of its own
+                values = values + spread * draw.standard_normal(len(values))
+            if len(values):  # interpolation may round below
+                grids[row] = np.maximum.accumulate(np.quantile(values, levels))
 
     with ThreadPoolExecutor(processors(), "quantiles") as pool:
         list(pool.map(fit, range(0, len(numbers), _COLUMNS)))
     low, high = column_range(lists.features)
-    shape, scale = plain.shape.copy(), plain.scale.copy()
-    shape[numbers] = QUANTILE
-    scale[numbers] = (low < high)[numbers]
-    return replace(plain, shape=shape, scale=scale, grids=grids)
-
-
-def _quantiles(values: Doubles, levels: Doubles, noise: float, column: int) -> Doubles:
-    """The quantiles of ``values`` with noise, ascending; 0 without a value."""
-    if not len(values):
-        return np.zeros_like(levels)
-    if spread := noise * values.std():
-        draw = np.random.default_rng([len(values), column, 20250224])  # a stream of its own
-        values = values + spread * draw.standard_normal(len(values))
-    found: Doubles = np.quantile(values, levels)
-    return np.maximum.accumulate(found)  # interpolation may round below
+    plain.shape[numbers], plain.scale[numbers] = QUANTILE, (low < high)[numbers]
+    return replace(plain, grids=grids)
 
 
 def _blocks(features: Floats) -> Iterator[Floats]:
@@ -295,8 +282,7 @@ def _less_skewed_by_log(features: Floats) -> Flags:
     """Columns that sign(x) log(1 + |x|), an odd function, makes less skewed; sampled evenly."""
     from scipy.stats import skew  # takes a second
 
-    step = max(1, len(features) // _SKEW_SAMPLE)
-    sample = features[::step].T.astype(np.float64, order="C")
+    sample = features[:: max(1, len(features) // _SKEW_SAMPLE)].T.astype(np.float64, order="C")
     varies = np.fmax.reduce(sample, axis=1) > np.fmin.reduce(sample, axis=1)
     better = np.zeros(features.shape[1], bool)
     for column in np.flatnonzero(varies):
@@ -307,40 +293,6 @@ def _less_skewed_by_log(features: Floats) -> Flags:
 
 def _signed_log(x: Doubles) -> Doubles:
     return np.sign(x) * np.log1p(np.abs(x))
-
-
-def _normal_scores(x: Doubles, grid: Doubles) -> Doubles:
-    """The normal score of the level of each ``x`` among the quantiles ``grid``, NaN of NaN.
-
-    A value that several quantiles equal has the middle of their levels.
-    """
-    levels = np.linspace(0.0, 1.0, len(grid))
-    found = np.interp(x, grid, levels)
-    if (grid[1:] == grid[:-1]).any():
-        found = (found - np.interp(-x, -grid[::-1], -levels[::-1])) / 2
-    scores: Doubles = ndtri(np.clip(found, END, 1 - END))
-    return scores
-
-
-def _reshape(
-    features: Floats,
-    shape: NDArray[np.int8],
-    sign: Doubles,
-    log_eps: float,
-    grids: Doubles | tuple[()] = (),
-) -> Doubles:
-    """``f(sign * x)`` of every column."""
-    block = features * sign
-    if len(logged := np.flatnonzero(shape == LOG)):
-        part = block[:, logged]
-        np.maximum(part, 0.0, out=part)
-        part += log_eps
-        block[:, logged] = np.log(part, out=part)
-    if len(logged := np.flatnonzero(shape == SIGNED_LOG)):
-        block[:, logged] = _signed_log(block[:, logged])
-    for column, grid in zip(np.flatnonzero(shape == QUANTILE), grids, strict=True):
-        block[:, column] = _normal_scores(block[:, column], grid)
-    return block
 
 
 def _by_small_blocks(function: Callable[[Floats], Doubles], features: Floats, out: Any) -> Any:
