@@ -63,8 +63,7 @@ def test_three_splits_of_one_width(tmp_path, mine, parsed) -> None:
     assert (train.missing, test.missing) == (0, 2)
     assert [lists.qids.tolist() for lists in (train, vali, test)] == [["1", "2"], ["3"], ["4", "5"]]
     again = dataset(tmp_path)
-    for split in SPLITS:
-        assert np.array_equal(again.split(split).labels, data.split(split).labels)
+    assert [again.split(split).items for split in SPLITS] == [3, 1, 2]
     assert sorted(parsed) == ["test.txt", "train.txt", "vali.txt"]
 
 
@@ -140,25 +139,14 @@ def test_settings_are_checked_at_once(tmp_path, make, words) -> None:
     assert words in refused(lambda: make(tmp_path), ConfigError)
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
-def test_what_is_no_file_is_called_so(tmp_path, mine, make) -> None:
-    (mine / "vali.txt").unlink()
-    make(mine / "vali.txt")
-    assert refused(dataset(tmp_path).check).startswith(f"{mine}: no file vali.txt; ")
-
-
 def test_names_that_are_numbers_or_too_long(tmp_path, mine, monkeypatch) -> None:
     write(tmp_path / "2024" / "2025")
     monkeypatch.chdir(tmp_path)
     data = LetorFiles(name="letor", folder=2025, data_dir=2024, cache_dir=2026)
     assert data.split("train").features.shape == (3, 3)
     assert (tmp_path / "2026").is_dir()
-    long = "a" * 300
-    for knobs, words in (
-        ({"folder": long}, "set dataset.folder and data_dir"),
-        ({"data_dir": tmp_path / long}, "set dataset.folder and data_dir"),
-        ({"cache_dir": tmp_path / long}, "set cache_dir=DIR"),
-    ):
+    for key, words in (("folder", "set dataset.folder"), ("cache_dir", "set cache_dir=DIR")):
+        knobs = {key: str(tmp_path / ("a" * 300))}
         message = refused(lambda knobs=knobs: dataset(tmp_path, **knobs).split("train"))
         assert "File name too long" in message
         assert words in message
@@ -178,27 +166,11 @@ def test_missing_files_are_named_with_what_is_there(tmp_path) -> None:
     for i in range(10):
         (mine / f"other{i}").mkdir()
     assert "other7 and 4 more; " in refused(check)
+    (mine / "vali.txt").mkdir()
+    assert "no file vali.txt, test.txt; " in refused(check), "a folder is none"
     remedy = public_sets()["web30k"].how_to_get(tmp_path / "data")
     check = dataset(tmp_path, name="web30k", folder="MSLR-WEB30K", folds=5, fold=1).check
     assert refused(check).endswith(remedy)
-
-
-def test_progress_is_shown_on_a_terminal_and_only_when_parsing(
-    tmp_path, mine, monkeypatch, capfd
-) -> None:
-    shown = []
-
-    class Bar(files.tqdm):
-        def close(self) -> None:
-            shown.append((self.n, self.total))
-
-    dataset(tmp_path, width=3).split("vali")
-    assert capfd.readouterr() == ("", "")
-    monkeypatch.setattr(files, "tqdm", lambda **knobs: Bar(**knobs | {"disable": False}))
-    for _ in range(2):
-        dataset(tmp_path).split("train")
-    assert set(shown) == {(len(TEXT["train"]), len(TEXT["train"]))}
-    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.slow
@@ -210,11 +182,8 @@ def test_real_lists(tmp_path) -> None:
     assert (sum(t.items for t in tests), sum(map(len, tests))) == (15211, 784)
     assert (sum(int(t.empty.sum()) for t in tests), {t.missing for t in tests}) == (220, {0})
     train = LetorFiles(**places | knobs, fold=1).split("train")
-    assert (train.items, train.features[0, 0], train.qids[0]) == (
-        9630,
-        np.float32(0.007477),
-        "10002",
-    )
+    assert (train.items, train.qids[0]) == (9630, "10002")
+    assert train.features[0, 0] == np.float32(0.007477)
     data = LetorFiles(**places, name="letor", folder="MSLR-WEB-sample", fold=1)
     assert data.width == 136
     assert [len(data.split(split)) for split in SPLITS] == [32, 10, 42]

@@ -81,7 +81,7 @@ def test_grades_come_from_train_and_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("largest", "more", "loss", "metrics"),
     [
-        (0.0, [], 2, 2), (1.0, [], 2, 2), (2.5, [], 4, 4), (31.0, [], 32, 32),
+        (0.0, [], 2, 2), (2.5, [], 4, 4), (31.0, [], 32, 32),
         (3.0, ["suggested.levels=20"], 20, 20), (3.0, ["loss.levels=12.5"], 12.5, 4),
     ],
 )  # fmt: skip
@@ -110,9 +110,7 @@ LINEAR = "convention.gain=linear"
     ("labels", "overrides", "said", "remedy"),
     [
         ({"vali": FOUR}, "loss=rmse", "vali has label 4 (query id q1)", "loss.levels=5"),
-        ({"test": FOUR}, "loss=neuralerr", "test has label 4", "loss.levels=5"),
         ({"test": FOUR}, "loss=listnet metrics=[err@3]", "test has", "convention.levels=5"),
-        ({"vali": FOUR}, "model=lightgbm metrics=[err]", "vali has", "convention.levels=5"),
         ({"vali": FOUR}, "model=lightgbm loss=rmse", "vali has", "loss.levels=5"),
         ({"train": REAL, "vali": REAL}, "loss=listnet metrics=[map] select_on=map",
          "map of vali: no list has a relevant item, the largest label is 0.8",
@@ -130,7 +128,6 @@ LINEAR = "convention.gain=linear"
          "leave err out of metrics"),
         ({"train": CLICKS}, f"loss=ordinal {LINEAR}", "levels=5001", "loss=rmse"),
         ({"train": HUGE}, f"loss=ordinal {LINEAR}", "levels=1e+12", ""),
-        ({"train": HUGE}, f"loss=neuralerr {LINEAR}", "is not finite", ""),
         ({"train": REAL}, "loss=bce", "the loss finds no relevant item", "loss.relevant=0.8 or"),
         ({"train": REAL}, "loss=neuralmap loss.relevant=0.80001", "the loss finds", "relevant=0.8"),
         ({"test": [[0, 1, 2], [1, 0.5]]}, "loss=ranknet convention.gain=[0,1,3]",
@@ -156,10 +153,7 @@ def test_what_a_loss_or_a_metric_cannot_take_stops_with_its_remedy(
         ({"vali": FOUR}, "loss=rmse suggested.levels=5"),
         ({"vali": FOUR}, "loss=listnet"),  # reads no grades
         ({"vali": FOUR}, "model=lightgbm"),
-        ({"train": THOUSAND}, "loss=listnet"),
-        ({"vali": [[0, 2000]]}, f"loss=listnet {LINEAR}"),
         ({"train": CLICKS, "vali": CLICKS}, f"loss=rmse {LINEAR}"),
-        ({"train": CLICKS}, f"loss=bce {LINEAR}"),
         ({"train": REAL}, "loss=bce loss.relevant=0.8"),  # 0.800000012 in float32
         ({}, "loss=ranknet convention.gain=[0,1,3]"),
     ],

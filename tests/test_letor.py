@@ -15,13 +15,12 @@ import pytest
 from conftest import real_data
 from folders import refused
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from letor_texts import RULES, arrays_of, corrupted, plain_rows, texts
 
 from ltr.data import letor
 from ltr.data.assemble import assemble
 from ltr.data.letor import Malformed, Parser, Rules, item_ids, read_blocks, read_letor
-from ltr.errors import ConfigError, DataError
+from ltr.errors import ConfigError
 from ltr.kernels import letor as letor_kernel
 
 # What stands on a line, what is shown of it, and what is expected; more is tried beside the plain
@@ -320,26 +319,6 @@ def test_round_trip(text, rules) -> None:
 @given(corrupted(), RULES)
 def test_corrupted_text_is_read_as_by_the_plain_reader(text, rules) -> None:
     check_as_plain(text, rules)
-
-
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(st.one_of(texts(), corrupted()), st.integers(1, 60))
-def test_blocks_cut_anywhere(tmp_path_factory, text, size) -> None:
-    path = write(tmp_path_factory.mktemp("letor"), text)
-
-    def read() -> tuple[object, ...]:
-        try:
-            lists = read_letor(path)
-        except DataError as error:
-            return (str(error),)
-        arrays = lists.features, lists.labels, lists.offsets, lists.qids
-        return lists.missing, lists.features.shape, *(array.tobytes() for array in arrays)
-
-    whole = read()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letor, "CHUNK_BYTES", size)
-        assert read() == whole
 
 
 def test_without_numba_the_file_is_read_all_the_same(tmp_path, monkeypatch, caplog) -> None:

@@ -77,13 +77,9 @@ def test_other_splits_stay_finite_whatever_they_hold() -> None:
         assert (got[:, 1] == 0).all(), "a column constant in train says nothing"
         assert got[0, 2] == 0, "a missing value is the column's mean"
     assert np.isfinite(no_transform(train)(odd)).all()
-
-
-def test_a_negative_value_in_a_logged_column_counts_as_zero() -> None:
-    fitted = fit_transform(lists_of([0.0, 3.0]), log="nonnegative")
-    np.testing.assert_array_equal(
-        fitted(np.array([[-4.0]], np.float32)), fitted(np.array([[0.0]], np.float32))
-    )
+    logged = fit_transform(lists_of([0.0, 3.0]), log="nonnegative")
+    below, zero = logged(np.array([[-4.0], [0.0]], np.float32))
+    assert below == zero, "a negative value in a logged column counts as 0"
 
 
 def test_skewed_logs_only_the_columns_it_helps() -> None:
@@ -95,48 +91,36 @@ def test_skewed_logs_only_the_columns_it_helps() -> None:
     assert fit_transform(lists_of((even + 30).tolist()), log="skewed").shape.tolist() == [0]
 
 
-def test_blocks_give_what_one_pass_gives(monkeypatch) -> None:
-    lists = make_lists([40, 60])
-    whole = fit_transform(lists, log="nonnegative")
-    monkeypatch.setattr("ltr.data.transforms._BLOCK", 7)
-    parts = fit_transform(lists, log="nonnegative")
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(parts.scale, whole.scale, rtol=1e-12)
-    np.testing.assert_array_equal(parts(lists.features), parts(lists.features.copy()))
-
-
-def test_state_round_trips() -> None:
+def test_state_round_trips_and_the_lists_are_left_as_they_are() -> None:
     lists = make_lists([30], seed=3)
+    before = lists.features.copy()
     fitted = fit_transform(lists, log="skewed", negate=[1])
     again = FeatureTransform.from_state(fitted.state())
     np.testing.assert_array_equal(again(lists.features), fitted(lists.features))
-
-
-def test_input_is_not_changed() -> None:
-    lists = make_lists([30])
-    before = lists.features.copy()
-    fit_transform(lists, log="nonnegative", negate=[0])(lists.features)
     np.testing.assert_array_equal(lists.features, before)
+    other = replace(lists, labels=lists.labels[::-1].copy())
+    assert fit_transform(other, log="skewed", negate=[1]).state() == fitted.state()
 
 
-def test_errors_say_what_to_do() -> None:
+@pytest.mark.parametrize(
+    ("fit", "knobs", "message"),
+    [
+        (fit_transform, {"negate": [9]}, r"column 9 is not there.*columns 0 to 4; choose"),
+        (fit_transform, {"log": "sqrt"}, r"log=sqrt.*never, nonnegative, skewed"),
+        (fit_transform, {"std_eps": 0}, r"std_eps=0 .*above 0"),
+        (quantile_transform, {"noise": -1}, "noise=-1: give a number >= 0"),
+        (quantile_transform, {"quantiles": 1}, "quantiles=1: give a"),
+    ],
+)
+def test_settings_out_of_range_are_refused(fit, knobs, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fit(make_lists([3]), **knobs)
+
+
+def test_other_features_than_in_train_are_refused() -> None:
     lists = make_lists([3])
-    with pytest.raises(
-        ConfigError, match=r"transform: column 9 is not there.*columns 0 to 4; choose"
-    ):
-        fit_transform(lists, negate=[9])
-    with pytest.raises(ConfigError, match=r"log=sqrt.*never, nonnegative, skewed"):
-        fit_transform(lists, log="sqrt")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"std_eps=0 .*above 0"):
-        fit_transform(lists, std_eps=0)
     with pytest.raises(DataError, match=r"have 4 features, the model was trained on 5"):
         no_transform(lists)(lists.features[:, :4])
-
-
-def test_labels_do_not_matter() -> None:
-    lists = make_lists([30])
-    other = replace(lists, labels=lists.labels[::-1].copy())
-    assert fit_transform(lists, log="skewed").state() == fit_transform(other, log="skewed").state()
 
 
 def test_many_items_are_transformed_as_each_alone() -> None:
@@ -230,12 +214,3 @@ def test_kept_and_read_again_it_gives_the_same_bits() -> None:
     del state["grids"]
     with pytest.raises(CheckpointError), fitting(__file__):  # type: ignore[arg-type]
         transform_of({"transform": state, "width": 4})
-
-
-@pytest.mark.parametrize(
-    ("knobs", "message"),
-    [({"noise": -1}, "noise=-1: give a number >= 0"), ({"quantiles": 1}, "quantiles=1: give a")],
-)
-def test_wrong_quantiles_are_refused(knobs, message) -> None:
-    with pytest.raises(ConfigError, match=message):
-        quantile_transform(mixed(3), **knobs)

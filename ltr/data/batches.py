@@ -25,28 +25,16 @@ _SHARE = 0.5  # of the free memory, which the features of a set may take
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded lists.
+    """Padded lists."""
 
-    Attributes:
-        features: ``[batch, list, feature]``, 0 where padded.
-        labels: ``[batch, list]``, 0 where padded.
-        mask: ``[batch, list]``, True where an item exists; nothing else marks padding.
-        ranks: ``[batch, list]``, 1-based place of the item in its list as the data has it.
-        rows: ``[batch, list]``, the item of the data at each place, 0 where padded.
-        lists: ``[lists]``, the numbers of the lists; rows beyond them have no items.
-        weights: ``[batch]``, how much each list counts; None: all the same.
-        teacher: ``[batch, list]``, the scores of the model to learn from, 0 where padded; None:
-            there is none.
-    """
-
-    features: Features
-    labels: Labels
-    mask: Mask
-    ranks: Ranks
-    rows: Tensor
-    lists: Ints
-    weights: Tensor | None = None
-    teacher: Scores | None = None
+    features: Features  # [batch, list, feature], 0 where padded
+    labels: Labels  # [batch, list], 0 where padded
+    mask: Mask  # [batch, list], True where an item exists; nothing else marks padding
+    ranks: Ranks  # [batch, list], 1-based place of the item in its list as the data has it
+    rows: Tensor  # [batch, list], the item of the data at each place, 0 where padded
+    lists: Ints  # [lists], the numbers of the lists; rows beyond them have no items
+    weights: Tensor | None = None  # [batch], how much each list counts; None: all the same
+    teacher: Scores | None = None  # [batch, list], scores to learn from, 0 where padded
 
     def __len__(self) -> int:
         """Number of lists."""
@@ -104,9 +92,10 @@ class ItemTensors:
         )
         self.categories = np.flatnonzero(transform.codes)
         self.labels = torch.from_numpy(np.array(lists.labels, np.float32)).to(device)
-        self.teacher: Tensor | None = None
-        if lists.teacher is not None:
-            self.teacher = torch.from_numpy(np.array(lists.teacher, np.float32)).to(device)
+        scores = lists.teacher
+        self.teacher = (
+            None if scores is None else torch.from_numpy(np.array(scores, np.float32)).to(device)
+        )
         self.offsets, self.lengths = np.asarray(lists.offsets), lists.lengths
         self.qids = lists.qids
         self.relevant = np.asarray(lists.labels) > 0
@@ -288,9 +277,8 @@ def _begin(values: Iterator[Chosen]) -> Future[Chosen]:
 def subsample(relevant: Flags, list_size: int, rng: np.random.Generator) -> Ints:
     """Choose ``list_size`` of the items at random without replacement, ascending places.
 
-    Where an item is ``relevant`` (``[n]``), at least one relevant item is kept: the sample has the
-    distribution of drawing again until that holds, as published for Web30K. The number of relevant
-    items is drawn first (hypergeometric, 0 left out), then the items.
+    Where an item is ``relevant``, ``[n]``, at least one of the sample is: its distribution is that
+    of drawing again until it holds, as published for Web30K. Their number is drawn first.
     """
     good, bad = np.flatnonzero(relevant), np.flatnonzero(~relevant)
     if len(good) == 0:
@@ -311,12 +299,8 @@ def steps_in_epoch(lists: int, batch_size: int) -> int:
 def batches_by_length(lengths: Ints, *, items: int, pairs: int | None = None) -> Iterator[Ints]:
     """The lists of each batch: every list whole and once, the longest first.
 
-    Args:
-        lengths: ``[lists]``, the items of each list.
-        items: the most padded items of a batch.
-        pairs: the most padded pairs of items of a batch; None: any number.
-
-    A list longer than either comes alone: it is never cut.
+    A batch has at most so many padded ``items``, and ``pairs`` of them (None: any number), but for
+    a longer list, which comes alone: it is never cut. ``lengths`` are ``[lists]``.
     """
     order = np.ascontiguousarray(np.argsort(lengths, kind="stable")[::-1])
     first = 0

@@ -43,13 +43,8 @@ def cached_lists(
 ) -> Lists:
     """Open the entry ``key``, features and labels mapped read-only; build it where it is not whole.
 
-    Args:
-        cache_dir: the folder of all entries, created where it is missing.
-        key: names everything that the arrays depend on; any text.
-        build: gives the lists, of which it has written the features to an ``.npy`` file.
-
-    Raises:
-        DataError: the cache cannot be written; nothing is left behind.
+    ``key`` is a text of everything that the arrays depend on; ``build`` makes the lists and writes
+    their features to the ``.npy`` file it is given. ``DataError``: the cache cannot be written.
     """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", key)[:48].strip("-")
     name = f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,7 @@ class LetorFiles:
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """The ids of these rows of the file of ``split``, as ``item_ids``."""
-        found, row, last = dict.fromkeys(rows, ""), -1, max(rows)
         with self.path(split).open("rb") as file:
-            for line in file:
-                if ids := item_ids(line):
-                    row += 1
-                    found |= {row: ids[0]} if row in found else {}
-                if row == last:
-                    break
-        return [found[row] for row in rows]
+            every = (one for line in file for one in item_ids(line))
+            ids = list(islice(every, max(rows) + 1))
+        return [ids[row] for row in rows]

@@ -37,19 +37,12 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Rules:
-    """What a file may hold; ``ConfigError``: a setting is out of its range.
+    """What a file may hold; ``ConfigError``: a setting is out of its range."""
 
-    Attributes:
-        width: number of features, the largest index allowed; None: the largest in the file.
-        labels: ``grade``, whole numbers (written 2 or 2.0), or ``real``, any number >= 0.
-        max_grade: the largest label allowed; None: 2^24 for grades, float32's largest for real.
-        labelled: False: every label counts as 0; a row may begin with ``qid:``.
-    """
-
-    width: int | None = None
-    labels: str = "grade"
-    max_grade: int | None = None
-    labelled: bool = True
+    width: int | None = None  # the largest index allowed; None: the largest in the file
+    labels: str = "grade"  # whole numbers (written 2 or 2.0), or "real": any number >= 0
+    max_grade: int | None = None  # None: 2^24 for grades, float32's largest for real labels
+    labelled: bool = True  # False: every label counts as 0, and a row may begin with ``qid:``
 
     def __post_init__(self) -> None:
         for key, good, allowed in (
@@ -108,15 +101,10 @@ def read_letor(
     With ``regroup`` a query id may come back later, and its items move to where it first stood;
     otherwise that is a ``DataError``, as those of ``read_blocks``.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "train.txt")
-    ...     _ = file.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
-    ...     lists = read_letor(file)
-    >>> lists.features.tolist()
-    [[0.5, 0.0, 1000.0], [0.0, -1.0, 0.0], [nan, 0.0, 0.0]]
-    >>> lists.labels.tolist(), lists.offsets.tolist(), lists.qids.tolist(), lists.missing
-    ([2.0, 0.0, 1.0], [0, 2, 3], ['a', 'b'], 1)
+    >>> path = getfixture("tmp_path") / "train.txt"
+    >>> _ = path.write_text("2 qid:a 1:0.5 3:1e3 # best\\n0 qid:a 2:-1\\n1 qid:b 1:nan\\n")
+    >>> [(qid, features.tolist(), labels.tolist()) for qid, features, labels in read_letor(path)]
+    [('a', [[0.5, 0.0, 1000.0], [0.0, -1.0, 0.0]], [2.0, 0.0]), ('b', [[nan, 0.0, 0.0]], [1.0])]
     """
     return assemble(read_blocks(path, rules, see), together=not regroup)
 

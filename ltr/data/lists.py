@@ -26,16 +26,11 @@ class Columns:
     """Names of the features, and the categories among them.
 
     A category column of ``Lists.features`` holds codes: 1, 2, ... for the values listed here, 0 for
-    any other value, NaN for a missing one.
-
-    Attributes:
-        names: of the features, in order.
-        categories: the values of each category column by name, as text, in the order of their
-            codes; or a whole number n: the codes are 1 + a hash of the text modulo n.
+    any other value, NaN for a missing one; or 1 + a hash of the text modulo a whole number.
     """
 
-    names: tuple[str, ...]
-    categories: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict)
+    names: tuple[str, ...]  # of the features, in order
+    categories: Mapping[str, tuple[str, ...] | int] = field(default_factory=dict)  # by name
 
     @property
     def codes(self) -> Ints:
@@ -66,31 +61,20 @@ class Columns:
 class Lists:
     """The items of many queries, one list after the other, without padding.
 
-    Attributes:
-        features: ``[items, width]``, often memory-mapped and read-only. NaN marks a missing value
-            (``nan``, an empty cell, or a number that does not fit float32); it is never inf.
-        labels: ``[items]``, graded relevance, 0 = not relevant.
-        offsets: ``[lists + 1]``; list ``i`` is items ``offsets[i]:offsets[i + 1]``, at least one.
-        qids: ``[lists]``; the query id as the file writes it.
-        digest: SHA-256 of the source of the arrays (file content, or the synthetic recipe).
-        missing: how many values of ``features`` are NaN.
-        columns: names and categories; None: numbers without names, as LETOR text has them.
-        weights: ``[lists]``, > 0, how much each list counts in training; None: all the same.
-        rows: ``[items]``, the 0-based row of the source of each item; None: 0, 1, 2, ...
-        teacher: ``[items]``, the score of each item by the model that a run learns from; None:
-            it learns from labels alone.
+    ``features`` are often memory-mapped and read-only. NaN marks a missing value (``nan``, an empty
+    cell, or a number that does not fit float32); none is inf.
     """
 
-    features: Floats
-    labels: Floats
-    offsets: Ints
-    qids: Texts
-    digest: str = ""
-    missing: int = 0
-    columns: Columns | None = None
-    weights: Floats | None = None
-    rows: Ints | None = None
-    teacher: Floats | None = None
+    features: Floats  # [items, width]
+    labels: Floats  # [items], graded relevance, 0 = not relevant
+    offsets: Ints  # [lists + 1]; list i is items offsets[i]:offsets[i + 1], at least one
+    qids: Texts  # [lists], the query id as the file writes it
+    digest: str = ""  # SHA-256 of the source of the arrays (file content, or synthetic recipe)
+    missing: int = 0  # how many values of ``features`` are NaN
+    columns: Columns | None = None  # None: numbers without names, as LETOR text has them
+    weights: Floats | None = None  # [lists], > 0, how much each counts in training; None: the same
+    rows: Ints | None = None  # [items], the 0-based row of the source; None: 0, 1, 2, ...
+    teacher: Floats | None = None  # [items], scores of the model that a run learns from
 
     def __len__(self) -> int:
         """Number of lists."""

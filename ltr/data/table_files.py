@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tqdm import tqdm
 
 from ltr.data.assemble import assemble
@@ -140,10 +141,9 @@ class TableFiles:
             cut = f"{self._cut.index(split)} of {self._fractions} seed={self._seed}"
         content = self._digest(path)
         # Of the items and labels: runs on other features of the same items can be compared.
-        items = (
-            f"table {content} query={self.roles.query} label={self.roles.label} {self.form} "
-            f"{self.rules} cut={cut}"
-        )
+        roles = replace(self.roles, id=())  # training needs none
+        items = f"table {content} query={roles.query} label={roles.label} {self.form} {self.rules} "
+        items += f"cut={cut}"
         state = "" if columns is None else json.dumps(columns.state())
 
         def build(file: Path) -> Lists:
@@ -152,7 +152,6 @@ class TableFiles:
                 self._parts[SPLITS.index(split)] if cut else None,
             )
             found = columns or find_columns(source, self.roles, keep)
-            roles = replace(self.roles, id=())  # training needs none
             with tqdm(desc=str(path), unit=" rows", unit_scale=True, disable=None) as bar:
                 see = lambda cells: bar.update(len(cells))  # noqa: E731
                 blocks = table_blocks(source, roles, found, rules=self.rules, see=see)
@@ -166,14 +165,13 @@ class TableFiles:
 
     def ids(self, split: str, rows: Sequence[int]) -> list[str]:
         """The columns of ids in these rows of the table of ``split``, as one text each."""
-        source = Source(self.path(split), self.form)
-        names, found, first = list(self.roles.id), dict.fromkeys(rows, ""), 0
-        for piece in source.pieces(names, [], _ROWS) if names else ():
-            for row in [row for row in found if 0 <= row - first < len(piece.cells)]:
-                cells = piece.cells.slice(row - first, 1).to_pylist()[0].values()
-                found[row] = " ".join(filter(None, map(query_text, cells)))
-            first += len(piece.cells)
-        return [found[row] for row in rows]
+        if not self.roles.id:
+            return [""] * len(rows)
+        pieces = Source(self.path(split), self.form).pieces(self.roles.id, [], _ROWS)
+        cells = pa.concat_tables(pa.Table.from_batches([piece.cells]) for piece in pieces).take(
+            rows
+        )
+        return [" ".join(filter(None, map(query_text, row.values()))) for row in cells.to_pylist()]
 
     def _digest(self, path: Path) -> str:
         """Of the content of the files, in their order."""

@@ -31,41 +31,30 @@ _KINDS |= dict.fromkeys(_TEXTS, "text") | {"temporal": "date"}
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns of a table by role; ``ConfigError`` where two of a column exclude each other.
-
-    Attributes:
-        query, label: of the query ids and the labels; label None: nothing is labelled.
-        id: that travel with an item, such as a product id, and are no features.
-        features: in the order of ``Lists.features``, ``categories`` and ``hashed`` that it does not
-            name behind it; None: every number column without another role, and those.
-        categories: features whose values are categories, listed as they are found in train.
-        hashed: features whose values are categories, hashed to so many codes.
-        weight: of the weight of a query, > 0, the same in all of its rows.
-        category_values: the most values of a category that are listed, the most frequent ones.
-    """
+    """The columns of a table by role; ``ConfigError`` where two of a column exclude each other."""
 
     query: str
-    label: str | None = None
-    id: tuple[str, ...] = ()
-    features: tuple[str, ...] | None = None
-    categories: tuple[str, ...] = ()
-    hashed: Mapping[str, int] = field(default_factory=dict)
-    weight: str | None = None
-    category_values: int = 1000
+    label: str | None = None  # None: nothing is labelled
+    id: tuple[str, ...] = ()  # that travel with an item, such as a product id, and are no features
+    features: tuple[str, ...] | None = None  # None: every other number column, and categories
+    categories: tuple[str, ...] = ()  # features whose values are listed as they are found in train
+    hashed: Mapping[str, int] = field(default_factory=dict)  # ... are hashed to so many codes
+    weight: str | None = None  # of a query, > 0, the same in all of its rows
+    category_values: int = 1000  # the most values that are listed, the most frequent ones
 
     def __post_init__(self) -> None:
         single = [name for name in (self.query, self.label, self.weight) if name is not None]
         for names in ([*single, *(self.features or ())], [*single, *self.coded]):
             if twice := [name for name in names if names.count(name) > 1]:
-                roles = "query, label, weight, features, categories and hashed"
                 raise ConfigError(
-                    f"column {twice[0]!r} stands twice in dataset.{roles}: give one role"
+                    f"column {twice[0]!r} stands twice in dataset.query, label, weight, features, "
+                    "categories and hashed: give it one role"
                 )
-        sizes = {f"hashed.{name}": size for name, size in self.hashed.items()}
-        for key, size in {**sizes, "category_values": self.category_values}.items():
-            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < _LARGEST_CODE:
+        for size in (*self.hashed.values(), self.category_values):
+            if type(size) is not int or not 1 <= size < _LARGEST_CODE:
                 raise ConfigError(
-                    f"dataset.{key}={size}: give a whole number from 1 to {_LARGEST_CODE - 1:,}"
+                    f"dataset.hashed or category_values: {size} is no whole number from 1 to "
+                    f"{_LARGEST_CODE - 1:,}"
                 )
 
     @property
@@ -75,28 +64,29 @@ class Roles:
 
     def keys(self, *, labelled: bool) -> dict[str, str]:
         """The columns that the roles name, and the key of each."""
-        roles = ["id", "categories", "hashed", "features", *(["weight", "label"] * labelled)]
-        keys = {}
-        for role in [*roles, "query"]:
-            names = getattr(self, role) or ()
-            for name in [names] if isinstance(names, str) else names:
-                keys[name] = f"dataset.{role}"
-        return keys
+        roles = [
+            "id",
+            "categories",
+            "hashed",
+            "features",
+            *(["weight", "label"] * labelled),
+            "query",
+        ]
+        names = {role: getattr(self, role) or () for role in roles}
+        names = {role: [one] if isinstance(one, str) else one for role, one in names.items()}
+        return {name: f"dataset.{role}" for role in roles for name in names[role]}
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Roles":
         """The roles of a config, whose names may be numbers in YAML, and one without brackets."""
         if given.get("query") in (None, ""):
             raise ConfigError("give dataset.query=COLUMN, the column of the query ids")
-        roles = {
-            role: given[role] for role in cls.__dataclass_fields__ if given.get(role) is not None
-        }
+        roles = {k: given[k] for k in cls.__dataclass_fields__ if given.get(k) is not None}
         for role in {"query", "label", "weight"} & roles.keys():
             roles[role] = str(roles[role])
         for role in {"id", "features", "categories"} & roles.keys():
-            names = roles[role]
-            many = isinstance(names, Sequence) and not isinstance(names, str)
-            roles[role] = tuple(map(str, names if many else [names]))
+            many = isinstance(roles[role], Sequence) and not isinstance(roles[role], str)
+            roles[role] = tuple(map(str, roles[role] if many else [roles[role]]))
         if not isinstance(hashed := roles.get("hashed", {}), Mapping):
             raise ConfigError(f"dataset.hashed={hashed}: give {{COLUMN: NUMBER OF CODES}}")
         return cls(**roles | {"hashed": {str(name): size for name, size in hashed.items()}})
@@ -106,10 +96,8 @@ def kind(type_: Any) -> str:
     """``number``, ``text``, ``date`` or ``other``: what a column of an Arrow type holds."""
     if pa.types.is_dictionary(type_):
         return kind(type_.value_type)
-    for one, name in _KINDS.items():
-        if getattr(pa.types, f"is_{one}")(type_):
-            return name
-    return "other"
+    kinds = (name for one, name in _KINDS.items() if getattr(pa.types, f"is_{one}")(type_))
+    return next(kinds, "other")
 
 
 def query_text(value: Any) -> str:
@@ -209,18 +197,13 @@ def lists_of(
     """Make lists of a ``pa.Table``, or a ``Source``, in memory.
 
     ``columns`` are the names and categories that a model was trained on; None: found here, as in
-    train. Not ``labelled`` every label counts as 0, and no weight is read.
-
-    Raises:
-        DataError: one line with the place: a missing column, a wrong type, a row without a query or
-            a label, an infinite value, weights that differ within a query.
+    train. Not ``labelled`` every label counts as 0, and no weight is read. ``DataError`` is one
+    line with the place of what is missing, of a wrong type, or infinite.
 
     >>> table = pa.table({"q": [1, 2, 1], "y": [0, 1, 2], "x": [0.5, None, 1], "c": list("aba")})
     >>> made = lists_of(table, Roles(query="q", label="y", categories=("c",)))
     >>> made.lists.qids.tolist(), made.lists.features.tolist()
     (['1', '2'], [[0.5, 1.0], [1.0, 1.0], [nan, 2.0]])
-    >>> made.order.tolist(), made.lists.columns.names
-    ([0, 2, 1], ('x', 'c'))
     """
     source = Source(table) if isinstance(table, pa.Table) else table
     columns = columns or find_columns(source, roles)
@@ -316,8 +299,8 @@ def table_blocks(
         raise ConfigError("give dataset.label=COLUMN, the column of the labels")
     numbers = [name for name in columns.names if name not in columns.categories]
     numbers += [name for name in (label, weight) if name is not None]
-    texts = [n for n in dict.fromkeys([roles.query, *roles.id, *columns.categories])
-             if n not in numbers]  # fmt: skip
+    texts = [*dict.fromkeys([roles.query, *roles.id, *columns.categories])]
+    texts = [name for name in texts if name not in numbers]
     encode = {name: _encoder(values) for name, values in columns.categories.items()}
     at_once = max(1, min(_MOST_ROWS, _BLOCK_BYTES // (4 * len(columns.names))))
     empty = True

@@ -31,31 +31,21 @@ END = 1e-7  # the levels of a normal distribution end so far from 0 and 1: at +-
 class FeatureTransform:
     """``(f(sign * x) - mean) * scale`` per column; a missing value becomes 0, the column's mean.
 
-    A category column keeps its codes, and a missing value has the code after the last.
-
-    Attributes:
-        shape: ``[width]`` int8; ``f`` is 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|),
-            3: the normal score of the level of x among the column's quantiles in train.
-        sign: ``[width]`` +1 or -1.
-        mean: ``[width]`` of ``f(sign * x)`` over train.
-        scale: ``[width]``, 1 / (std + eps); 0 for a column that is constant in train.
-        log_eps: added before the logarithm of shape 1.
-        codes: ``[width]``, how many codes a category column has; 0 for a number.
-        indicated: columns with an indicator, in order: behind all columns follows one for each of
-            them, 1 where its value is missing and else 0.
-        keep_missing: missing values stay NaN, also those of category columns, as trees take them.
-        grids: ``[columns of shape 3, levels]``, their quantiles at even levels from 0 to 1.
+    A category column keeps its codes, and a missing value has the code after the last. ``f`` is by
+    ``shape`` 0: x, 1: log(max(x, 0) + log_eps), 2: sign(x) log(1+|x|), 3: the normal score of the
+    level of x among the column's quantiles in train. Behind all columns follows one for each of
+    ``indicated``, 1 where its value is missing and else 0.
     """
 
-    shape: NDArray[np.int8]
-    sign: Doubles
-    mean: Doubles
-    scale: Doubles
+    shape: NDArray[np.int8]  # [width]
+    sign: Doubles  # [width], +1 or -1
+    mean: Doubles  # [width], of f(sign * x) over train
+    scale: Doubles  # [width], 1 / (std + eps); 0 for a column that is constant in train
     log_eps: float
-    codes: Ints
-    indicated: Ints
-    keep_missing: bool = False
-    grids: Doubles = field(default_factory=lambda: np.zeros((0, 2)))
+    codes: Ints  # [width], how many codes a category column has; 0 for a number
+    indicated: Ints  # columns, in order
+    keep_missing: bool = False  # they stay NaN, also those of category columns, as trees take them
+    grids: Doubles = field(default_factory=lambda: np.zeros((0, 2)))  # [columns of shape 3, levels]
 
     @property
     def width(self) -> int:
