@@ -153,9 +153,7 @@ def test_features_that_are_gathered_batch_by_batch_are_the_same_bits(
             assert same(one, other)
 
 
-def test_features_beyond_half_of_the_free_memory_stay_where_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_features_beyond_half_of_the_free_memory_stay_where_they_are(monkeypatch) -> None:
     lists = make_lists([10] * 5)
     size = 4 * lists.items * lists.width
     for free, mapped in ((2 * size, False), (2 * size - 1, True)):

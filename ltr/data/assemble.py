@@ -106,7 +106,7 @@ def assemble(
             weigh = every[first].astype(np.float32)
             if len(other := np.flatnonzero(every[first][lists] != every)):
                 raise DataError(
-                    f"query {qids[lists[other[0]]]!r} has the weight {every[other[0]]:g} and "
+                    f"query {str(qids[lists[other[0]]])!r} has the weight {every[other[0]]:g} and "
                     "others; give one to all its rows"
                 )
         offsets = np.concatenate([[0], np.cumsum(np.bincount(lists))])
