@@ -11,7 +11,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
 
-from ltr.analysis.significance import effect_size, resolvable_difference, sign_flip_p
 from ltr.analysis.values import SystemValues, align, spread_of
 from ltr.analysis.verdicts import (
     BETTER,
@@ -21,8 +20,11 @@ from ltr.analysis.verdicts import (
     compare_seeds,
     compare_systems,
     draw,
+    effect_size,
     interval,
     interval_of,
+    resolvable_difference,
+    sign_flip_p,
 )
 from ltr.errors import ConfigError, DataError
 
@@ -76,7 +78,7 @@ def test_drawn_p_counts_ties_and_is_never_zero(monkeypatch) -> None:
     both = np.stack([d + 0.3, np.full(20, 0.3)])
     p = sign_flip_p(both, ONE_PAIR, samples=40_000)
     assert p[0] == pytest.approx(2 * stats.binom.sf(11, 20, 0.5), abs=0.01)
-    monkeypatch.setattr("ltr.analysis.significance._BLOCK", 160)  # 8 patterns at a time
+    monkeypatch.setattr("ltr.analysis.verdicts._BLOCK", 160)  # 8 patterns at a time
     assert sign_flip_p(both, ONE_PAIR, samples=40_000) == p
     far = np.stack([np.linspace(1, 2, 100), np.zeros(100)])
     assert sign_flip_p(far, ONE_PAIR, samples=999)[0] == 1 / 1000

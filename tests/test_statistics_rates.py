@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from ltr.analysis.significance import effect_size, sign_flip_p
 from ltr.analysis.values import SystemValues
 from ltr.analysis.verdicts import (
     BETTER,
@@ -19,7 +18,9 @@ from ltr.analysis.verdicts import (
     EQUIVALENT,
     WORSE,
     compare_systems,
+    effect_size,
     interval_of,
+    sign_flip_p,
 )
 
 ALPHA = 0.05

@@ -3,7 +3,6 @@
 import math
 import shlex
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from ltr.analysis.report import FORMS, NO_TEST, Block, Picture, Report, terminal
+from ltr.analysis.report import FORMS, NO_TEST, Block, Report, terminal
 from ltr.analysis.systems import folds_of, named_queries, runs_frame, values_of
 from ltr.analysis.values import SystemValues, align
 from ltr.analysis.verdicts import (
@@ -27,14 +26,11 @@ from ltr.analysis.verdicts import (
     rule,
 )
 from ltr.atomic import atomic_write, make_folder, write_frame
+from ltr.console.compose import composed
 from ltr.console.keys import number, text, texts, whole
 from ltr.errors import ConfigError, as_started
 from ltr.experiment.run_folder import RunFolder, find_runs, mixed, short_commit
 
-_DEFAULTS = {
-    "metric": None, "margin": 0.005, "alpha": 0.05, "baseline": None, "published": None,
-    "samples": 10_000, "seed": 0, "scores": None, "data": None,
-}  # fmt: skip
 _COVERS = {
     "seeds": "queries and seeds",
     "folds": "queries and trainings, by folds",
@@ -74,7 +70,7 @@ def compare(cfg: DictConfig) -> str:
     if unfinished:
         parts.append(f"not finished, left out: {', '.join(map(str, unfinished))}\n")
     if cfg.write is None:
-        parts.append("write=FOLDER keeps this, draws it, and has the p of every test; write=FILE "
+        parts.append("write=FOLDER keeps this and has the p of every test; write=FILE "
                      "that ends in .tex, .md, .html or .csv writes that alone")  # fmt: skip
     else:
         parts.append(f"kept in {_write(found, Path(str(cfg.write)))}")
@@ -83,18 +79,14 @@ def compare(cfg: DictConfig) -> str:
 
 def _write(found: Findings, place: Path) -> str:
     """Write one file where ``place`` ends as one does, else all of them to that folder."""
-    report = found.report
-    one_file = place.suffix in {*FORMS, ".csv"}
-    if not one_file or place.suffix == ".html":
-        report = replace(report, pictures=_pictures(found))
-    if not one_file:
-        names = report.write(place, "compare", {"compare": frame(found.pairs)})
-        return f"{place} ({', '.join(names)})"
+    table = frame(found.pairs)
+    if place.suffix not in {*FORMS, ".csv"}:
+        return f"{place} ({', '.join(found.report.write(place, 'compare', {'compare': table}))})"
     make_folder("write", place.parent)
     if place.suffix == ".csv":
-        write_frame(place, frame(found.pairs))
+        write_frame(place, table)
     else:
-        atomic_write(place, FORMS[place.suffix](report))
+        atomic_write(place, FORMS[place.suffix](found.report))
     return str(place)
 
 
@@ -123,61 +115,53 @@ def findings_of(runs: Sequence[RunFolder], cfg: DictConfig) -> Findings:
     else:
         raise ConfigError("one run of one system: give another seed of it, or another system")
     systems = {name: interval_of(of, **draws) for name, of in values.items()}
-    aligned = align(values)
-    folds = [fold for fold in cells if fold]
+    aligned, folds = align(values), [fold for fold in cells if fold]
     where = f" of {len(folds)} folds" if len(folds) > 1 else "".join(f", {f}" for f in folds)
-    dataset = runs[0].results["dataset"]
+    usual, places = composed("compare"), ("runs", "write", "data_dir", "cache_dir")
+    given = [
+        f"{key}={cfg[key]}"
+        for key in map(str, usual)
+        if key not in places and cfg[key] != usual[key]
+    ]
     published = None if cfg.published is None else number(cfg, "published")
-    outside = [("scores", f"{name} of {', '.join(files)}") for name, files in scores.items()]
     sure = f"{1 - pairs[0].alpha:.0%} interval"
+    notes = _notes(systems, pairs, published, one_system=not others)
+    if aligned.dropped:
+        notes.append(f"{aligned.dropped} queries that the convention skips are left out")
     report = Report(
         name="compare",
-        title=f"{metric} on {dataset}, test: {aligned.queries:,} queries{where}",
-        command=f"{as_started('compare')} {shlex.join([*texts(cfg, 'runs'), *_given(cfg)])}",
-        facts=[*_facts(groups), *outside],
+        title=f"{metric} on {runs[0].results['dataset']}, test: {aligned.queries:,} queries{where}",
+        command=f"{as_started('compare')} {shlex.join([*texts(cfg, 'runs'), *given])}",
+        facts=[*_facts(groups),
+               *(("scores", f"{name} of {', '.join(files)}") for name, files in scores.items())],
         blocks=[_system_block(systems, metric, sure), _pair_block(pairs, sure)],
-        notes=[
-            *_notes(systems, pairs, published, one_system=not others),
-            *([f"{aligned.dropped} queries that the convention skips are left out"]
-              if aligned.dropped else []),
-            runs[0].convention,
-        ],
+        notes=[*notes, runs[0].convention],
     )  # fmt: skip
     return Findings(report, systems, pairs)
-
-
-def _given(cfg: DictConfig) -> list[str]:
-    """The keys that decide what is printed, that are not the defaults."""
-    return [f"{key}={cfg[key]}" for key, default in _DEFAULTS.items() if cfg[key] != default]
 
 
 def _facts(groups: Mapping[str, pd.DataFrame]) -> list[tuple[str, str]]:
     """Weights, seeds and commits; systems whose runs are not of one commit are named."""
     runs = [(name, run.results) for name, of in groups.items() for run in of.to_numpy().ravel()]
-    frame = pd.DataFrame(
-        {
-            "system": name,
-            "rule": f"best epoch by {one['select_on']} of vali"
-            if one["select"] == "best"
-            else "last epoch",
-            "seed": one["seed"],
-            "commit": one.get("commit") or "unknown",
-        }
-        for name, one in runs
-    )
+    best = {f"best epoch by {one['select_on']} of vali" if one["select"] == "best" else "last epoch"
+            for _, one in runs}  # fmt: skip
+    commits: dict[str, dict[str, str]] = {}
+    for name, one in runs:
+        commit = one.get("commit") or "unknown"
+        commits.setdefault(name, {})[commit] = short_commit(commit)
+    every = {key: short for of in commits.values() for key, short in of.items()}
     facts = [
-        ("weights", ", ".join(sorted(frame["rule"].unique()))),
-        ("seeds", " ".join(map(str, sorted(frame["seed"].unique())))),
-        ("commit", ", ".join(map(short_commit, frame["commit"].unique()))),
+        ("weights", ", ".join(sorted(best))),
+        ("seeds", " ".join(map(str, sorted({one["seed"] for _, one in runs})))),
+        ("commit", ", ".join(every.values())),
     ]
     facts += [("NOTE", note)] if (note := mixed(runs)) is not None else []
-    commits = frame.groupby("system", sort=False)["commit"].nunique()
-    for system, count in commits[commits > 1].items():
-        facts.append(
-            ("NOTE", f"{system} is of {count} commits: seeds and code differ together and cannot "
-             "be told apart; train all its seeds with one commit")
-        )  # fmt: skip
-    return facts
+    return facts + [
+        ("NOTE", f"{name} is of {len(of)} commits: seeds and code differ together and cannot be "
+         "told apart; train all its seeds with one commit")
+        for name, of in commits.items()
+        if len(of) > 1
+    ]  # fmt: skip
 
 
 def _system_block(systems: Mapping[str, SystemInterval], metric: str, sure: str) -> Block:
@@ -266,6 +250,7 @@ def _span(values: Iterable[float]) -> str:
 
 def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """A row per pair with every figure, for ``compare.csv``."""
+    nested = ("interval", "inner", "effect", "spread", "p_queries", "one_system")
     rows = []
     for pair in pairs:
         row: dict[str, Any] = {
@@ -274,35 +259,13 @@ def frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "word": pair.word,
             "note": pair.note,
         }
-        row |= {**vars(pair), **dict(zip(("low", "high"), pair.interval, strict=True))}
-        row |= dict(zip(("inner_low", "inner_high"), pair.inner, strict=True))
-        row |= dict(zip(("effect", "effect_low", "effect_high"), pair.effect, strict=True))
-        row |= {key: getattr(pair.spread, key) for key in ("error", "df", "covers")}
-        rows.append(row | {"resolves": pair.resolvable()})
-    return pd.DataFrame(rows).drop(
-        columns=["interval", "inner", "spread", "p_queries", "one_system"]
-    )
-
-
-def _pictures(found: Findings) -> list[Picture]:
-    """The means of the systems and the differences of the pairs, with their intervals."""
-    from ltr.analysis.plots import interval_picture  # matplotlib, for plots only
-    from ltr.analysis.style import INK, verdict_colours
-
-    columns, margin, colours = ["ours", "low", "high"], found.pairs[0].margin, verdict_colours()
-    names = [f"{pair.first} minus {pair.second}" for pair in found.pairs]
-    rows = [(of.mean, of.low, of.high) for of in found.systems.values()]
-    means = pd.DataFrame(rows, index=list(found.systems), columns=columns)
-    rows = [(pair.difference, *pair.interval) for pair in found.pairs]
-    differences = pd.DataFrame(rows, index=names, columns=columns)
-    look = {name: {"color": INK, "marker": "o"} for name in found.systems}
-    for name, pair in zip(names, found.pairs, strict=True):
-        look[name] = {"color": colours[pair.word], "marker": "o"}
-    shade = f"The band is the margin, ±{margin:g}; the colour is that of the verdict."
-    return [
-        interval_picture("Means", "Systems and their intervals.", {"": (means, None)}, look),
-        interval_picture("Differences", shade, {"": (differences, (-margin, margin))}, look),
-    ]
+        row |= {key: value for key, value in vars(pair).items() if key not in nested}
+        named = {"": pair.interval, "inner_": pair.inner, "effect_": pair.effect[1:]}
+        row |= {f"{a}{b}": x for a, ends in named.items()
+                for b, x in zip(("low", "high"), ends, strict=True)}  # fmt: skip
+        row |= {"effect": pair.effect.value, "error": pair.spread.error, "df": pair.spread.df}
+        rows.append(row | {"covers": pair.spread.covers, "resolves": pair.resolvable()})
+    return pd.DataFrame(rows)
 
 
 def _scores(cfg: DictConfig) -> dict[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from ltr.errors import DataError
 Array = NDArray[np.float64]
 
 _CONSTANT = 1e-12  # a deviation below this part of the values' size is rounding
+FOLDS_AS_REPEATS = 3  # with so many folds one seed in each tells how training varies
 
 
 def deviation(values: Array) -> float:
@@ -26,11 +27,9 @@ def deviation(values: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SystemValues:
-    """A metric of one system."""
+    """A metric of one system, ``[seeds, queries]``: a row per seed; NaN where it does not count."""
 
-    values: (
-        Array  # [seeds, queries], a row per seed (its runs in all folds); NaN: it does not count
-    )
+    values: Array
     queries: Sequence[tuple[Hashable, str]]  # fold and query id of each column
     seeds: Sequence[Hashable] = ()  # names of the rows
 
@@ -72,8 +71,7 @@ class Aligned:
 
     @cached_property
     def by_query(self) -> Array:
-        """Mean over seeds, ``[systems, queries]``."""
-        # rounded, so that the order in which seeds are summed makes no difference
+        """Mean over seeds, ``[systems, queries]``, rounded so that their order is indifferent."""
         return np.stack([values.mean(0) for values in self.values]).round(12)
 
     @cached_property
@@ -125,9 +123,9 @@ def align(systems: Mapping[str, SystemValues]) -> Aligned:
     Raises:
         DataError: their queries differ, or no query is left.
     """
-    (reference, first), *others = systems.items()
-    for name, system in others:
-        if list(system.queries) != list(first.queries):
+    reference, queries = next((name, list(one.queries)) for name, one in systems.items())
+    for name, system in systems.items():
+        if list(system.queries) != queries:
             raise DataError(
                 f"{reference} and {name} are measured on different queries: compare runs on the "
                 "same test lists"
@@ -138,17 +136,11 @@ def align(systems: Mapping[str, SystemValues]) -> Aligned:
             f"no query has a value in each of {', '.join(systems)}: choose another metric, or a "
             "convention that scores lists without a relevant item"
         )
-    folds = [fold for (fold, _), counts in zip(first.queries, scored, strict=True) if counts]
+    folds = [fold for (fold, _), counts in zip(queries, scored, strict=True) if counts]
     number = {fold: i for i, fold in enumerate(dict.fromkeys(folds))}
-    return Aligned(
-        names=tuple(systems),
-        values=tuple(system.values[:, scored] for system in systems.values()),
-        folds=np.array([number[fold] for fold in folds], dtype=np.int64),
-        dropped=int((~scored).sum()),
-    )
-
-
-FOLDS_AS_REPEATS = 3  # with so many folds one seed in each tells how training varies
+    values = tuple(system.values[:, scored] for system in systems.values())
+    of_query = np.array([number[fold] for fold in folds], dtype=np.int64)
+    return Aligned(tuple(systems), values, of_query, int((~scored).sum()))
 
 
 class Spread(NamedTuple):
@@ -186,9 +178,7 @@ def spread_of(aligned: Aligned, first: int, second: int | None = None) -> Spread
     training is not covered. In both cases the estimate is about these models.
     """
     systems = [first] if second is None else [first, second]
-    values = aligned.by_query[first]
-    if second is not None:
-        values = values - aligned.by_query[second]
+    values = aligned.by_query[first] - (0 if second is None else aligned.by_query[second])
     n, by_fold = aligned.queries, aligned.over_folds(values)
     single = tuple(aligned.names[i] for i in systems if aligned.seed_variances[i] is None)
     if n < 2:

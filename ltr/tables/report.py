@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ltr.analysis.plots import Looks, Panel, curve_picture, interval_picture
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Picture, Report
-from ltr.analysis.style import INK, looks
+from ltr.analysis.style import INK, Looks, Panel, curve_picture, interval_picture, looks
 from ltr.analysis.values import align
 from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, draw, rule
 from ltr.data.lists import SPLITS
