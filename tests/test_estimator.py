@@ -24,14 +24,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ltr import Ranker
 from ltr.analysis.compare import compare
-from ltr.console.compose import run_config, typed
+from ltr.console.compose import typed
 from ltr.errors import ConfigError, DataError, OutputError
 from ltr.experiment.identity import identity
 from ltr.experiment.run import run
 from ltr.experiment.run_folder import RunFolder
 from ltr.inference.evaluate import evaluate_model
 from ltr.models import MLP, Linear
-from ltr.ranker import overrides_of
 from ltr.ranker_rows import read_queries
 from ltr.training.network import NetworkLearner
 
@@ -105,10 +104,7 @@ def test_the_numbers_are_those_of_the_command_line(model, letor_folder, tmp_path
     assert ranker.score(X, y, qid) == kept.results["test"]["ndcg@5"]
     queries = ranker.evaluate(X, y, qid)
     pd.testing.assert_frame_equal(queries, kept.queries, check_dtype=False)
-    assert (
-        Ranker.load(folder, device="cpu").predict(X, qid).tolist()
-        == ranker.predict(X, qid).tolist()
-    )
+    assert Ranker.load(folder).predict(X, qid).tolist() == ranker.predict(X, qid).tolist()
 
 
 @pytest.mark.slow
@@ -131,10 +127,8 @@ def test_a_table_gives_the_numbers_of_dataset_table(tmp_path) -> None:
     assert ranker.results_["protocol"]["dataset"]["cut"] == 0.2
     assert ranker.feature_names_in_.tolist() == table.columns.tolist()
     declared = table.assign(city=table["city"].astype("category"), qid=qid)
-    assert (
-        clone(ranker).set_params(categories=None).fit(declared, y).results_["vali"]
-        == (ranker.results_["vali"])
-    )
+    typed_only = clone(ranker).set_params(categories=None).fit(declared, y)
+    assert typed_only.results_["vali"] == ranker.results_["vali"]
     again = Ranker.load(folder)
     assert ranker.predict(table).tolist() == again.predict(declared).tolist()
     assert again.categories == ["city"]
@@ -173,19 +167,11 @@ def test_the_model_of_an_experiment_is_trained_unless_another_is_named(tmp_path)
     assert ranker._trained.scorer.config["optimizer"]["weight_decay"] == 5
     named = Ranker("linear", "listnet", **keys).fit(*rows())
     assert isinstance(named._trained.scorer.model, Linear)
-    copy = clone(named).set_params(model=None).fit(*rows())
-    assert isinstance(copy._trained.scorer.model, MLP)
-    for number, one in enumerate((ranker, named)):
-        one.save(tmp_path / str(number))
-        again = Ranker.load(tmp_path / str(number))
-        assert again.get_params() == one.get_params() | {"verbose": 1}
-        assert type(again.fit(*rows())._trained.scorer.model) is type(one._trained.scorer.model)
-
-
-def test_an_argument_that_is_not_given_overrides_nothing() -> None:
-    assert overrides_of(Ranker().get_params()) == ["dataset=memory"]
-    cfg = run_config(overrides_of(Ranker(experiment="recommended").get_params()))[0]
-    assert (cfg.epochs, cfg.seed, cfg.optimizer.lr) == (15, 1, 0.002)
+    named.save(tmp_path / "named")
+    again = Ranker.load(tmp_path / "named")
+    assert again.get_params() == named.get_params() | {"verbose": 1}
+    again.set_params(model=None)
+    assert isinstance(again.fit(*rows())._trained.scorer.model, MLP)
 
 
 def test_texts_of_a_table_need_a_role_and_given_columns_have_one(data_of) -> None:
@@ -242,10 +228,6 @@ def test_a_model_that_reads_lists_needs_qid_and_reads_positions() -> None:
     assert ranker.score(X, y, qid, position=shown) == selected != ranker.score(X, y, qid)
     queries = ranker.evaluate(X, y, qid, metrics="ndcg@5", position=shown)
     assert queries["ndcg@5"].mean() == pytest.approx(selected)
-    with sklearn.config_context(enable_metadata_routing=True):
-        routed = GridSearchCV(ranker, {"optimizer.lr": [0.1]}, cv=GroupKFold(2))
-        routed.fit(X, y, groups=qid, qid=qid, position=shown)
-        assert routed.score(X, y, qid=qid, position=shown) != routed.score(X, y, qid=qid)
     alone = X[qid == 3]
     one = ranker.set_params(one_list=True).predict(alone)
     assert one.tolist() == ranker.predict(alone, np.zeros(5)).tolist()
@@ -280,24 +262,15 @@ def test_wrong_input_is_one_line() -> None:
         "one_list=True": lambda: ranker.fit(table, y),
         "1 queries cannot be cut": lambda: ranker.fit(X, y, np.ones(len(X))),
         "qid=X['query'], or name that": lambda: ranker.fit(table, y, qid="query"),
-        "qid has 4 values, X has 20 rows": lambda: ranker.fit(X, y, [5, 5, 5, 5]),
         "np.repeat(np.arange(len(sizes)), sizes)": lambda: ranker.fit(table, y, [5, 5, 5, 5]),
         "qid has shape (20, 2)": lambda: ranker.fit(X, y, X[:, :2]),
-        "position has shape (20, 2)": lambda: ranker.set_params(
-            model="transformer", **{"model.position": "fixed"}
-        ).fit(X, y, qid, position=X[:, :2]),
         "qid[2]: no query id": lambda: ranker.fit(X, y, [1, 1, None, *qid[3:]]),
         "qid[1]: no query id": lambda: ranker.fit(X, y, ["1", np.nan, *map(str, qid[2:])]),
-        "qid[3]: no query id": lambda: ranker.fit(X, y, [1, 1, 1, "", *qid[4:]]),
-        "qid[0]: a query id is list": lambda: ranker.fit(X, y, [[1, 1], [1]] * (len(X) // 2)),
         "y[1]: label -1": lambda: ranker.fit(X, [0, -1, *y[2:]], qid),
-        "y[0]: label 1e+39": lambda: ranker.fit(X, [1e39, *y[1:]], qid),
         "give one weight to all rows": lambda: ranker.fit(
             X, y, qid, sample_weight=np.arange(1, len(X) + 1)
         ),
         "sample_weight[1]: weight 0": lambda: ranker.fit(X, y, qid, sample_weight=[1, 0, 1, 1]),
-        "weight 1e-60": lambda: ranker.fit(X, y, qid, sample_weight=[1, 1e-60, 1, 1]),
-        "weight 1e+39": lambda: ranker.fit(X, y, qid, sample_weight=[1, 1, 1, 1e39]),
         "timestamp": lambda: ranker.fit(table.assign(d=pd.Timestamp("2026-01-01")), y, qid),
         "infinite value": lambda: ranker.fit(table.assign(a=np.inf), y, qid),
         "eval_set has 3 entries": lambda: ranker.fit(X, y, qid, eval_set=[(X, y, qid)] * 3),
@@ -364,7 +337,6 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
         assert copy.predict(X).tolist() == ranker.predict(X).tolist()
         assert copy.get_params() | {"verbose": 0} == ranker.get_params()
     assert again.results_ == ranker.results_
-    assert again.history_["vali_ndcg@5"].tolist() == ranker.history_["vali_ndcg@5"].tolist()
     own = [f"data_dir={letor_folder}", f"cache_dir={letor_folder}/cache"]
     asked = [f"checkpoint={tmp_path}/kept2", "dataset=letor", "dataset.folder=mine", *own]
     said = evaluate_model(typed("evaluate", [*asked, "split=test"]))
@@ -372,10 +344,6 @@ def test_a_kept_ranker_is_a_run_folder(tmp_path, letor_folder) -> None:
     said = compare(typed("compare", [f"{tmp_path}/kept{i}" for i in (1, 2)]))
     assert re.search("seeds +1 2", said)
     assert "not empty" in refused(lambda: ranker.save(tmp_path / "kept1"), OutputError)
-    copies[2].save(tmp_path / "untested")
-    said = refused(lambda: RunFolder(tmp_path / "untested").queries)
-    assert "had no test lists" in said
-    assert RunFolder(tmp_path / "untested").damage() is None
 
 
 @pytest.mark.slow
@@ -399,9 +367,6 @@ def test_searches_and_pipelines_of_scikit_learn() -> None:
         routed.fit(X, y, groups=qid, qid=qid)
         assert np.isfinite(routed.cv_results_["mean_test_score"]).all()
         assert routed.best_estimator_.score(X, y, qid=qid) > 0.8
-    named = clone(fitted_on := Ranker("mlp", **SMALL)).fit(table, y)
-    assert named.feature_names_in_.tolist() == ["a", "b", "c"]
-    assert "optimizer.lr" not in fitted_on.get_params()
 
 
 @pytest.mark.slow
@@ -427,8 +392,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path, tiny) -> None:
 
     first.save(tmp_path / "copy")  # known by content
     later.save(tmp_path / "later")
-    assert asked("first") == asked("copy")
-    assert len({asked("first"), asked("later"), identity(compose(*tiny))}) == 3
+    assert asked("first") == asked("copy") != asked("later")
 
 
 @pytest.mark.slow

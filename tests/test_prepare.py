@@ -201,18 +201,6 @@ def test_facts_agree_with_each_other_and_with_the_configs(name: str) -> None:
                 assert sum(parts) == getattr(known[SPLITS], count)
 
 
-def test_facts_of_parts_that_folds_share() -> None:
-    """What a fold tests on, the fold before it validates on and the fold after trains on."""
-    for name in ("web30k", "mq2007", "mq2008"):
-        every = [each for each in public_sets()[name].known if len(each.splits) == 1]
-        known = {(each.fold, each.splits[0]): each for each in every}
-        for fold in range(1, 6):
-            assert known[fold, "test"].lists == known[fold % 5 + 1, "vali"].lists
-            assert known[fold, "test"].empty == known[fold % 5 + 1, "vali"].empty
-    lists = {e.fold: e.lists for e in public_sets()["web30k"].known if e.splits == ("train",)}
-    assert lists == {1: 18919, 2: 18918, 3: 18918, 4: 18919, 5: 18919}
-
-
 @pytest.mark.slow
 @pytest.mark.skipif("LTR_DATA_DIR" not in os.environ, reason="LTR_DATA_DIR names no folder")
 def test_real_mq2008_is_as_published(ask, monkeypatch) -> None:
