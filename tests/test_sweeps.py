@@ -34,9 +34,9 @@ def test_the_same_grid_has_the_same_folder_however_it_is_typed() -> None:
 
 def test_a_job_is_named_by_what_it_overrides() -> None:
     long = [f"model.hidden_sizes=[{','.join('64' for _ in range(50))}]"]
-    assert len(job_dir(long[0], long)) < 180
-    assert job_dir("x", ["epochs=1"]) != job_dir("x", ["epochs=2"])
-    assert job_dir("x", ["epochs=1", "data_dir=a"]) == job_dir("x", ["epochs=1", "data_dir=b"])
+    assert len(job_dir(long)) < 180
+    assert job_dir(["epochs=1"]) != job_dir(["epochs=2"])
+    assert job_dir(["epochs=1", "data_dir=a"]) == job_dir(["epochs=1", "data_dir=b"])
 
 
 @pytest.mark.parametrize("typed", ["data_dir='a','b'", "for_engine=onnx,solr", "threads=1,2"])
@@ -45,9 +45,9 @@ def test_jobs_that_differ_in_a_place_have_folders_of_their_own(typed) -> None:
     unshown = unshown_keys([typed, "seed=1,2"])
     assert key not in unshown
     assert "device" in unshown
-    jobs = {job_dir("x", ["seed=1", f"{key}={one}"], unshown) for one in values.split(",")}
+    jobs = {job_dir(["seed=1", f"{key}={one}"], unshown) for one in values.split(",")}
     assert len(jobs) == 2
-    assert job_dir("x", ["seed=1", "device=cpu"], unshown) == job_dir("x", ["seed=1"])
+    assert job_dir(["seed=1", "device=cpu"], unshown) == job_dir(["seed=1"])
     assert sweep_dir("out", None, [typed]) != sweep_dir("out", None, [f"{key}=1"])
 
 

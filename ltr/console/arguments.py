@@ -37,16 +37,8 @@ GRAMMARS = {
 }
 # Hydra's options
 _FLAGS = (
-    "--help",
-    "-h",
-    "--hydra-help",
-    "--version",
-    "--resolve",
-    "--run",
-    "-r",
-    "--multirun",
-    "-m",
-)
+    "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m",
+)  # fmt: skip
 _WITH_VALUE = (
     "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p",
     "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--experimental-rerun",

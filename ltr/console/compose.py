@@ -141,10 +141,7 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 def explain(error: BaseException, config_name: str, overrides: Sequence[str] | None = None) -> str:
     """One line that says what is wrong and what to do, for an error of Hydra or of this project.
 
-    Args:
-        error: of the composition.
-        config_name: the command.
-        overrides: what it was given; None: the arguments of this process.
+    ``overrides`` is what ``config_name`` was given; None: the arguments of this process.
     """
     if isinstance(error, MissingConfigException):
         group, _, choice = str(error.missing_cfg_file).rpartition("/")

@@ -96,30 +96,25 @@ def sweep_dir(output_dir: str, sweep: str | None, overrides: Sequence[str]) -> s
     >>> sweep_dir("outputs", None, ["loss=listnet,rmse", "seed=1"]).rpartition("_")[0]
     'outputs/sweep_loss'
     """
-    if sweep is not None:
-        if Path(sweep).name != sweep or sweep in (".", ".."):
-            raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
-        return str(Path(output_dir) / sweep)
-    wanted, several = asked(overrides, unshown_keys(overrides)), _varied(overrides)
-    named = [key for key in (item.partition("=")[0] for item in wanted) if key in several]
-    return str(Path(output_dir) / f"{_slug('_'.join(['sweep', *named]), 60)}_{_hash(wanted)}")
+    if sweep is None:
+        wanted, several = asked(overrides, unshown_keys(overrides)), _varied(overrides)
+        sweep = _named(["sweep", *(key for key in map(_key, wanted) if key in several)], wanted, 60)
+    elif Path(sweep).name != sweep or sweep in (".", ".."):
+        raise ConfigError(f"sweep={sweep}: give a name, it becomes a folder of output_dir")
+    return str(Path(output_dir) / sweep)
 
 
-def job_dir(
-    overrides_shown: str, overrides: Sequence[str], unshown: Sequence[str] | None = None
-) -> str:
+def job_dir(overrides: Sequence[str], unshown: Sequence[str] | None = None) -> str:
     """The folder of a sweep's job: its overrides, short enough for a file name, and a hash.
 
-    Args:
-        overrides_shown: Hydra's text of the overrides, without the keys ``unshown``.
-        overrides: all of them.
-        unshown: ``unshown_keys`` of the sweep; None: of one that varies no place.
+    ``unshown`` are ``unshown_keys`` of the sweep; None: of one that varies no place.
 
-    >>> job_dir("loss=rmse,seed=1", ["loss=rmse", "seed=1"]).rpartition("_")[0]
+    >>> job_dir(["seed=1", "loss=rmse", "threads=2"]).rpartition("_")[0]
     'loss-rmse_seed-1'
     """
-    shown = _slug(overrides_shown.replace("=", "-"), 160)
-    return f"{shown or 'run'}_{_hash(asked(overrides, unshown))}"
+    unshown = unshown_keys() if unshown is None else unshown
+    shown = sorted(item for item in overrides if _key(item) not in unshown)
+    return _named(shown or ["run"], asked(overrides, unshown), 160)
 
 
 def unshown_keys(overrides: Iterable[str] = ()) -> list[str]:
@@ -130,16 +125,34 @@ def unshown_keys(overrides: Iterable[str] = ()) -> list[str]:
 
 
 def _varied(overrides: Iterable[str]) -> set[str]:
-    """The keys of a sweep that differ among its jobs, and these with a plus."""
+    """The keys of a sweep that differ among its jobs."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    found = {one.key_or_group for one in parsed if one.is_sweep_override()}
-    return found | {f"+{key}" for key in found}
+    return {one.key_or_group for one in parsed if one.is_sweep_override()}
 
 
-def asked(overrides: Iterable[str], unshown: Sequence[str] | None = None) -> list[str]:
+def asked(overrides: Iterable[str], unshown: Sequence[str] = keys(Kind.PLACE)) -> list[str]:
     """The overrides that decide the results of a run, sorted; no place that is ``unshown``."""
-    places = {*keys(Kind.PLACE)} & {*(keys(Kind.PLACE) if unshown is None else unshown)}
-    return sorted(item for item in overrides if item.lstrip("+~").partition("=")[0] not in places)
+    places = {*keys(Kind.PLACE)} & {*unshown}
+    return sorted(item for item in overrides if _key(item) not in places)
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def label_of(words: Sequence[str]) -> str:
+    """Settings as part of a file's name; a hash is added where a character was replaced.
+
+    >>> label_of(["seeds=3", "epochs=1"])
+    'seeds-3_epochs-1'
+    """
+    plain, named = "_".join(words).replace("=", "-"), _named(words, words, 80)
+    return plain if named.rpartition("_")[0] == plain else named
+
+
+def _named(words: Sequence[str], hashed: Sequence[str], longest: int) -> str:
+    slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(words).replace("=", "-"))[:longest].strip("_")
+    return f"{slug}_{hashlib.sha256(chr(0).join(hashed).encode()).hexdigest()[:8]}"
 
 
 def read_overrides(path: Path) -> list[str]:
@@ -159,25 +172,6 @@ def write_overrides(path: Path, overrides: Sequence[str]) -> None:
     """Write what ``read_overrides`` reads."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(list(overrides)))
-
-
-def label_of(words: Sequence[str]) -> str:
-    """Settings as part of a file's name; a hash is added where a character was replaced.
-
-    >>> label_of(["seeds=3", "epochs=1"])
-    'seeds-3_epochs-1'
-    """
-    plain = "_".join(word.replace("=", "-") for word in words)
-    slug = _slug(plain, 80)
-    return slug if slug == plain else f"{slug}_{_hash(words)}"
-
-
-def _slug(text: str, longest: int) -> str:
-    return re.sub(r"[^A-Za-z0-9.+-]+", "_", text)[:longest].strip("_")
-
-
-def _hash(items: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(items).encode()).hexdigest()[:8]
 
 
 def metric_configs(*named: Any) -> dict[str, Any]:

@@ -21,10 +21,7 @@ class Kind(Enum):
 
 
 class Resumed(Enum):
-    """Where the value of a key comes from when a run is resumed; of others from the checkpoint.
-
-    Typing another value of those others is refused.
-    """
+    """Where a key's value is from when a run is resumed; others are the checkpoint's alone."""
 
     TYPED = auto()  # the checkpoint, unless another value is typed
     OWN = auto()  # the command line; no checkpoint holds it
