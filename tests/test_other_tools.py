@@ -22,24 +22,20 @@ def named(name: str) -> Convention:
     return chosen_conventions(compose(f"metrics_as={name}", config="evaluate"), {})[name]
 
 
-def lists(ties: bool) -> list[tuple[Any, Any]]:
-    """Scores and labels of 120 lists of 2 to 39 items, every tenth empty."""
-    rng = np.random.default_rng(0)
-    made = []
+def lists(kind: str) -> list[tuple[Any, Any]]:
+    """Scores and labels of 120 lists: grades, every tenth list empty, perhaps with equal scores.
+
+    ``real``: labels from 0 to 1 on both sides of 0.5, some exactly there and some just above.
+    """
+    rng, made = np.random.default_rng(0), []
+    edges = np.array([0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.75], np.float32)
     for i, n in enumerate(rng.integers(2, 40, 120)):
         labels = rng.choice([0, 0, 0, 1, 2, 3, 4], n) * (i % 10 > 0)
-        made.append((rng.integers(0, 4, n) / 2 if ties else rng.permutation(n) / 7 - 2, labels))
+        if kind == "real":
+            labels = np.where(rng.random(n) < 0.4, rng.choice(edges, n), 0.2)
+        scores = rng.integers(0, 4, n) / 2 if kind == "ties" else rng.permutation(n) / 7 - 2
+        made.append((scores, labels))
     return made
-
-
-def real_lists() -> list[tuple[Any, Any]]:
-    """Labels from 0 to 1 on both sides of 0.5, some exactly there and some just above."""
-    rng = np.random.default_rng(1)
-    edges = np.array([0.5, np.nextafter(np.float32(0.5), np.float32(1)), 0.75], np.float32)
-    return [
-        (rng.permutation(n) / 7 - 2, np.where(rng.random(n) < 0.4, rng.choice(edges, n), 0.2))
-        for n in rng.integers(2, 12, 120)
-    ]
 
 
 def padded(made: list[tuple[Any, Any]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -55,7 +51,7 @@ def padded(made: list[tuple[Any, Any]]) -> tuple[torch.Tensor, torch.Tensor, tor
 def test_trec_is_trec_eval() -> None:
     """Without equal scores: trec_eval breaks ties by document number."""
     pytrec_eval = pytest.importorskip("pytrec_eval")
-    made = lists(ties=False)
+    made = lists("grades")
     ranked, judged = (
         {
             str(i): {f"d{j}": v for j, v in enumerate(one[part].tolist())}
@@ -82,30 +78,22 @@ def test_lightgbm_is_lightgbm(kind: str) -> None:
     """
     lightgbm = pytest.importorskip("lightgbm")
     real = kind == "real"
-    made = real_lists() if real else lists(kind == "ties")
+    made = lists(kind)
     scores, labels = (np.concatenate(part) for part in zip(*made, strict=True))
-    data = lightgbm.Dataset(
-        np.arange(len(scores), dtype=float)[:, None],
-        labels,
-        group=[len(one) for one, _ in made],
-        init_score=scores,
-    )
+    items, sizes = np.arange(len(scores), dtype=float)[:, None], [len(one) for one, _ in made]
+    data = lightgbm.Dataset(items, labels, group=sizes, init_score=scores)
     printed: dict[str, dict[str, list[float]]] = {}
-    lightgbm.train(
-        {
-            "objective": "regression" if real else "lambdarank",
-            "metric": ["map"] if real else ["ndcg", "map"],
-            "boost_from_average": False,
-            "eval_at": list(CUTOFFS),
-            "min_data_in_leaf": len(scores),
-            "verbose": -1,
-            "num_threads": 1,
-        },
-        data,
-        1,
-        valid_sets=[data],
-        callbacks=[lightgbm.record_evaluation(printed)],
-    )
+    params = {
+        "objective": "regression" if real else "lambdarank",
+        "metric": ["map"] if real else ["ndcg", "map"],
+        "boost_from_average": False,
+        "eval_at": list(CUTOFFS),
+        "min_data_in_leaf": len(scores),
+        "verbose": -1,
+        "num_threads": 1,
+    }
+    kept = [lightgbm.record_evaluation(printed)]
+    lightgbm.train(params, data, 1, valid_sets=[data], callbacks=kept)
     assert len(printed["training"]) == (1 if real else 2) * len(CUTOFFS)
     for name, (expected,) in printed["training"].items():
         found = mean_over_lists(parse_metric(name)(*padded(made), named("lightgbm")), empty=1)

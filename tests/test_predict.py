@@ -33,22 +33,16 @@ def given(folder: Path, text: str = TEXT) -> Input:
     return read_file(path, True, labelled=False)
 
 
-def test_ids_go_with_the_items_that_are_moved(tmp_path: Path) -> None:
+def test_ids_go_with_the_items_and_rows_are_as_in_the_input_or_ranked(tmp_path: Path) -> None:
+    assert given(tmp_path, "0 qid:1 1:1\n").ids is None
     read = given(tmp_path)
     assert read.lists.qids.tolist() == ["b", "a"]
     assert read.rows.tolist() == [0, 2, 1, 3]
     assert read.ids == ["GX-1", "", "=sku 7", "GX-4"]
-    assert given(tmp_path, "0 qid:1 1:1\n").ids is None
-    assert read_file(tmp_path / "new.txt", True).ids is None, "nobody has asked for them"
-
-
-def test_rows_as_in_the_input_or_ranked(tmp_path: Path) -> None:
-    read, scores = given(tmp_path), np.array([0.5, 0.9, 0.2, 0.2])
-    table = ranking(read, scores, "input")
-    assert list(table) == ["qid", "id", "row", "score", "rank"]
+    scores = np.array([0.5, 0.9, 0.2, 0.2])
+    table, ranked = (ranking(read, scores, order) for order in ("input", "ranked"))
     assert table.row.tolist() == [1, 2, 3, 4]
     assert table["rank"].tolist() == [2, 1, 1, 2], "ties in file order"
-    ranked = ranking(read, scores, "ranked")
     assert ranked.qid.tolist() == ["b", "b", "a", "a"], "lists as they come"
     assert ranked.row.tolist() == [3, 1, 2, 4]
     assert ranked["rank"].tolist() == [1, 2, 1, 2]
@@ -111,31 +105,22 @@ def test_every_form_of_the_output_holds_the_same(tiny, tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(pd.read_csv(predicted(name), sep=separator), plain)
     kept = pd.read_parquet(predicted("a.parquet"))
     assert kept.id.tolist() == ["GX-1", "=sku 7", "", "GX-4"], "no spreadsheet opens it"
-    ranked = predicted("ranked.csv", "order=ranked")
-    assert pd.read_csv(ranked)["rank"].tolist() == [1, 2, 1, 2]
-    values = {
-        evaluate_scores(
-            compose(f"scores={file}", f"data={source}", "regroup=true", config="evaluate")
-        ).partition(" on ")[2]
-        for file in (ranked, tmp_path / "a.csv")
-    }
-    assert len(values) == 1, "its rows are named, so that their order does not matter"
-    said = refused(lambda: predicted("b.csv", "order=best"), ConfigError)
-    assert "order=best" in said
-    assert "input or ranked" in said
-    assert ".tsv.gz" in refused(lambda: predicted("b.txt"), ConfigError)
-    for key, value in (("query", "zzz"), ("id", "[x]"), ("features", "[a]"), ("header", "false")):
-        wrong = f"{key}={value}"
-        said = refused(lambda wrong=wrong: predicted("b.csv", wrong), ConfigError)
-        assert f"leave {key} out" in said
+    measured = set()
+    for file in predicted("ranked.csv", "order=ranked"), tmp_path / "a.csv":
+        asked = compose(f"scores={file}", f"data={source}", "regroup=true", config="evaluate")
+        measured.add(evaluate_scores(asked).partition(" on ")[2])
+    assert len(measured) == 1, "its rows are named, so that their order does not matter"
+    for name, wrong, remedy in (
+        ("b.csv", ["order=best"], "input or ranked"),
+        ("b.txt", [], ".tsv.gz"),
+        ("b.csv", ["query=zzz"], "leave query out"),
+        ("b.csv", ["header=false"], "leave header out"),
+    ):
+        asked_wrongly = lambda name=name, wrong=wrong: predicted(name, *wrong)  # noqa: E731
+        assert remedy in refused(asked_wrongly, ConfigError)
     source = tmp_path / "new.parquet"
-    cells = {
-        "q": [1, 1],
-        "sku": ["=1+2", None],
-        "lots": [["-1"], []],
-        **{name: [1.0, 2.0] for name in "abcde"},
-    }
-    pd.DataFrame(cells).to_parquet(source)
+    ids = {"q": [1, 1], "sku": ["=1+2", None], "lots": [["-1"], []]}
+    pd.DataFrame(ids | {name: [1.0, 2.0] for name in "abcde"}).to_parquet(source)
     table = predicted("t.tsv", "query=q", "id=[sku,lots]", "features=[a,b,c,d,e]")
     read = pd.read_csv(table, sep="\t", keep_default_na=False)
     assert (read.sku.tolist(), read.lots.tolist()) == (["'=1+2", ""], ["['-1']", "[]"])

@@ -32,7 +32,6 @@ from ltr.training.evaluation import padded_batches
 NAME, PROFILE = "model.onnx", "rank-profile.sd"
 _ITEMS = 1 << 15  # padded items in a batch
 _LENGTHS, _BATCHES = (1, 2, 240, 1000), (1, 7)  # that every graph is tried at
-_INSTEAD = "train another model, such as model=mlp or transformer"
 
 
 def need(name: str) -> ModuleType:
@@ -40,9 +39,7 @@ def need(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError:
-        raise ConfigError(
-            f"ONNX needs {name}, which is not installed: {install('export')}"
-        ) from None
+        raise ConfigError(f"{name} is not installed: {install('export')}") from None
 
 
 def onnx(context: ExportContext, *, by_item: bool = False) -> Exported:
@@ -121,7 +118,7 @@ def traced(model: nn.Module, transform: FeatureTransform, *, by_item: bool = Fal
     except (torch.onnx.errors.OnnxExporterError, RuntimeError) as error:
         text = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"to=onnx: {type(model).__name__} has no graph ({text}): {_INSTEAD}"
+            f"to=onnx: {type(model).__name__} has no graph ({text}): train another model"
         ) from error
     finally:
         logging.disable(level)
@@ -168,26 +165,26 @@ def _ensemble(trees: Trees, width: int, *, by_item: bool) -> bytes:
         "target_treeids": tree[leaves],
         "target_nodeids": node[leaves],
         "target_weights": nodes["value"][leaves],
-        "target_ids": np.zeros(leaves.sum(), int),
-        "n_targets": np.array(1),
-        "aggregate_function": np.array("SUM"),
-        "post_transform": np.array("NONE"),
+        "target_ids": 0 * tree[leaves],
     }
-    size, inputs, output, result = "item", "", "float[item, 1]", "scores = Identity(sums)"
+    head = f"trees (float[item, {width}] features) => (float[item, 1] scores)"
+    padded = "scores = Identity(sums)"
     if not by_item:
-        size, inputs, output = "batch, list", ", bool[batch, list] mask", "float[batch, list]"
-        result = """size = Shape(mask)
+        head = (
+            f"trees (float[batch, list, {width}] features, bool[batch, list] mask) => "
+            "(float[batch, list] scores)"
+        )
+        padded = """size = Shape(mask)
             padded = Reshape<allowzero = 1>(sums, size)
             scores = Where(mask, padded, zero)"""
-    numbers = f"int64[2] flat = {{-1, {width}}}" + ("" if by_item else ", float[1] zero = {0.0}")
     model = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
-        trees (float[{size}, {width}] features{inputs}) => ({output} scores) <{numbers}> {{
+        {head} <int64[2] flat = {{-1, {width}}}, float[1] zero = {{0.0}}> {{
             rows = Reshape(features, flat)
-            sums = ai.onnx.ml.TreeEnsembleRegressor(rows)
-            {result}
+            sums = ai.onnx.ml.TreeEnsembleRegressor<n_targets = 1>(rows)
+            {padded}
         }}""")
-    for name, values in sorted(attributes.items()):
+    for name, values in attributes.items():
         attribute = onnx.helper.make_attribute(name, values.tolist())
         model.graph.node[1].attribute.append(attribute)
     onnx.checker.check_model(model)
@@ -201,13 +198,7 @@ def session(path: Path) -> Any:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    try:
-        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of many types
-        text = " ".join(str(error).split())[:200]
-        raise ConfigError(
-            f"to=onnx: ONNX Runtime {runtime.__version__} cannot run the graph ({text}): {_INSTEAD}"
-        ) from error
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def _run(folder: Path, lists: Lists) -> Scores:
