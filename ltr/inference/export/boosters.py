@@ -18,8 +18,10 @@ from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, RoundModel, XGB
 def trees_of(model: RoundModel) -> Trees:
     """The trees of boosted trees or RankBoost, over transformed features.
 
+    Splits on categories are refused before.
+
     Raises:
-        ConfigError: they hold what no engine has, such as splits on categories.
+        ConfigError: they hold what no engine has.
     """
     if isinstance(model, RankBoost):
         rankers = zip(*(model.content.get(name, ()) for name in model.names), strict=True)
@@ -32,13 +34,11 @@ def trees_of(model: RoundModel) -> Trees:
     return (_xgboost if isinstance(model, XGBoost) else _catboost)(model.booster)
 
 
-_CATEGORIES = ("splits on categories", "leave these columns out of the table")
-
-
-def _refuse(wrong: Any, what: str, remedy: str) -> None:
+def _refuse(wrong: bool, what: str, option: str) -> None:
     if wrong:
         raise ConfigError(
-            f"the trees have {what}, which is of their library alone: {remedy}, or use to=native"
+            f"the trees have {what}, which is of their library alone: leave out "
+            f"model.options.{option}, or use to=native"
         )
 
 
@@ -54,12 +54,10 @@ def _lightgbm(booster: Any) -> Trees:
         def add(node: Mapping[str, Any]) -> int:
             place = len(rows)
             rows.append((-1, 0.0, 0, 0, False, node.get("leaf_value")))
-            _refuse("leaf_const" in node, "linear leaves", "leave out model.options.linear_tree")
+            _refuse("leaf_const" in node, "linear leaves", "linear_tree")
             if "leaf_value" not in node:
                 kind, threshold = node["missing_type"], at_most(node["threshold"])
-                _refuse(node["decision_type"] != "<=", *_CATEGORIES)
-                option = "leave out model.options.zero_as_missing"
-                _refuse(kind == "Zero", "zeros that are missing", option)
+                _refuse(kind == "Zero", "zeros that are missing", "zero_as_missing")
                 missing_left = node["default_left"] if kind == "NaN" else threshold >= 0
                 sides = add(node["left_child"]), add(node["right_child"])
                 rows[place] = (node["split_feature"], threshold, *sides, missing_left, 0.0)
@@ -76,10 +74,9 @@ def _xgboost(booster: Any) -> Trees:
     learner = json.loads(bytes(booster.save_raw("json")))["learner"]
     boosted, base = learner["gradient_booster"], learner["learner_model_param"]["base_score"]
     name = boosted["name"]
-    _refuse(name != "gbtree", f"booster={name}", "leave out model.options.booster")
+    _refuse(name != "gbtree", f"booster={name}", "booster")
 
     def tree_of(known: Mapping[str, Any]) -> Tree:
-        _refuse(any(known["split_type"]), *_CATEGORIES)
         tree = np.zeros(len(known["left_children"]), NODE)
         left, conditions = (
             np.array(known["left_children"]),
@@ -105,14 +102,13 @@ def _catboost(booster: Any) -> Trees:
         booster.save_model(str(path), format="json")
         content = json.loads(path.read_bytes())
     uneven = "oblivious_trees" not in content
-    _refuse(uneven, "no symmetric shape", "leave out model.options.grow_policy")
+    _refuse(uneven, "no symmetric shape", "grow_policy")
     scale, bias = content["scale_and_bias"]
     floats = content["features_info"]["float_features"]
     missing_left = {f["feature_index"]: f["nan_value_treatment"] != "AsTrue" for f in floats}
 
     def tree_of(known: Mapping[str, Any]) -> Tree:
         splits, rows = known["splits"] or [], list[Any]()
-        _refuse(any(split["split_type"] != "FloatFeature" for split in splits), *_CATEGORIES)
         for n in range(2 ** len(splits) - 1):
             split = splits[(n + 1).bit_length() - 1]
             feature = split["float_feature_index"]

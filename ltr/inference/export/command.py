@@ -15,10 +15,10 @@ from omegaconf import DictConfig
 
 from ltr.atomic import atomic_write, make_folder, without_nan, writing
 from ltr.console.folders import run_folder
-from ltr.console.keys import required, text
-from ltr.data.lists import SPLITS, Lists
+from ltr.console.keys import required
+from ltr.data.lists import Lists, check_split
 from ltr.errors import ConfigError
-from ltr.experiment.engines import ENGINES, LUCENE, check_engine, is_dense
+from ltr.experiment.engines import ENGINES, LUCENE, check_engine
 from ltr.experiment.run_folder import RunFolder, versions
 from ltr.inference.export.boosters import native, trees_of
 from ltr.inference.export.context import (
@@ -33,10 +33,11 @@ from ltr.inference.export.dense import Dense, dense_of
 from ltr.inference.export.onnx import onnx, try_sizes, vespa
 from ltr.inference.export.texts import plugin, ranklib, solr
 from ltr.inference.export.trees import Trees, before_transform
+from ltr.knobs import check_choice
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, RankBoost
 from ltr.scorers.inputs import read_input, set_threads
-from ltr.scorers.scorer import Scorer, load_model
+from ltr.scorers.scorer import load_model
 from ltr.training.checkpoint import selected_checkpoint
 
 _WRITERS = {
@@ -65,40 +66,42 @@ def export_model(cfg: DictConfig) -> str:
     """
     required(cfg, "checkpoint", "to", "output")
     output, engine, checkpoint = Path(cfg.output), str(cfg.to), Path(cfg.checkpoint)
-    for key, known in (("to", ENGINES), ("split", SPLITS)):
-        if cfg[key] not in known:
-            raise ConfigError(f"{key}={cfg[key]}: choose one of {', '.join(known)}")
+    check_choice("to", engine, ENGINES)
+    check_split(cfg.split)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"output={output} is there already: give the name of a new folder")
     if cfg.format is not None and engine not in LUCENE:
         raise ConfigError(f"format={cfg.format}: it is for to={' or '.join(LUCENE)}: leave it out")
-    if cfg.name is not None and not IDENTIFIER.fullmatch(str(cfg.name)):
-        raise ConfigError(f"name={cfg.name}: write letters, digits and _, a letter first")
     name = str(cfg.name or output.name)
     if not IDENTIFIER.fullmatch(name):
+        if cfg.name is not None:
+            raise ConfigError(f"name={name}: write letters, digits and _, a letter first")
         name = re.sub(r"\W", "_", f"ltr_{name}", flags=re.ASCII)
     set_threads(cfg)
     scorer = load_model(checkpoint, trust=cfg.trust)
     if cfg.input is not None:
         lists, split = read_input(cfg, scorer).lists, str(cfg.input)
     else:
-        own, split = scorer.own_config(cfg, ["dataset"]), str(cfg.split)
-        _, lists = scorer.read(own.dataset, split)
+        _, lists = scorer.read(scorer.own_config(cfg, ["dataset"]).dataset, cfg.split)
+        split = str(cfg.split)
     # scores are those of float32, whatever precision its run had
     scorer = replace(scorer, config=scorer.config | {"precision": "float32"})
-    run = RunFolder(run_folder(str(checkpoint)))
+    model, run = scorer.model, RunFolder(run_folder(str(checkpoint)))
     results = run.results if run.finished else {}
     of_train = results.get("data", {}).get("train", {})
     missing = lists.missing + int(of_train.get("missing_values", 0))
-    check_engine(engine, scorer.model, scorer.transform, missing, key="to")
+    check_engine(engine, model, scorer.transform, missing, key="to")
+    form: Trees | Dense | None = None
+    if engine != "native" and isinstance(model, BoostedTrees | RankBoost):
+        form = before_transform(trees_of(model), scorer.transform)
+    elif engine in ("solr", "ranklib", *LUCENE):
+        form = dense_of(model, scorer.transform)
 
     def score(given: Lists) -> Scores:
         return scorer.scores(given, items=cfg.evaluation_items).numpy()
 
-    context = ExportContext(
-        name=name, lists=lists, scores=score(lists), scorer=scorer,
-        form=_form(engine, scorer), absent_is_zero=not missing, format=text(cfg, "format"),
-    )  # fmt: skip
+    kind = None if cfg.format is None else str(cfg.format)
+    context = ExportContext(name, lists, score(lists), scorer, form, not missing, kind)
     exported = _WRITERS[engine](context)
 
     make_folder("output", output.parent)
@@ -106,8 +109,8 @@ def export_model(cfg: DictConfig) -> str:
         beside = tempfile.TemporaryDirectory(prefix=f".part-{output.name[:40]}-", dir=output.parent)
     with beside:
         (part := Path(beside.name, output.name)).mkdir()
-        for one, content in exported.files.items():
-            atomic_write(part / one, content)
+        for file, content in exported.files.items():
+            atomic_write(part / file, content)
         compared = {
             "to": engine,
             "ran_by": exported.ran_by,
@@ -115,17 +118,20 @@ def export_model(cfg: DictConfig) -> str:
             **(try_sizes(part, lists, score) if engine == "onnx" else {}),
             "split": split,
         }
-        file, selected = selected_checkpoint(checkpoint)
-        digests = {"checkpoint": sha256(file.read_bytes()), "data": dict(selected["data"])}
+        weights, selected = selected_checkpoint(checkpoint)
+        digests = {"checkpoint": sha256(weights.read_bytes()), "data": dict(selected["data"])}
         described = manifest(engine, context, exported, results, digests)
+        splits = {key: results[key] for key in ("vali", "test") if key in results}
+        card = Environment(trim_blocks=True, keep_trailing_newline=True).from_string(
+            (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+        )
+        text = card.render(
+            manifest=described, choices=described["choices"], parity=compared, results=results,
+            figures=pd.DataFrame(splits).rename_axis("metric").to_markdown(floatfmt=".4f"),
+        )  # fmt: skip
         atomic_write(part / "manifest.json", json_text(described, 2))
         atomic_write(part / "parity.json", json_text(compared, 2))
-        splits = {key: results[key] for key in ("vali", "test") if key in results}
-        figures = pd.DataFrame(splits).rename_axis("metric").to_markdown(floatfmt=".4f")
-        template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
-        card = Environment(trim_blocks=True, keep_trailing_newline=True).from_string(template)
-        told = {"manifest": described, "choices": described["choices"], "figures": figures}
-        atomic_write(part / "MODEL_CARD.md", card.render(told, parity=compared, results=results))
+        atomic_write(part / "MODEL_CARD.md", text)
         part.rename(output)
     sizes = ", ".join(f"{n} {(output / n).stat().st_size:,} bytes" for n in exported.files)
     return (
@@ -133,16 +139,6 @@ def export_model(cfg: DictConfig) -> str:
         f"{exported.ran_by}: largest difference {compared['largest_difference']:.1e}, no list "
         f"changes its order\nkept in {output}"
     )
-
-
-def _form(engine: str, scorer: Scorer) -> Trees | Dense | None:
-    model = scorer.model
-    if engine != "native" and isinstance(model, BoostedTrees | RankBoost):
-        return before_transform(trees_of(model), scorer.transform)
-    if engine in ("solr", "ranklib", *LUCENE):
-        assert is_dense(model)
-        return dense_of(model, scorer.transform)
-    return None
 
 
 def manifest(
