@@ -19,7 +19,7 @@ from ltr.checks.subject import DOES_NOT_APPLY, FAILS, HOLDS, Subject, Verdict, j
 from ltr.console.compose import typed
 from ltr.errors import ConfigError
 from ltr.metrics import Metric, err, ndcg
-from ltr.metrics.ordering import at_ranks, ranks_like
+from ltr.metrics.ordering import at_ranks
 from ltr.metrics.per_list import settle
 from ltr.metrics.spec import METRICS
 from ltr.models import MLP, ContextAwareTransformer, Linear
@@ -86,30 +86,20 @@ def real(x: Tensor, mask: Tensor, fill: float = 0) -> Tensor:
     return x.masked_fill(~mask, fill)
 
 
-# each wrong metric, the property that catches it, and a part of what that says
+# Each wrong metric, the property that catches it, and a part of what that says; what catches faults
+# of losses too is tried there.
 WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
-    ("there_is_one_value_per_list", "returned shape []", lambda s, y, m: ndcg(s, y, m).mean()),
     ("values_are_between_the_bounds", "most=null", lambda s, y, m: 100 * ndcg(s, y, m)),
     ("no_order_is_better_than_that_of_the_labels", "in the best order",
      lambda s, y, m, *, k=None: precision(-s, y, m, k=k)),
     ("no_order_is_better_than_that_of_the_labels", "the scores are not used",
      lambda s, y, m: 0 * ndcg(s, y, m) + 0.5),
-    ("the_order_of_the_items_means_nothing", "given in another order",
-     lambda s, y, m: precision(-ranks_like(s).expand_as(s).double(), y, m, k=2)),
     ("a_monotone_transform_of_the_scores_changes_nothing", "3 s + 7",
      lambda s, y, m: (real(s, m, -torch.inf).softmax(-1) * (real(y, m) >= 1)).sum(-1)),
-    ("padding_is_never_read", "padding is read",
-     lambda s, y, m: precision(s, y, torch.ones_like(m))),
-    ("lists_do_not_see_each_other", "of the lists beside it",
-     lambda s, y, m: precision(s, y, m) / precision(s, y, m).amax()),
-    ("tied_scores_stand_in_file_order_or_share_ranks", "wrong tie rule",
-     lambda s, y, m, *, k=2: precision(s.flip(-1), y.flip(-1), m.flip(-1), k=k)),
     ("averaged_ties_are_the_mean_over_all_orders", "to ties=averaged",
      lambda s, y, m, *, k=None, ties="file": ndcg(s, y, m, k=k)),
     ("the_cutoff_of_a_metric_is_honoured", "k is ignored",
      lambda s, y, m, *, k=None: precision(s, y, m, k=3)),
-    ("a_cutoff_beyond_the_list_is_none", "crashed", lambda s, y, m, *, k=None: real(y, m).gather(
-        -1, s.topk(k or s.shape[-1]).indices).mean(-1) / 4),
     ("an_empty_list_counts_what_the_convention_says", "counts 0 under empty=0.5",
      lambda s, y, m, *, empty=1.0: ndcg(s, y, m, empty=0)),
     ("an_empty_list_counts_what_the_convention_says", "is not empty",
@@ -126,11 +116,6 @@ WRONG_METRICS: list[tuple[str, str, Callable[..., Tensor]]] = [
      lambda s, y, m, *, k=2: precision(s.float(), y, m, k=k).double()),
     ("nothing_is_drawn", "it draws",
      lambda s, y, m: precision(s + 1e-6 * torch.rand_like(s), y, m, k=2)),
-    ("inputs_are_left_as_they_are", "the labels were changed",
-     lambda s, y, m: ndcg(s, y.clamp_(max=1), m)),
-    ("degenerate_lists_are_defined_in_float64", "nan for an empty list",
-     lambda s, y, m: at_ranks(((y >= 1) & m).double(), s, m)[:, :3].sum(-1)
-     / ((y >= 1) & m).sum(-1)),
 ]  # fmt: skip
 
 
@@ -189,17 +174,9 @@ WRONG_MODELS: list[tuple[str, str, Any]] = [
      lambda my, x, m, r: my.inner(x)),
     ("padding_is_never_read", "masked_fill", lambda my, x, m, r: my.scored(x, m) - 1e9 * ~m),
     ("padding_is_never_read", "padding is read",
-     lambda my, x, m, r: my.scored(x - x.mean(1, keepdim=True), m)),
-    ("padding_is_never_read", "padding is read",
      lambda my, x, m, r: my.scored(x, m) + (0 if torch.is_grad_enabled() else 0 * x.sum())),
-    ("more_padding_and_its_place_change_nothing", "9 behind", lambda my, x, m, r: my.scored(
-        x - real(x, m[..., None]).mean(1, keepdim=True), m)),
-    ("a_list_alone_is_worth_what_it_is_in_a_batch", "when list 0 stood alone",
-     lambda my, x, m, r: without_its_mean(my.scored(x, m), m)),
     ("lists_do_not_see_each_other", "in training mode",  # as batch norm is
      lambda my, x, m, r: without_its_mean(my.scored(x, m), m, my.training)),
-    ("the_order_of_the_items_means_nothing", "in another order", lambda my, x, m, r: real(
-        my.scored(x, m) + torch.arange(m.shape[1]) / m.shape[1], m)),
     ("the_gradient_is_finite_and_reaches_every_parameter", "nan with NaN on padding",
      lambda my, x, m, r: real(my.last(my.inner(x).tanh()).squeeze(-1), m)),
     ("the_gradient_is_finite_and_reaches_every_parameter", "features on padding",
@@ -212,8 +189,6 @@ WRONG_MODELS: list[tuple[str, str, Any]] = [
     ("the_state_dict_holds_the_model", "register a buffer",
      lambda my, x, m, r: real(my.scored(x, m) + my.offset, m)),
     ("a_seed_gives_the_model", "under the same seed", OwnSeed),
-    ("inputs_are_left_as_they_are", "the features were changed",
-     lambda my, x, m, r: my.scored(x.mul_(2), m)),
 ]  # fmt: skip
 
 
@@ -365,27 +340,19 @@ def test_a_part_is_judged(here: None, what: str, arguments: str, sound: bool, sa
     [
         ("loss", "neuralndgc", "neuralndgc: no such loss; there are approxndcg,"),
         ("loss", "nowhere.loss", "No module named 'nowhere'): write module.function"),
-        ("loss", "mine.sqared", "has no attribute 'sqared'"),
         ("loss", "mine.number", "mine.number is no function"),
         ("loss", "mine.two", "mine.two: too many positional arguments"),
         ("loss", "mine.needy", "mine.needy: missing a required argument: 'depth'"),
         ("loss", "broken.f", "broken.f cannot be imported (SyntaxError"),
         ("loss", "mine.squared pover=1", "unexpected keyword argument 'pover'"),
         ("loss", "neuralndcg k=0", "k=0 is not a cutoff: write an integer k >= 1, or null"),
-        ("loss", "neuralndcg k", "k: write KEY=VALUE"),
         ("loss", "neuralndcg metric=ndgc", "metric=ndgc: choose one of dcg, ndcg, "),
-        ("loss", "neuralndcg grades=1", "grades=1: give a whole number >= 2"),
         ("metric", "ndgc@5", "'ndgc@5' is not a metric"),
         ("metric", "ndcg@5 k=3", "k: the battery tries"),
         ("metric", "double@5", "double@5: the function takes no k: write double"),
         ("metric", "double time=3", "unexpected keyword argument 'time'"),
-        ("metric", "ndcg most=much", "most=much: give a number"),
-        ("model", "lineer", "model=lineer: no such choice"),
-        ("model", "mlp hiden=3", "model.hiden: no such key; model has"),
         ("model", "mlp dropout=2", "dropout=2 is out of range"),
         ("model", "mine.Counting stop=3", "model.stop: Counting has no such parameter; it has"),
-        ("model", "mlp list_aware=maybe", "list_aware=maybe: write true or false"),
-        ("model", "mlp width=0", "width=0: give a whole number >= 1"),
     ],
 )
 def test_a_mistake_is_one_line(here: None, what: str, arguments: str, said: str) -> None:

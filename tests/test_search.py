@@ -201,7 +201,7 @@ def test_values_of_two_kinds_are_not_mixed(
     assert "of letor, mean of seed1 seed2: trial 0" in text
     said = refused(*small, "trials=2", "select_value=best")
     assert "select_value=crossfit, now it is best: put it back, or give name=NAME" in said
-    monkeypatch.setattr("ltr.search.definition.FEW_LISTS", 1)
+    monkeypatch.setattr("ltr.search.command.FEW_LISTS", 1)
     assert "now it is best" in refused(*small, "trials=2")
 
 

@@ -208,12 +208,10 @@ def a_cutoff_beyond_the_list_is_none(subject: Subject) -> None:
 
 
 def the_cutoff_is_honoured(loss: Subject) -> None:
-    """Each k gives another value, and below a perfect top k nothing matters, at every k.
-
-    A loss that moves the items of a perfect order, where labels are tied, may do so at a cutoff.
-    """
+    """Each k gives another value, and below a perfect top k nothing matters, at every k."""
     _expect_different(loss, ragged())
     perfect = in_score_order([[4, 4, 3, 0, 0]], gap=50)
+    # a loss that moves the items of a perfect order, where labels are tied, may do so at a cutoff
     at_rest = not loss.with_knobs(k=None).sharp().measure(*perfect).gradient.abs().max() > 1e-9
     # the first k ranks are perfect and far above the rest, which stands in two wrong orders
     for k, top in ((1, [4]), (2, [4, 4]), (3, [4, 4, 3])):
@@ -274,7 +272,7 @@ def the_gradient_agrees_with_finite_differences(loss: Subject) -> str | None:
     """
     scores, labels, mask = ragged()
     if loss.steps(scores, labels, mask):
-        slopes = _slopes_of_copies(loss)
+        slopes = _copies(loss, scores[0]).gradient
         for direction in (scores[0].cos(), scores[1].sin(), scores[2]):
             errors = _quotients(loss, direction) - slopes @ direction
             mean, sure = errors.mean().item(), errors.std().item() / len(errors) ** 0.5
@@ -329,7 +327,7 @@ def following_the_gradient_lowers_the_loss(loss: Subject) -> None:
     """A small step against the gradient lowers the value of some list and raises that of none."""
     scores, labels, mask = ragged()
     if loss.steps(scores, labels, mask):  # the mean over draws
-        downhill = -_slopes_of_copies(loss).mean(0)
+        downhill = -_copies(loss, scores[0]).gradient.mean(0)
         rise = _quotients(loss, downhill / downhill.norm()).mean().item()
         if not rise < 0:
             raise Broken(f"against the mean gradient the mean value has the slope {rise:.3g}")
@@ -666,22 +664,17 @@ def _expect_read(metric: Subject, data: Data, **knob: object) -> Tensor:
     return found
 
 
-def _measure_copies(loss: Subject, scores: Tensor) -> Measured:
-    """The first list of ``ragged`` with these scores, many times."""
+def _copies(loss: Subject, scores: Tensor) -> Measured:
+    """Of the first list of ``ragged`` with these scores, many times, each with its own draws."""
     _, labels, mask = (x[:1].expand(_COPIES, -1) for x in ragged())
-    return loss.measure(scores.expand(_COPIES, -1), labels, mask)
-
-
-def _slopes_of_copies(loss: Subject) -> Tensor:
-    """The gradient of each copy, ``[copies, list]``."""
-    weighted = _measure_copies(loss, ragged()[0][0]).gradient
-    return weighted / torch.arange(1, _COPIES + 1, dtype=weighted.dtype).unsqueeze(-1)
+    value, weighted = loss.measure(scores.expand(_COPIES, -1), labels, mask)
+    return Measured(value, weighted / torch.arange(1, _COPIES + 1).unsqueeze(-1))
 
 
 def _quotients(loss: Subject, direction: Tensor, step: float = 0.1) -> Tensor:
     """The difference quotient of each copy along ``direction``, for the same draws."""
     scores = ragged()[0][0]
-    above, below = (_measure_copies(loss, scores + x * direction).value for x in (step, -step))
+    above, below = (_copies(loss, scores + x * direction).value for x in (step, -step))
     return (above - below) / (2 * step)
 
 

@@ -42,12 +42,7 @@ class Verdict(NamedTuple):
 
 
 def judge(prop: Property, subject: Any) -> Verdict:
-    """Try one property on one subject.
-
-    >>> def padding_is_never_read(loss): raise Broken("it is read")
-    >>> judge(padding_is_never_read, None)
-    Verdict(name='padding is never read', outcome='FAILS', seen='it is read')
-    """
+    """Try one property on one subject."""
     try:
         outcome, seen = HOLDS, prop(subject) or ""
     except DoesNotApply as error:
@@ -61,14 +56,9 @@ def judge(prop: Property, subject: Any) -> Verdict:
 
 def properties_of(module: Mapping[str, Any], *arguments: str) -> tuple[Property, ...]:
     """The public functions of a module whose argument has one of these names, in their order."""
-    public = [value for name, value in module.items() if name[0] != "_"]
-    return tuple(
-        value
-        for value in public
-        if inspect.isfunction(value)
-        and value.__module__ == module["__name__"]
-        and (*inspect.signature(value).parameters,) in [(name,) for name in arguments]
-    )
+    own = (x for name, x in module.items() if name[0] != "_" and inspect.isfunction(x))
+    own = (x for x in own if x.__module__ == module["__name__"])
+    return tuple(x for x in own if [*inspect.signature(x).parameters] in [[a] for a in arguments])
 
 
 def expect_close(
@@ -137,30 +127,24 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 
 def ragged(dtype: torch.dtype = torch.float64) -> Data:
-    """Lists of 6, 3 and 4 items with padding behind, in front and between; some labels equal.
-
-    >>> [x.shape for x in ragged()], ragged()[2].sum(-1).tolist()
-    ([torch.Size([3, 8]), torch.Size([3, 8]), torch.Size([3, 8])], [6, 3, 4])
-    """
+    """Lists of 6, 3 and 4 items with padding behind, in front and between; some labels equal."""
     mask = [[1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 0], [1, 0, 1, 0, 0, 1, 1, 0]]
     scores = torch.randn(3, 8, dtype=dtype, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([4, 0, 2, 0, 1, 3, 2, 0], dtype=dtype).repeat(3, 1)
     return scores, labels, torch.tensor(mask, dtype=torch.bool)
 
 
-def padded(rows: list[list[tuple[float, int]]]) -> Data:
+def padded(rows: Sequence[Sequence[tuple[float, int]]]) -> Data:
     """Lists of (score, label) as float64 tensors, one place of padding in front of every item.
 
     >>> scores, labels, mask = padded([[(0.5, 2), (0.25, 1)], [(4.0, 3)]])
     >>> scores[mask].tolist(), labels[mask].tolist(), mask.tolist()[1]
     ([0.5, 0.25, 4.0], [2.0, 1.0, 3.0], [False, True, False, False])
     """
-    padding = torch.tensor([7.0, 2.0, 0.0], dtype=torch.float64)
-    data = padding.repeat(len(rows), 2 * max(map(len, rows)), 1)
-    for lists, row in zip(data, rows, strict=True):
-        items = [(score, label, 1.0) for score, label in row]
-        lists[1 : 2 * len(row) : 2] = torch.tensor(items, dtype=torch.float64)
-    scores, labels, mask = data.unbind(-1)
+    places, padding = 2 * max(map(len, rows)), (7.0, 2.0, 0.0)
+    lists = [[x for item in row for x in (padding, (*item, 1.0))] for row in rows]
+    lists = [row + [padding] * (places - len(row)) for row in lists]
+    scores, labels, mask = torch.tensor(lists, dtype=torch.float64).unbind(-1)
     return scores, labels, mask.bool()
 
 

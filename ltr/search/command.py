@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +22,10 @@ from ltr.console.compose import values_of
 from ltr.console.configs import CONFIGS, own_configs
 from ltr.console.keys import Kind, keys, stated
 from ltr.console.process import Finished, is_full, one_line, say
-from ltr.data.lists import Lists
 from ltr.errors import ConfigError, LTRError, OutputError, TrainingError, as_started
 from ltr.experiment.build import build
 from ltr.experiment.run_folder import RunFolder
-from ltr.search.definition import Search, define_search, value_for
+from ltr.search.definition import Search, define_search
 from ltr.search.study import (
     begin,
     finished,
@@ -38,6 +38,10 @@ from ltr.search.study import (
     work,
 )
 from ltr.training.interruption import handing_on, stoppable
+
+# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
+# (docs/selection.md), no more than seeds differ by.
+FEW_LISTS = 2000
 
 
 def run_search(cfg: DictConfig) -> bool:
@@ -176,19 +180,15 @@ def read_all(search: Search) -> tuple[Search, dict[str, str]]:
         ConfigError: the loss or a metric does not take a label.
     """
     data: dict[str, str] = {}
-    counts = []
+    fewest = math.inf
     for fold, repeat in {repeat.fold: repeat for repeat in search.repeats}.items():
         *_, lists = open_lists(search.config, repeat)
-        data |= digests(fold, lists)
-        counts.append(len(lists["vali"]))
-    value = search.select_value or value_for(search.config, min(counts))
+        place = "" if fold is None else f"fold {fold} "
+        data |= {f"{place}{split}": part.digest for split, part in lists.items()}
+        fewest = min(fewest, len(lists["vali"]))
+    few = fewest < FEW_LISTS and search.config.select == "best"
+    value = search.select_value or ("crossfit" if few else "best")
     return replace(search, select_value=value), data
-
-
-def digests(fold: int | None, lists: Mapping[str, Lists]) -> dict[str, str]:
-    """What identifies the ``lists`` of a fold."""
-    place = "" if fold is None else f"fold {fold} "
-    return {f"{place}{split}": part.digest for split, part in lists.items()}
 
 
 def best_of(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:

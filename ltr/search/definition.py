@@ -18,9 +18,6 @@ from ltr.errors import ConfigError
 from ltr.experiment.identity import run_digest, training_code
 from ltr.search.space import Space, chosen_space
 
-# Of vali, from which on a trial is worth its best epoch: at 2,000 that is too high by .001 to .002
-# (docs/selection.md), no more than seeds differ by.
-FEW_LISTS = 2000
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
 
 
@@ -174,16 +171,6 @@ def define_search(cfg: DictConfig) -> Search:
         select_value=text(cfg, "select_value"),
         folder=Path(str(cfg.output_dir)) / "search" / name,
     )
-
-
-def value_for(config: DictConfig, fewest: int) -> str:
-    """What a trial is worth where the user does not say.
-
-    Args:
-        config: of every trial.
-        fewest: lists of vali, of the fold that has fewest.
-    """
-    return "crossfit" if fewest < FEW_LISTS and config.select == "best" else "best"
 
 
 def split_changes(given: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
