@@ -272,27 +272,18 @@ def leftover(name: str) -> str:
 
 
 def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path) -> None:
+    theirs = {"thesis.tmp/text": "a", "thesis.lock": "b", f"{leftover('c')}/x.npy": "whole"}
+    write_folder(tmp_path, theirs)
     for name in ("dead", "alive"):
         (tmp_path / f"{leftover(name)}.tmp").mkdir(parents=True)
         (tmp_path / f"{leftover(name)}.tmp" / "features.npy").write_bytes(b"half")
     alive = f"{leftover('alive')}.tmp"
     with FileLock(tmp_path / f"{leftover('alive')}.lock"):
         cached_lists(tmp_path, "k", build)
-        assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == [alive]
+        assert not (tmp_path / f"{leftover('dead')}.tmp").exists()
         assert (tmp_path / alive / "features.npy").read_bytes() == b"half"
     cached_lists(tmp_path, "l", build)
-    assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == []
-
-
-def test_what_others_left_is_not_touched(tmp_path) -> None:
-    theirs = {
-        "thesis.tmp/chapter1.txt": "text",
-        "thesis.lock": "mine",
-        "features.npy": "mine",
-        f"{leftover('c')}/x.npy": "whole",
-    }
-    write_folder(tmp_path, theirs)
-    cached_lists(tmp_path, "k", build)
+    assert [name for name in entries(tmp_path) if name.endswith(".tmp")] == ["thesis.tmp"]
     assert {name: (tmp_path / name).read_text() for name in theirs} == theirs
 
 

@@ -13,6 +13,7 @@ from ltr.data import files
 from ltr.data.files import LetorFiles
 from ltr.data.lists import SPLITS, Dataset
 from ltr.data.public_sets import public_sets
+from ltr.data.transforms import fit_transform
 from ltr.errors import ConfigError
 
 TEXT = {
@@ -189,3 +190,5 @@ def test_real_lists(tmp_path) -> None:
     assert [len(data.split(split)) for split in SPLITS] == [32, 10, 42]
     first = data.split("train").features[0, [15, 17]]
     assert first.tolist() == [np.float32(6.931275), np.float32(19.673353)]
+    transform = fit_transform(data.split("train"), log="nonnegative")
+    assert all(np.abs(transform(data.split(split).features)).max() < 1e3 for split in SPLITS)

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ltr.data import synthetic
 from ltr.data.lists import SPLITS, Lists
-from ltr.data.synthetic import CONSTANT, EMPTY, RATES, SyntheticLists, draw_lengths
+from ltr.data.synthetic import EMPTY, RATES, SyntheticLists, draw_lengths
 from ltr.errors import ConfigError
 
 WEB30K = OmegaConf.load(Path(__file__).parents[1] / "configs/transform/web30k.yaml")
@@ -66,17 +66,6 @@ def test_columns_suit_the_published_transform(lists: Lists) -> None:
     assert (high[negative] < 0).all()
     assert (low[~negative & ~free] >= 0).all()
     assert (low[free] < 0).any()
-
-
-def test_columns_are_heavy_tailed_constant_and_correlated(lists: Lists) -> None:
-    assert np.isfinite(lists.features).all()
-    assert lists.features.max() > 1e6
-    constant = np.flatnonzero(np.ptp(lists.features, axis=0) == 0)
-    assert dict(zip(constant, lists.features[0, constant], strict=True)) == CONSTANT
-    bm25 = np.corrcoef(np.log(lists.features[:, 105:110]), rowvar=False)
-    assert bm25.min() > 0.5
-    idf = np.maximum.reduceat(lists.features[:, 15], lists.offsets[:-1])
-    np.testing.assert_array_equal(lists.features[:, 15], np.repeat(idf, lists.lengths))
 
 
 def test_relevance_shows_only_beside_the_rest_of_the_list(made: dict[str, Lists]) -> None:

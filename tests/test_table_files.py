@@ -27,9 +27,7 @@ Write = Callable[[pa.Table, Path], None]
 
 
 def tsv(table: pa.Table, path: Path) -> None:
-    options = pa.csv.WriteOptions(delimiter="\t")
-    with pa.CompressedOutputStream(str(path), "gzip") as file:
-        pa.csv.write_csv(table, file, options)
+    table.to_pandas().to_csv(path, sep="\t", index=False)  # 1.0 and True of missing values
 
 
 def shards(table: pa.Table, path: Path) -> None:
@@ -170,7 +168,7 @@ def test_text_without_a_line_of_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("q,y,x\n1,0,1\n" + "2,1,2\n" * 300 + "3,1,abc\n", ["row 302", "'abc'", "'x'"]),
+        ("q,y,x\n1,0,1\n" + "2,1,2\n" * 300 + "3,1,abc\n", ["row 302", "'abc'", "column #2"]),
         ("q,y,x\n1,0,1\n1,0\n", ["row 2", "Expected 3 columns"]),
         ("q,y,x\n1,0,1\n1,,1\n", ["row 2", "label nan"]),
         ("q,y,x\n", ["no rows"]),

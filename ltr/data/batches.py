@@ -83,9 +83,8 @@ class ItemTensors:
         None: it is where they would take more than half of the memory that is free there.
         """
         device = torch.device(device)
-        if mapped is None:  # where the system does not say, NumPy raises where it does not fit
-            free = machine.free_memory(device)
-            mapped = free is not None and 4 * lists.items * transform.outputs > _SHARE * free
+        if mapped is None:
+            mapped = 4 * lists.items * transform.outputs > _SHARE * machine.free_memory(device)
         self.mapped, self._transform = mapped, transform
         self._items = (
             lists.features if mapped else torch.from_numpy(transform(lists.features)).to(device)

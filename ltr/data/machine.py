@@ -1,6 +1,8 @@
 """Processors and memory of this machine for work on data."""
 
+import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,17 @@ def processors() -> int:
     return min(_MOST, os.cpu_count() or 1)
 
 
-def free_memory(device: Any) -> int | None:
-    """Bytes that can still be taken on a ``torch.device``; None where the system does not say."""
+def free_memory(device: Any) -> float:
+    """Bytes that can still be taken on a ``torch.device``; inf where the system does not say."""
     if device.type == "cuda":
         import torch
 
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    except OSError:
-        return None
-    try:  # a container may have less than its machine
+        return torch.cuda.mem_get_info(device)[0]
+    free = [math.inf]
+    with suppress(OSError, ValueError):
+        text = Path("/proc/meminfo").read_text()
+        free.append(1024 * int(text.partition("MemAvailable:")[2].partition("kB")[0]))
+    with suppress(OSError, ValueError):  # a container may have less than its machine
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
         free.append(int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
-    except (OSError, ValueError):
-        pass
-    return min(free, default=None)
+    return min(free)

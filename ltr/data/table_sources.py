@@ -16,9 +16,7 @@ from ltr.errors import ConfigError, DataError
 
 _BLOCK_BYTES = 4 << 20  # of text that is parsed at once; no row may be longer
 _PAGE_BYTES = 1 << 16  # read at once of each column of a Parquet file
-_SHOWN = 12  # columns that a message names
 _ROW = re.compile(r"Row #(\d+): ?")
-_CELL = re.compile(r"In CSV column #(\d+): .*invalid value '(.*)'", re.DOTALL)
 _FORMS = {
     ".parquet": "parquet", ".csv": ",", ".tsv": "\t", ".csv.gz": ",", ".tsv.gz": "\t",
     ".feather": "ipc", ".arrow": "ipc", ".ipc": "ipc", ".pq": "parquet",
@@ -65,11 +63,8 @@ def check_columns(named: Mapping[str, str], there: Sequence[str], title: str) ->
         lower = {other.lower(): other for other in there}
         near = get_close_matches(name.lower(), lower, 1)
         meant = f"did you mean {lower[near[0]]!r}? " if near else ""
-        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-        raise DataError(
-            f"{title}: no column {name!r} ({named[name]}); {meant}it has "
-            f"{', '.join(there[:_SHOWN])}{more}"
-        )
+        shown = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
+        raise DataError(f"{title}: no column {name!r} ({named[name]}); {meant}it has {shown}")
 
 
 @dataclass(frozen=True)
@@ -128,7 +123,7 @@ class Source:
             data, first = self._open(file, texts, numbers), 0
             check_columns(dict.fromkeys(names, "in the first file"), data.schema.names, title)
             ahead: dict[str, Any] = {"columns": names, "batch_size": rows, "batch_readahead": 2}
-            with self._reading(title, data.schema.names):
+            with self._reading(title):
                 try:
                     for cells in data.to_batches(**ahead):
                         yield Piece(title, first, cells)
@@ -178,19 +173,16 @@ class Source:
         return opened(None if self._form.header else names, schema)
 
     @contextmanager
-    def _reading(self, title: str, names: Sequence[str] = ()) -> Iterator[None]:
-        """Turn what pyarrow raises over a file with the columns ``names`` into a ``DataError``."""
+    def _reading(self, title: str) -> Iterator[None]:
+        """Turn what pyarrow raises over a file into a ``DataError``."""
         try:
             yield
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             text = str(error).rpartition("Invalid: ")[2]  # behind where pyarrow was
-            row, cell = _ROW.search(text), _CELL.search(text)
+            row = _ROW.search(text)
             where = f"{title}, row {int(row[1]) - self._form.header}" if row else title
-            why = f"cannot be read, {' '.join(_ROW.sub('', text).split())[:200]}; "
-            why += "write it again, with commas between the columns (.tsv: tabs)"
-            if names and cell:
-                why = (
-                    f"{cell[2][:40]!r} in column {names[int(cell[1])]!r}; expected a number, or an "
-                    "empty cell where it is missing (to train on texts: dataset.categories)"
-                )
-            raise DataError(f"{where}: {why}") from None
+            raise DataError(
+                f"{where}: cannot be read, {' '.join(_ROW.sub('', text).split())[:200]}; write "
+                "commas between the columns (.tsv: tabs), and numbers, or name texts in "
+                "dataset.categories"
+            ) from None
