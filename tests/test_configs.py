@@ -20,7 +20,7 @@ TREES = ["lightgbm", "stumps", "xgboost"]
 OWN = ["adarank", "catboost", "prank", "rankboost"]  # they take none of these losses
 
 
-# A model sees no loss, and a loss no model: every loss with a network is test_every_loss_trains.py,
+# A model sees no loss, and a loss no model: losses with a network are in test_trainer.py,
 # every one that boosts trees is test_trees_objective.py. Here one of each kind: with pairs, with
 # grades, with several outputs for an item, with draws.
 KINDS = ["lambdarank", "neuralerr", "ordinal", "listmle"]

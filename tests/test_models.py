@@ -1,25 +1,37 @@
-"""Models: padding, order and company of the items, and what each configuration promises."""
+"""Models: padding, order and company of items, formulas, and what each config promises."""
 
 import copy
 import inspect
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from conftest import compose
+from made_columns import mixed
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ltr.checks.model_properties import MODEL_PROPERTIES, ModelSubject
 from ltr.checks.subject import DOES_NOT_APPLY, HOLDS, judge
+from ltr.data.batches import Batch, ItemTensors
+from ltr.data.transforms import fit_transform, no_transform
 from ltr.errors import ConfigError
+from ltr.kernels.attention import keep_factors
+from ltr.losses import lambdarank_loss, neural_ndcg_loss
+from ltr.losses.batch import mean_over_batch
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear, TabM
-from ltr.models.layers import Packing
+from ltr.models.dasalc import ItemNorm
+from ltr.models.layers import Dropout, Packing, attend
+from ltr.scorers.parts import make_settings, model_for
+from ltr.training.network import Step
 
 WIDTH = 5
 Make = Callable[[], nn.Module]
@@ -236,3 +248,227 @@ def test_config_holds_every_setting_and_builds(path: Path) -> None:
     assert settings == before
     rate = settings.get("dropout", 0)
     assert torch.equal(model(features, mask, ranks), scores) == (not rate), "dropout in training"
+
+
+MASK = torch.tensor([[1, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]], dtype=torch.bool)
+
+
+@pytest.fixture(params=["packed", "dense"])
+def packing(request: pytest.FixtureRequest) -> Packing:
+    return Packing.of(MASK) if request.param == "packed" else Packing(MASK)
+
+
+def test_batch_norm_is_pytorchs_over_the_real_items(packing: Packing) -> None:
+    torch.manual_seed(0)
+    ours, theirs = ItemNorm(3), nn.BatchNorm1d(3)
+    for norm in (ours, theirs):
+        nn.init.constant_(norm.weight, 2.0), nn.init.constant_(norm.bias, 0.5)
+    for _ in range(3):
+        padded = torch.randn(4, 4, 3) * 5 + 2
+        items = packing.pack(padded).requires_grad_()
+        found = packing.unpack(ours(items, packing))[MASK]
+        expected = theirs(padded[MASK])
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(ours.mean, theirs.running_mean)
+    torch.testing.assert_close(ours.variance, theirs.running_var)
+    ours.eval(), theirs.eval()
+    torch.testing.assert_close(packing.unpack(ours(items, packing))[MASK], theirs(padded[MASK]))
+
+
+@pytest.mark.parametrize("items", [0, 1])
+def test_fewer_than_two_items_are_normalised_by_the_running_numbers(items: int) -> None:
+    norm, mask = ItemNorm(3), torch.zeros(1, 2, dtype=torch.bool)
+    norm.mean.fill_(1.0)
+    mask[0, :items] = True
+    for packing in (Packing.of(mask), Packing(mask)):
+        values = packing.pack(torch.full((1, 2, 3), 4.0))
+        got = packing.unpack(norm(values, packing))[mask]
+        torch.testing.assert_close(got, torch.full((items, 3), 3.0), rtol=1e-4, atol=0)
+        assert norm.mean.tolist() == [1, 1, 1]
+        assert norm.variance.tolist() == [1, 1, 1]
+
+
+def test_the_score_is_of_the_latent_cross() -> None:
+    torch.manual_seed(0)
+    model = DASALC(5, hidden_sizes=(6, 8, 8), feed_forward=16).eval()
+    features, mask = torch.randn(4, 4, 5), MASK
+    items, packing = features[mask], Packing.of(mask)
+    hidden = items
+    for layer, residual in zip(model.layers, (False, False, True), strict=True):
+        dense = (layer.linear(hidden) / (1 + 1e-5) ** 0.5).relu()  # the norm is new
+        hidden = hidden + dense if residual else dense
+    context = model.cross(model.encoder(model.entry(items), packing))
+    expected = model.head.linear((1 + context) * hidden).squeeze(-1)
+    torch.testing.assert_close(model(features, mask)[mask], expected)
+
+
+small_tabm = partial(TabM, members=3, hidden_sizes=(6, 4), dropout=0.0)
+
+
+def lists_batch(weights: bool = False) -> Batch:
+    lists = replace(mixed(9, weights=weights), columns=None)
+    lists.labels[: lists.offsets[1]] = 0  # an empty list
+    found = ItemTensors(lists, no_transform(lists)).batch(np.arange(9))
+    return replace(found, weights=torch.tensor(lists.weights)) if weights else found
+
+
+@pytest.mark.parametrize("mini", [False, True])
+def test_a_member_is_a_network_with_scaled_weights(mini: bool) -> None:
+    torch.manual_seed(0)
+    model = small_tabm(4, mini=mini).eval()
+    assert model.layers[0].scale.unique().tolist() == [-1, 1]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    data, part = lists_batch(), dict(model.named_parameters())
+    got = model.member_scores(data.features, data.mask)
+    for i in range(3):
+
+        def own(name: str, size: int, i: int = i) -> torch.Tensor:
+            return part[name].view(3, size)[i]
+
+        x = data.features * own("layers.0.scale", 4)
+        if mini:
+            x = (x @ part["layers.1.weight"].T + part["layers.1.bias"]).relu()
+            x = (x @ part["layers.4.weight"].T + part["layers.4.bias"]).relu()
+        else:
+            x = (x @ part["layers.1.linear.weight"].T) * own("layers.1.scaling.scale", 6)
+            x = (x + own("layers.1.bias", 6)).relu() * own("layers.4.scale", 6)
+            x = (x @ part["layers.5.linear.weight"].T) * own("layers.5.scaling.scale", 4)
+            x = (x + own("layers.5.bias", 4)).relu()
+        expected = (x @ part["heads.weight"][i] + part["heads.bias"][i]) * data.mask
+        torch.testing.assert_close(got[i], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model(data.features, data.mask), got.mean(0))
+
+
+@pytest.mark.parametrize("empty", ["keep", "skip"])
+@pytest.mark.parametrize("loss", [lambdarank_loss, neural_ndcg_loss])
+def test_a_step_takes_the_mean_of_the_members_losses(empty: str, loss) -> None:
+    torch.manual_seed(0)
+    data, model = lists_batch(weights=True), small_tabm(4)
+    settings = make_settings(compose("model=tabm", f"empty_lists={empty}", "l2=0.1"))
+    each = [
+        mean_over_batch(
+            loss(scores, data.labels, data.mask),
+            data.labels, data.mask, empty=empty, weights=data.weights,
+        )
+        for scores in model.member_scores(data.features, data.mask)
+    ]  # fmt: skip
+    matrices = [model.layers[1].linear.weight, model.layers[5].linear.weight, model.heads.weight]
+    objective = sum(each) / 3
+    penalty = 0.1 / 2 * sum(weight.square().sum() for weight in matrices)
+    (objective + penalty).backward()
+    expected = {name: p.detach() - 0.5 * p.grad for name, p in model.named_parameters()}
+    stepper = Step(model, loss, torch.optim.SGD(model.parameters(), 0.5), settings)
+    stepper(data)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), expected[name], rtol=1e-5, atol=1e-6)
+    ((value, weight, _),) = stepper.flush(1, 1, np.array(["q"] * 9))
+    assert value == pytest.approx(objective.item(), rel=1e-5)
+    counted = data.weights if empty == "keep" else data.weights[(data.labels > 0).any(-1)]
+    assert weight == pytest.approx(counted.sum().item(), rel=1e-6)
+
+
+def test_with_categories_the_members_are_seen_too() -> None:
+    lists = mixed(9)
+    network = model_for(small_tabm, fit_transform(lists)).eval()
+    data = ItemTensors(lists, fit_transform(lists)).batch(np.arange(9))
+    members = network.member_scores(data.features, data.mask)
+    assert members.shape == (3, *data.mask.shape)
+    torch.testing.assert_close(network(data.features, data.mask), members.mean(0))
+
+
+def test_scored_in_parts_or_whole_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = small_tabm(4).eval(), lists_batch()
+    whole = model(data.features, data.mask)
+    monkeypatch.setattr("ltr.models.tabm._ROWS", 21)
+    torch.testing.assert_close(model(data.features, data.mask), whole, rtol=0, atol=1e-6)
+
+
+LENGTHS = (5, 0, 1, 7)
+SIZE = 6
+
+
+def lists(dtype: torch.dtype = torch.float64) -> tuple[Packing, Packing, torch.Tensor]:
+    """The same lists packed and padded, and the padded projections ``[batch, list, 3 * size]``."""
+    mask = torch.arange(8) < torch.tensor(LENGTHS)[:, None]
+    mask[3] = mask[3].roll(1)  # padding in front
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(4, 8, 3 * SIZE, dtype=dtype, generator=generator)
+    return Packing.of(mask), Packing(mask), values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [1, 3])
+def test_packed_and_padded_attention_agree(heads: int) -> None:
+    packed, padded, values = lists()
+    values.requires_grad_()
+    found, slopes = [], []
+    for packing in (packed, padded):
+        attended = attend(packing.pack(values), packing, heads=heads, rate=0.0)
+        found.append(packing.unpack(attended).masked_fill(~packing.mask[..., None], 0))
+        slopes += torch.autograd.grad(found[-1].sin().sum(), values)
+    torch.testing.assert_close(*found, atol=1e-12, rtol=0)
+    torch.testing.assert_close(*slopes, atol=1e-12, rtol=0)
+    assert found[0].abs().sum() > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [1, 2])
+def test_gradient_of_packed_attention_with_dropout(heads: int) -> None:
+    packed, _, values = lists()
+    items = packed.pack(values).requires_grad_()
+
+    def attended(items: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)  # the same masks every time
+        return attend(items, packed, heads=heads, rate=0.4)
+
+    assert torch.autograd.gradcheck(attended, items)
+    plain = attend(items, packed, heads=heads, rate=0.0)
+    assert not torch.allclose(attended(items), plain)
+
+
+def test_dropout_falls_on_the_attention_weights() -> None:
+    packed, _, values = lists()
+    items = packed.pack(values)
+    torch.manual_seed(1)
+    found = attend(items, packed, heads=1, rate=0.5)
+    torch.manual_seed(1)
+    keep = keep_factors((5 * 5 + 1 + 7 * 7,), 0.5).double()[:25].view(5, 5)
+    query, key, value = items[:5].chunk(3, -1)
+    weights = (query @ key.T / math.sqrt(SIZE)).softmax(-1)
+    torch.testing.assert_close(found[:5], (weights * keep) @ value, atol=1e-12, rtol=0)
+
+
+def test_dropout_keeps_its_rate_and_the_expected_value() -> None:
+    torch.manual_seed(0)
+    count, rate = 10**6, 0.3
+    keep = keep_factors((1000, 1000), rate)
+    dropped = (keep == 0).double()
+    assert abs(dropped.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / count)
+    assert keep.unique().tolist() == pytest.approx([0, 1 / (1 - rate)], rel=1e-4)
+    for other in (keep.roll(1, 1), keep.roll(4, 1), keep.roll(1, 0)):  # neighbours, same 64 bits
+        both = (dropped * (other == 0)).mean()
+        assert abs(both - rate**2) < 5 * math.sqrt(rate**2 / count)
+
+
+def test_the_seed_of_torch_governs_dropout_in_training_alone() -> None:
+    torch.manual_seed(5)
+    first, second = keep_factors((50,), 0.5), keep_factors((50,), 0.5)
+    assert not torch.equal(first, second)
+    torch.manual_seed(5)
+    assert torch.equal(keep_factors((50,), 0.5), first)
+    values = torch.ones(100)
+    assert Dropout(0.5).eval()(values) is Dropout(0.0)(values) is values
+    assert Dropout(0.5)(values).unique().tolist() == [0, 2]
+
+
+def test_dropout_in_place_has_the_same_gradient() -> None:
+    slopes = []
+    for inplace in (True, False):
+        torch.manual_seed(2)
+        linear = nn.Linear(3, 4)
+        Dropout(0.4, inplace=inplace)(linear(torch.ones(2, 3))).relu_().sum().backward()
+        slopes.append(linear.weight.grad)
+    assert torch.equal(*slopes)
+    assert slopes[0].abs().sum() > 0

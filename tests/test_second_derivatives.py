@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 from ragged import ragged
-from test_attention import lists
 from test_fast_paths import EVERY, SWITCHES, plain
+from test_models import lists
 from torch import Tensor
 
 from ltr import losses

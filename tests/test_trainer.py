@@ -270,3 +270,33 @@ def test_settings_are_checked_all_at_once(tiny) -> None:
         build(compose(*tiny, *wrong))
     assert all(part in str(error.value) for part in wrong.values())
     assert "\n" not in str(error.value)
+
+
+ON_MADE_LISTS = (
+    "model=mlp", "model.hidden_sizes=[16]", "dataset.queries=60", "list_size=24", "batch_size=10",
+    "epochs=8", "optimizer.lr=0.01", "schedule=constant", "metrics=[ndcg@10]", "select_on=ndcg@10",
+    "select=last",  # nothing is selected on the lists on which it is judged
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lists are made once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+KINDS = ("neuralndcg", "lambdarank", "listmle", "rmse", "plrank", "sodeep", "distil", "mix")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", KINDS)
+def test_losses_of_each_kind_beat_the_untrained_model(loss, cache, tmp_path) -> None:
+    learns_from = []
+    if loss == "distil":
+        (tmp_path / "teacher").mkdir()
+        run(compose(*ON_MADE_LISTS, "loss=listnet", f"cache_dir={cache}"), tmp_path / "teacher", {})
+        learns_from = [f"teacher={tmp_path}/teacher"]
+    cfg = compose(*ON_MADE_LISTS, f"loss={loss}", f"cache_dir={cache}", *learns_from)
+    trained = run(cfg, tmp_path, {})["vali_ndcg@10"]
+    untrained = json.loads((tmp_path / "results.json").read_text())["untrained_vali"]["ndcg@10"]
+    assert trained > untrained + 0.1  # several standard deviations of random scores
