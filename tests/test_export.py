@@ -28,11 +28,20 @@ from ltr.experiment.engines import check_engine
 from ltr.experiment.run import run
 from ltr.inference.export.command import export_model, manifest
 from ltr.inference.export.context import ExportContext, Exported, parity
-from ltr.inference.export.dense import Dense, dense_of
+from ltr.inference.export.forms import (
+    Dense,
+    Trees,
+    above,
+    at_most,
+    before_transform,
+    below,
+    dense_of,
+    leaf,
+    stump,
+)
 from ltr.inference.export.graph import TransformGraph, normal_score
 from ltr.inference.export.onnx import NAME, onnx, session, try_sizes, vespa
 from ltr.inference.export.texts import before_slack, plugin, ranklib, solr
-from ltr.inference.export.trees import Trees, above, at_most, before_transform, below, leaf, stump
 from ltr.models import DASALC, MLP, ContextAwareTransformer, Linear
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import PRank

@@ -11,7 +11,7 @@ import numpy as np
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, Scores
-from ltr.inference.export.trees import NODE, Tree, Trees, at_most, below, leaf, stump
+from ltr.inference.export.forms import NODE, Tree, Trees, at_most, below, leaf, stump
 from ltr.models.rounds import BoostedTrees, LightGBM, RankBoost, RoundModel, XGBoost
 
 

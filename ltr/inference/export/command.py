@@ -29,10 +29,9 @@ from ltr.inference.export.context import (
     json_text,
     parity,
 )
-from ltr.inference.export.dense import Dense, dense_of
+from ltr.inference.export.forms import Dense, Trees, before_transform, dense_of
 from ltr.inference.export.onnx import onnx, try_sizes, vespa
 from ltr.inference.export.texts import plugin, ranklib, solr
-from ltr.inference.export.trees import Trees, before_transform
 from ltr.knobs import check_choice
 from ltr.models.embeddings import WithEmbeddings
 from ltr.models.rounds import BoostedTrees, RankBoost

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ltr.data.lists import Lists
 from ltr.errors import ConfigError
-from ltr.inference.export.dense import Dense
-from ltr.inference.export.trees import Trees
+from ltr.inference.export.forms import Dense, Trees
 from ltr.scorers.scorer import Scorer
 
 Scores = NDArray[np.floating]

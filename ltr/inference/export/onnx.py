@@ -23,8 +23,8 @@ from ltr.data.lists import Lists
 from ltr.data.transforms import FeatureTransform
 from ltr.errors import ConfigError, install
 from ltr.inference.export.context import IDENTIFIER, ExportContext, Exported, Scores, parity
+from ltr.inference.export.forms import Trees
 from ltr.inference.export.graph import ScorerGraph
-from ltr.inference.export.trees import Trees
 from ltr.models.rounds import RoundModel
 from ltr.scorers.ensemble import Ensemble
 from ltr.training.evaluation import padded_batches

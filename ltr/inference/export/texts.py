@@ -14,8 +14,7 @@ import numpy as np
 from ltr.data.transforms import column_range
 from ltr.errors import ConfigError
 from ltr.inference.export.context import ExportContext, Exported, Scores, json_text
-from ltr.inference.export.dense import Dense
-from ltr.inference.export.trees import Trees, above, fold
+from ltr.inference.export.forms import Dense, Trees, above, fold
 
 _SOLR = "org.apache.solr.ltr"
 _SLACK = np.float32(1e-6)  # Solr adds it to every threshold, in float32
