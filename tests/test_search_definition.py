@@ -2,8 +2,6 @@
 
 import importlib
 import shutil
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from orders import search_of
 from test_checkpoint import content
 
 import ltr.search
-from ltr.console.configs import CONFIGS, files_of
+from ltr.console.configs import files_of
 from ltr.errors import LTRError
 from ltr.search.command import check_space, search_identity
 from ltr.search.definition import Search
@@ -61,20 +59,6 @@ def test_without_optuna_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(LTRError, match=r"^a search needs Optuna: install the extra search: pip"):
         importlib.reload(ltr.search)
-
-
-@pytest.mark.slow
-def test_help_needs_neither_torch_nor_optuna() -> None:
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = [{str(CONFIGS.parent / 'scripts' / 'search.py')!r}, '--help']\n"
-        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "print('heavy:', sorted({'torch', 'optuna', 'numpy', 'pandas'} & set(sys.modules)))\n"
-    )
-    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "heavy: []" in got.stdout
-    assert "loss/neuralndcg, " in got.stdout
 
 
 def test_keys_that_are_not_the_search_s_are_for_train() -> None:

@@ -35,21 +35,14 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSubject(Part):
-    """A model to be built and how it trains.
+    """A model to be built and how it trains."""
 
-    Attributes:
-        make: the model for a number of features.
-        width: that number.
-        list_aware: whether the other items of a list may change a score; None: either.
-        trained: the weights after trainings of so many epochs, each of which resumes the one
-            before; None: it is not tried.
-        training, gradients, mode, batch_statistics: set by ``modes``.
-    """
-
-    make: Callable[[int], nn.Module]
-    width: int = 6
-    list_aware: bool | None = None
+    make: Callable[[int], nn.Module]  # for a number of features
+    width: int = 6  # that number
+    list_aware: bool | None = None  # whether other items of a list may change a score; None: either
+    # the weights after trainings of so many epochs, each of which resumes the one before
     trained: Callable[[Sequence[int]], Weights] | None = None
+    # set by ``modes``
     training: bool = False
     gradients: bool = True
     mode: str = ""

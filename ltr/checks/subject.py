@@ -194,19 +194,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Subject(Part):
-    """A loss or a metric with its knobs.
+    """A loss or a metric."""
 
-    Attributes:
-        function: with its knobs bound.
-        metric: name of the metric that a loss, negated, goes to as it gets sharp, or None.
-        grades: labels are from 0 to ``grades`` - 1.
-        bounds: of the values of a metric, which has no gradient; None for a loss.
-    """
-
-    function: Loss
-    metric: str | None = None
-    grades: int = 5
-    bounds: tuple[float, float] | None = None
+    function: Loss  # with its knobs bound
+    metric: str | None = None  # name of that which a loss, negated, goes to as it gets sharp
+    grades: int = 5  # labels are from 0 to ``grades`` - 1
+    bounds: tuple[float, float] | None = None  # of a metric, which has no gradient
 
     @classmethod
     def of_metric(

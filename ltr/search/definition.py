@@ -16,7 +16,7 @@ from ltr.console.configs import own_keys
 from ltr.console.keys import Kind, flag, flat, text, texts, whole, without
 from ltr.errors import ConfigError
 from ltr.experiment.identity import run_digest, training_code
-from ltr.search.space import Space, chosen_space
+from ltr.search.space import Space, changed_space, named_space
 
 _SEVERAL = {"seed": "seeds", "dataset.fold": "folds"}  # a key of train.py -> our list of its values
 
@@ -43,29 +43,17 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """A search.
+    """A search."""
 
-    Attributes:
-        cfg: of the command, checked.
-        name, trials: of ``cfg``; the name is made up where that has none.
-        overrides: for ``train.py``, the same in every trial.
-        config: composed from them; its own values are the first trial.
-        choices: of the groups.
-        space: what is varied.
-        repeats: a trial's value is the mean over them.
-        select_value: what a trial is worth; None: until the number of lists is known.
-        folder: where the search is kept.
-    """
-
-    cfg: DictConfig
+    cfg: DictConfig  # of the command, checked
     name: str
     trials: int
-    overrides: tuple[str, ...]
-    config: DictConfig
-    choices: Mapping[str, str]
-    space: Space
-    repeats: tuple[Repeat, ...]
-    select_value: str | None
+    overrides: tuple[str, ...]  # for ``train.py``, the same in every trial
+    config: DictConfig  # composed from them; its own values are the first trial
+    choices: Mapping[str, str]  # of the groups
+    space: Space  # what is varied
+    repeats: tuple[Repeat, ...]  # a trial's value is the mean over them
+    select_value: str | None  # what a trial is worth; None: until the number of lists is known
     folder: Path
 
     @property
@@ -156,6 +144,8 @@ def define_search(cfg: DictConfig) -> Search:
             raise ConfigError(f"{key} and {several} are both set: leave one of them out")
     if cfg.select_value == "crossfit" and config.select != "best":
         raise ConfigError(f"select_value=crossfit: select={config.select} chooses no epoch")
+    space = named_space(choices, texts(cfg, "space"))
+    space = {key: one for key, one in space.items() if key not in fixed}  # not what is set
     parts = [choices[group] for group in ("model", "loss") if group in choices]
     name = text(cfg, "name") or "_".join([str(config.dataset.name), *parts])
     folds, seeds = _folds(cfg, config), _wholes("seeds", texts(cfg, "seeds"))
@@ -166,7 +156,7 @@ def define_search(cfg: DictConfig) -> Search:
         overrides=overrides,
         config=config,
         choices=choices,
-        space=chosen_space(choices, texts(cfg, "space"), changes, fixed),
+        space=changed_space(space, changes, choices["model"]),
         repeats=tuple(Repeat(fold, seed) for fold in folds or (None,) for seed in seeds or (None,)),
         select_value=text(cfg, "select_value"),
         folder=Path(str(cfg.output_dir)) / "search" / name,

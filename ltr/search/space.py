@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,17 +28,11 @@ _KINDS: dict[str, type] = {"float": float, "int": int}
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a key is drawn from.
+    """What a key is drawn from."""
 
-    Attributes:
-        kind: ``float``, ``int`` or ``choice``.
-        values: the bounds, both included, or the options as they are written on the command line.
-        log: even in the logarithm.
-    """
-
-    kind: str
-    values: tuple[Any, ...]
-    log: bool = False
+    kind: str  # float, int or choice
+    values: tuple[Any, ...]  # both bounds, or the options as they are written on the command line
+    log: bool = False  # even in the logarithm
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -60,26 +54,12 @@ class Distribution:
 Space = dict[str, Distribution]
 
 
-def chosen_space(
-    choices: Mapping[str, str],
-    names: Sequence[str],
-    changes: Mapping[str, Any],
-    fixed: Iterable[str],
-) -> Space:
-    """The space of a search.
-
-    Args:
-        choices: of the groups; without ``names``, those of its model and its loss are put together.
-        names: of spaces; a key of a later one replaces that of an earlier one.
-        changes: key -> what the command line says in place of its distribution; None takes it out.
-        fixed: keys that the command line sets, and so are not searched.
+def changed_space(space: Space, changes: Mapping[str, Any], model: str) -> Space:
+    """``space`` with what the command line says of each key; None takes it out.
 
     Raises:
-        ConfigError: a space or a distribution is wrong, or nothing is left.
+        ConfigError: a distribution is wrong, or nothing is left to search for ``model``.
     """
-    space = named_space(choices, names)
-    for key in fixed:
-        space.pop(key, None)
     for key, value in changes.items():
         before = space.pop(key, None)
         if value is not None:
@@ -94,14 +74,17 @@ def chosen_space(
             )
     if not space:
         raise ConfigError(
-            f"there is nothing to search for model={choices['model']}: give "
+            f"there is nothing to search for model={model}: give "
             f"'space.KEY=[float,LOW,HIGH]', or space=NAME of {', '.join(files_of('space'))}"
         )
     return space
 
 
 def named_space(choices: Mapping[str, str], names: Sequence[str]) -> Space:
-    """The spaces ``names`` together, or those of the model and the loss in ``choices``."""
+    """The spaces ``names`` together, or those of the model and the loss in ``choices``.
+
+    A key of a later one replaces that of an earlier one.
+    """
     known = files_of("space")
     usual = [choices["model"], f"loss/{choices.get('loss')}"]
     space: Space = {}

@@ -48,7 +48,8 @@ _STRIDE = 1_000_000  # between the steps of a trial's trainings, more than one h
 _IDENTITY = "search"  # attribute of the study
 _STARTED = "started"  # attribute of a trial: its number, once its process beats
 _OF_STORAGE = (StorageInternalError, SQLAlchemyError, sqlite3.Error)
-_OF_PLACE = (DataError, CheckpointError, OutputError)  # they say nothing of the trial
+# They say nothing of the trial.
+_NO_FAULT_OF_IT = (DataError, CheckpointError, OutputError, UpdateFinishedTrialError, *_OF_STORAGE)
 
 
 def study_lock(search: Search) -> FileLock:
@@ -237,11 +238,7 @@ def requeue(study: optuna.Study, number: int) -> None:
 
 
 def work(search: Search, study: optuna.Study, done: Callable[[FrozenTrial], None]) -> None:
-    """Do trials until ``search.trials`` are finished, whoever does them.
-
-    Args:
-        search, study: what is searched.
-        done: called with each trial that this process has finished.
+    """Do trials until ``search.trials`` are finished, whoever does them; tell ``done`` of ours.
 
     Raises:
         Interrupted, DataError, CheckpointError: the trial is queued again, its checkpoint kept.
@@ -270,14 +267,28 @@ def ask(search: Search, study: optuna.Study) -> optuna.Trial:
     The sampler learns also from the trial of the config's own values.
     """
     trial = study.ask()
-    study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
-    trial.set_user_attr(_STARTED, trial.number)  # one that is retried inherits another number
-    # The draws depend on the seed and the number of the trial, so that a search that is continued,
-    # or shared, does not draw again what was drawn.
-    seed = (search.cfg.sampler_seed * 1_000_003 + trial.number) % 2**32
-    study.sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=seed)
-    suggest(search, trial)
+    with requeued(study, trial):
+        study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+        trial.set_user_attr(_STARTED, trial.number)  # one that is retried inherits another number
+        # The draws depend on the seed and the number of the trial, so that a search that is
+        # continued, or shared, does not draw again what was drawn.
+        seed = (search.cfg.sampler_seed * 1_000_003 + trial.number) % 2**32
+        study.sampler = optuna.samplers.TPESampler(n_startup_trials=search.startup, seed=seed)
+        suggest(search, trial)
     return trial
+
+
+@contextmanager
+def requeued(study: optuna.Study, trial: optuna.Trial) -> Iterator[None]:
+    """Queue ``trial`` again where what is inside ends by an error or a stop."""
+    try:
+        yield
+    except UpdateFinishedTrialError:
+        pass  # another process took this one for dead and queued it
+    except BaseException:
+        with suppress(Exception):  # such as a full disk: it is taken for dead later
+            requeue(study, trial.number)
+        raise
 
 
 def suggest(search: Search, trial: optuna.Trial) -> None:
@@ -293,37 +304,30 @@ def suggest(search: Search, trial: optuna.Trial) -> None:
 def _do_trial(search: Search, study: optuna.Study, trial: optuna.Trial) -> None:
     """Train ``trial`` and tell its value, unless another process took this one for dead."""
     state, value = TrialState.COMPLETE, None
-    try:
-        with get_heartbeat_thread(trial._trial_id, study._storage):
-            frozen = study.get_trials(deepcopy=False)[trial.number]
-            first, kills = tries(frozen)
-            folder = search.folder / "trials" / f"{first:04d}"  # it goes on there
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with FileLock(folder / ".lock"):  # a process that was taken for dead may live
-                    if kills >= _TRIES:
-                        raise LTRError(f"its process was killed {_TRIES} times: is memory enough?")
-                    value = _train(search, trial, folder)
-                    for path in folder.rglob("*.pt"):  # the best configuration is trained anew
-                        path.unlink()
-            except optuna.TrialPruned:
-                state = TrialState.PRUNED
-            except UpdateFinishedTrialError:
+    frozen = study.get_trials(deepcopy=False)[trial.number]
+    first, kills = tries(frozen)
+    folder = search.folder / "trials" / f"{first:04d}"  # a retried trial goes on there
+    with requeued(study, trial), get_heartbeat_thread(trial._trial_id, study._storage):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / ".lock"):  # a process that was taken for dead may live
+                if kills >= _TRIES:
+                    raise LTRError(f"its process was killed {_TRIES} times: is memory enough?")
+                value = _train(search, trial, folder)
+                for path in folder.rglob("*.pt"):  # the best configuration is trained anew
+                    path.unlink()
+        except optuna.TrialPruned:
+            state = TrialState.PRUNED
+        except _NO_FAULT_OF_IT:
+            raise
+        except Exception as error:
+            if is_full(error):
                 raise
-            except Exception as error:
-                if isinstance(error, _OF_PLACE + _OF_STORAGE) or is_full(error):
-                    raise
-                state = TrialState.FAIL
-                atomic_write(folder / "error.txt", traceback.format_exc())
-                kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
-                trial.set_user_attr("error", kind + " ".join(str(error).split()))
+            state = TrialState.FAIL
+            atomic_write(folder / "error.txt", traceback.format_exc())
+            kind = "" if isinstance(error, LTRError) else f"{type(error).__name__}: "
+            trial.set_user_attr("error", kind + " ".join(str(error).split()))
         study.tell(trial, value, state, skip_if_finished=True)
-    except UpdateFinishedTrialError:
-        pass  # it is queued again, and goes on from the checkpoint
-    except BaseException:
-        with suppress(Exception):  # such as a full disk: it is taken for dead later
-            requeue(study, trial.number)
-        raise
 
 
 def open_lists(
