@@ -131,12 +131,6 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, fails) -> None:
     assert_built(cached_lists(tmp_path, "k", build))
 
 
-def test_a_cache_that_cannot_be_made(tmp_path) -> None:
-    (tmp_path / "file").write_text("")
-    message = refused(lambda: cached_lists(tmp_path / "file", "k", build))
-    assert "file: File exists; free space" in message
-
-
 DAMAGE = {
     "no meta": lambda entry: (entry / "meta.json").unlink(),
     "an older format": lambda entry: (entry / "meta.json").write_text('{"version": 1, "key": "k"}'),
@@ -337,11 +331,6 @@ def test_a_damaged_note_is_not_believed(tmp_path, monkeypatch) -> None:
     for content in ("", "{", "[]", '{"digest": "x"}', sound.replace(first, "abc"), other):
         note.write_text(content)
         assert file_digest(path, tmp_path) == first
-
-
-def test_digest_of_what_cannot_be_read(tmp_path) -> None:
-    for path, words in ((tmp_path / "vali.txt", "No such file"), (tmp_path, "a folder")):
-        assert words in refused(lambda path=path: file_digest(path, tmp_path))
 
 
 def test_a_file_that_changes_while_it_is_hashed(tmp_path, monkeypatch) -> None:

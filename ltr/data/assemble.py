@@ -31,18 +31,6 @@ class Block:
     rows: Ints | None = None  # [rows], the 0-based row of the source; None: the next ones
     weights: Doubles | Floats | None = None  # [rows], of the query; None: all weigh the same
 
-    def only(self, keep: Container[str], first: int) -> "Block":
-        """The rows of the queries ``keep``; ``first`` is the row of the source of the first."""
-        kept = np.array([qid in keep for qid in self.queries], bool)
-        rows = np.flatnonzero(kept[self.places])
-        there, places = np.unique(self.places[rows], return_inverse=True)
-        features = self.features[rows]
-        return Block(
-            features, self.labels[rows], [self.queries[place] for place in there], places,
-            int(np.isnan(features).sum()), lambda row: self.at(int(rows[row])), first + rows,
-            None if self.weights is None else self.weights[rows],
-        )  # fmt: skip
-
 
 def assemble(
     blocks: Iterable[Block],
@@ -71,26 +59,32 @@ def assemble(
     of, labels, rows, weights = list[Any](), list[Floats](), list[Ints](), list[Any]()
     with closing(_Features(file)) as features:
         for block in blocks:
-            if keep is not None:
-                before, block = before + len(block.labels), block.only(keep, before)
             if not len(block.labels) == len(block.places) == len(block.features):
                 raise ValueError("a block has other numbers of labels, places and features")
-            if not len(block.labels):
+            numbers = [
+                known.setdefault(qid, len(known)) if keep is None or qid in keep else -1
+                for qid in block.queries
+            ]
+            lists, own = np.array(numbers, np.int32)[block.places], block.rows
+            some: Any = slice(None)
+            if keep is not None:
+                some = np.flatnonzero(lists >= 0)
+                before, own = before + len(lists), before + some
+            if not len(lists := lists[some]):
                 continue
-            numbers = [known.setdefault(qid, len(known)) for qid in block.queries]
-            lists = np.array(numbers, np.int32)[block.places]
             if together and len(back := np.flatnonzero(np.diff(lists, prepend=last) < 0)):
-                row = int(back[0])
+                row = int(np.arange(len(block.labels))[some][back[0]])
                 raise DataError(
                     f"{block.at(row)}: query id {block.queries[block.places[row]]!r} comes back, "
                     "expected the items of a query together (or set dataset.regroup=true)"
                 )
-            features.append(block.features)
-            last, missing = lists[-1], missing + block.missing
+            features.append(values := block.features[some])
+            missing += block.missing if keep is None else int(np.isnan(values).sum())
+            last = lists[-1]
             of.append(lists)
-            labels.append(block.labels)
-            rows += [] if block.rows is None else [block.rows]
-            weights += [] if block.weights is None else [block.weights]
+            labels.append(block.labels[some])
+            rows += [] if own is None else [own]
+            weights += [] if block.weights is None else [block.weights[some]]
         if len(long := max(known, key=len)) > LONGEST_QID:
             raise DataError(
                 f"the query id {long[:40]!r}... has {len(long):,} characters; expected at most "
