@@ -177,10 +177,11 @@ class AdaRank(ChosenFeatures):
         counted = np.array(~np.isnan(alone).any(axis=1))
         finite = np.isfinite(alone[counted]).all() and (counted.all() or convention.empty == "skip")
         if not finite or np.ptp(np.where(counted[:, None], alone, 0.0)) == 0:
+            largest = float(train.labels.max())
+            remedy = "gain=linear" if largest >= convention.relevant else f"relevant={largest:g}"
             raise DataError(
                 f"model.metric={self.metric} of train is not finite, or the same for every list "
-                "and feature: choose another, set convention.gain=linear (large labels), or "
-                "convention.relevant to at most the largest label"
+                f"and feature: choose another, or set convention.{remedy}"
             )
         return alone
 
