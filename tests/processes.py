@@ -5,10 +5,7 @@ saves the start, which would be most of its time. ``python processes.py PATH`` i
 All workers of pytest-xdist share it.
 """
 
-import _posixsubprocess
 import atexit
-import ctypes
-import fcntl
 import gc
 import json
 import os
@@ -32,7 +29,6 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[1]
 _BYTES = 1 << 20  # of a request
 _PLACE = "LTR_TESTS_SERVER"  # the variable with the address of the process that is forked
-_SUBREAPER = 36  # of prctl: orphans below become children of the caller
 
 
 class Process:
@@ -88,7 +84,6 @@ def start(
     *arguments: str,
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
-    warm: bool = False,
     file_size: int | None = None,
 ) -> Process:
     """Start ``python SCRIPT ARGUMENTS``; a ``script`` of several lines is a program itself.
@@ -97,7 +92,6 @@ def start(
         script, arguments: the command.
         cwd: where it works.
         env: goes over this process's own.
-        warm: the processes of Python that it starts (``-m`` or ``-c``) are forked as it is.
         file_size: the largest file that it may write, in bytes.
     """
     connection = socket.socket(socket.AF_UNIX)
@@ -108,7 +102,6 @@ def start(
         "arguments": [str(argument) for argument in arguments],
         "cwd": str(cwd),
         "env": {**os.environ, **(env or {})},
-        "warm": warm,
         "file_size": file_size,
     }
     text = json.dumps(request).encode() + b"\n"
@@ -226,41 +219,32 @@ def _live(request: dict[str, Any], out: int, err: int) -> None:
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.closerange(3, 256)
-        if request["warm"]:
-            _fork_children()
         if (size := request["file_size"]) is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        script = request["script"]
-        kind = "-c" if "\n" in script else "script"
-        _python([kind, script, *request["arguments"]], request["cwd"], request["env"])
+        _python(request["script"], request["arguments"], request["cwd"], request["env"])
     finally:
         os._exit(1)
 
 
-def _python(command: list[str], cwd: str, env: Mapping[str, str]) -> None:
-    """Be ``python COMMAND`` to its end: ``-c`` or ``-m`` or ``script``, what, arguments."""
-    status = 1
+def _python(script: str, arguments: list[str], cwd: str, env: Mapping[str, str]) -> None:
+    """Be ``python SCRIPT ARGUMENTS`` to its end; a script of several lines is a program itself."""
+    status, program = 1, "\n" in script
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
-    kind, what, *arguments = command
-    first = {"-c": "", "-m": cwd}.get(kind, str(Path(what).parent))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [first, *paths, *sys.path[2:]]
-    sys.argv = ["-c" if kind == "-c" else what, *arguments]
+    sys.path[:] = ["" if program else str(Path(script).parent), *paths, *sys.path[2:]]
+    sys.argv = ["-c" if program else script, *arguments]
     if os.environ.get("PYTHONWARNINGS") == "default":
         warnings.simplefilter("default")
-    warnings.filterwarnings("ignore", "'.*' found in sys.modules", RuntimeWarning)  # it is warm
     gc.enable()
     try:
-        if kind == "-c":
-            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
-        elif kind == "-m":
-            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        if program:
+            exec(compile(script, "<string>", "exec"), {"__name__": "__main__"})
         else:
-            runpy.run_path(what, run_name="__main__")
+            runpy.run_path(script, run_name="__main__")
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -272,75 +256,6 @@ def _python(command: list[str], cwd: str, env: Mapping[str, str]) -> None:
         sys.stdout.flush()
     finally:
         os._exit(status)
-
-
-def _fork_children() -> None:
-    """From here on, have a fork of this process become the processes of Python that it starts.
-
-    The fork waits beside it. Each child is forked twice, and comes back to this process as orphan:
-    so it has the parent that it would have, but nothing that this process did since.
-    """
-    from fire.children import die_with_parent
-
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if _fork() == 0:
-        here.close()
-        die_with_parent()
-        while True:
-            _adopt(there)
-    there.close()
-    real, turn = _posixsubprocess.fork_exec, threading.Lock()
-
-    def fork_exec(args: list[Any], *rest: Any) -> int:
-        words = [os.fsdecode(word) for word in args]
-        if words[0] != sys.executable or words[1] not in ("-m", "-c"):
-            return int(real(args, *rest))
-        _, _, keep, cwd, env, stdin, _, _, stdout, _, stderr, _, _, _, session = rest[:15]
-        streams = [given if given >= 0 else i for i, given in enumerate((stdin, stdout, stderr))]
-        kept = [fd for fd in keep if fd > 2 and fd != rest[12]]
-        if env is not None:
-            env = dict(os.fsdecode(pair).split("=", 1) for pair in env)
-        request = {
-            "command": words[1:],
-            "cwd": os.fsdecode(cwd or Path.cwd()),
-            "env": {**os.environ} if env is None else env,
-            "places": [0, 1, 2, *kept],
-            "session": session,
-        }
-        with turn:
-            socket.send_fds(here, [json.dumps(request).encode()], [*streams, *kept])
-            return int(here.recv(32))
-
-    _posixsubprocess.fork_exec = subprocess._fork_exec = fork_exec
-
-
-def _adopt(connection: socket.socket) -> None:
-    """Fork twice for a request; the grandchild lives as it says."""
-    text, given, _, _ = socket.recv_fds(connection, _BYTES, 64)
-    if not text:
-        os._exit(0)
-    told, tell = os.pipe()
-    if (between := _fork()) == 0:
-        between = os.getpid()
-        if (pid := _fork()) != 0:
-            os.write(tell, b"%d" % pid)
-            os._exit(0)
-        while os.getppid() == between:
-            time.sleep(0.001)
-        request = json.loads(text)
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in given]  # out of the way
-        os.closerange(3, 300)
-        for fd, place in zip(high, request["places"], strict=True):
-            os.dup2(fd, place)
-        os.closerange(300, 400)
-        if request["session"]:
-            os.setsid()
-        _python(request["command"], request["cwd"], request["env"])
-    os.waitpid(between, 0)
-    connection.send(os.read(told, 32))  # it is an orphan now
-    for fd in (told, tell, *given):
-        os.close(fd)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def test_two_commands_share_the_trials(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = [*small, "trials=6", "pruner=none"]
-    other = processes.start("scripts/search.py", *small, warm=True)
+    other = processes.start("scripts/search.py", *small)
     begin_training = Report.begin
 
     def begin_with_the_other(self: Report, *args: Any) -> None:

@@ -159,7 +159,7 @@ def test_runs_at_once_share_a_folder_and_a_failed_one_is_named(tiny, tmp_path) -
     given = ["-m", *tiny, "epochs=1", "threads=1", "loss=listnet", f"output_dir={outputs}"]
     given += ["seed=1,2", "optimizer.lr=0.01,-1"]
     given += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    process = processes.start("train.py", *given, warm=True)
+    process = processes.start("train.py", *given)
     out, err = process.communicate()
     assert process.returncode == 1, err
     (sweep,) = outputs.iterdir()

@@ -23,7 +23,7 @@ SYNTHETIC = ["dataset=synthetic", "dataset.queries=9"]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return processes.run("scripts/table.py", *arguments, warm=True)
+    return processes.run("scripts/table.py", *arguments)
 
 
 @pytest.mark.slow

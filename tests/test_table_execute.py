@@ -27,7 +27,7 @@ PARALLEL = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 
 def started(*arguments: str) -> Process:
-    return processes.start("scripts/table.py", *arguments, warm=True)
+    return processes.start("scripts/table.py", *arguments)
 
 
 def in_parallel(small: list[str]) -> list[str]:
