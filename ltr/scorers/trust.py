@@ -8,7 +8,7 @@ choose and are not in it.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +143,7 @@ def check_override(key: str, value: Any, trust: Sequence[str] | str = ()) -> Non
     """Raise ``ConfigError`` where an override kept in a folder names code outside ``trust``."""
     for one in _values(value):
         if isinstance(one, Mapping) and "_target_" in one:
-            target = str(one["_target_"])
-            if target not in set().union(*TARGETS.values()) and not _lives_in(target, trust):
-                raise _refusal(key, target)
+            _check(key, str(one["_target_"]), trust, set().union(*TARGETS.values()))
         elif isinstance(one, str) and "${" in one and not _PLAIN_LINK.fullmatch(one):
             raise ConfigError(
                 f"the folder's override {key}={one[:60]} calls a resolver: leave it out of "
@@ -156,24 +154,26 @@ def check_override(key: str, value: Any, trust: Sequence[str] | str = ()) -> Non
 def check_metrics(metrics: Sequence[str], trust: Sequence[str] | str) -> None:
     """Raise ``ConfigError`` where a metric of the user's own is outside ``trust``."""
     for metric in metrics:
-        if not _lives_in(metric, trust):
-            raise _refusal("metric", metric)
+        _check("metric", metric, trust)
 
 
 def _check_target(part: str, node: Any, trust: Sequence[str] | str) -> None:
     """Raise ``ConfigError`` unless ``node`` names this project's code or that of ``trust``."""
     target = str(node.get("_target_")) if isinstance(node, Mapping) else "unknown"
-    known = target in TARGETS.get(part, ()) or _lives_in(target, trust)
-    inside = (value for value in _values(node) if isinstance(value, Mapping))
-    if not known or any("_target_" in below for below in inside if below is not node):
-        raise _refusal(part, target)
+    inside = (value for value in _values(node) if isinstance(value, Mapping) and value is not node)
+    if any("_target_" in below for below in inside):
+        _check(part, target)
+    _check(part, target, trust, TARGETS.get(part, set()))
 
 
-def _refusal(part: str, target: str) -> ConfigError:
-    return ConfigError(
-        f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you know "
-        "where the file comes from, allow it with 'trust=[MODULE]'"
-    )
+def _check(
+    part: str, target: str, trust: Sequence[str] | str = (), known: Collection[str] = ()
+) -> None:
+    if target not in known and not _lives_in(target, trust):
+        raise ConfigError(
+            f"the checkpoint's {part} is {target}, which is not a {part} of this project; if you "
+            "know where the file comes from, allow it with 'trust=[MODULE]'"
+        )
 
 
 def _values(value: Any) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from ltr.data.batches import ItemTensors
 from ltr.data.lists import Lists
 from ltr.data.transforms import no_transform
 from ltr.errors import CheckpointError, ConfigError
-from ltr.models.rounds.model import FitData, Round, RoundModel
+from ltr.models.rounds.model import FitData, RoundModel
 from ltr.training.checkpoint import fitting
 from ltr.training.evaluation import check_finite
 from ltr.training.hooks import progress_bar
@@ -83,7 +83,12 @@ class RoundLearner:
                 try:
                     with self.model.complaints(*(() if number else WRONG_TYPE)):
                         this = next(rounds)
-                    row = {"epoch": number, **this.columns, **self._measured(this, data)}
+                    row: dict[str, float] = {"epoch": number, **this.columns}
+                    for split in monitor.splits:
+                        scores, part = torch.tensor(this.scores[split]), data[split]
+                        whose, remedy = f"{self.model.makes}'", self.model.not_finite
+                        check_finite(scores, part, whose=whose, remedy=remedy)
+                        row |= monitor.measure(split, part, scores)
                 except Exception:  # keep the rounds before it, if one of them is the best
                     if done.best_epoch is not None:
                         self._keep()
@@ -109,16 +114,6 @@ class RoundLearner:
                     raise Interrupted(interruption.signum)
                 if ends:
                     return
-
-    def _measured(self, this: Round, data: Mapping[str, ItemTensors]) -> dict[str, float]:
-        """The metrics of every split in the row of a round."""
-        row: dict[str, float] = {}
-        for split in self.monitor.splits:
-            scores = torch.tensor(this.scores[split])
-            whose, remedy = f"{self.model.makes}'", self.model.not_finite
-            check_finite(scores, data[split], whose=whose, remedy=remedy)
-            row |= self.monitor.measure(split, data[split], scores)
-        return row
 
     def _keep(self) -> None:
         """Write ``last.pt`` and, once there is a best round, ``best.pt``.
