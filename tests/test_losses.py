@@ -26,12 +26,8 @@ from ltr.losses.batch import counted_lists
 from ltr.losses.mix import OF_RUN, losses_by_name
 
 CHOICES = {
-    "variant": ["ndcg1", "ndcg2"],
-    "weight": ["log2"],
-    "pair_weight": ["ndcg_beta"],
-    "discount": ["sqrt_log2", "linear"],
-    "pairs": ["both"],
-    "targets": ["isotonic"],
+    **{"variant": ["ndcg1", "ndcg2"], "weight": ["log2"], "pair_weight": ["ndcg_beta"]},
+    **{"discount": ["sqrt_log2", "linear"], "pairs": ["both"], "targets": ["isotonic"]},
 }
 VARIANTS: dict[str, dict[str, Any]] = {"neuralndcg_t": {"transposed": True}}
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "loss").glob("*.yaml"))
@@ -96,19 +92,15 @@ def test_battery(loss: partial[Tensor]) -> None:
 
 def applies(prop: str, loss: partial[Tensor]) -> bool:
     """Whether a property means something for a loss, from what is known of our losses."""
-    name, knobs = loss.func.__name__, loss.keywords
-    normalised = {
-        *("neural_ndcg", "approx_ndcg", "lap_ndcg", "soft_ndcg", "ot_ndcg", "softsort_ndcg"),
-        "plrank",
-    }
-    with_metric = normalised | {"neural_map", "neural_mrr", "neural_err", "neural_precision"}
-    known = name.removesuffix("_loss")
+    known, knobs = loss.func.__name__.removesuffix("_loss"), loss.keywords
+    normalised = (known.endswith("_ndcg") and known != "svm_ndcg") or known == "plrank"
+    with_metric = normalised or known.startswith("neural_")
     return {
         "a_cutoff_below_1_is_refused": "k" in knobs,
         "a_cutoff_beyond_the_list_is_none": "k" in knobs,
         "the_cutoff_is_honoured": "k" in knobs,
-        "the_best_order_is_the_bound_at_every_cutoff": known in normalised,
-        "the_sharp_limit_is_minus_the_metric": known in with_metric
+        "the_best_order_is_the_bound_at_every_cutoff": normalised,
+        "the_sharp_limit_is_minus_the_metric": with_metric
         and knobs.get("discount", "log2") == "log2",
         "what_is_drawn_comes_from_the_generator": draws(known, knobs),
         "the_order_of_the_items_means_nothing_on_average_over_draws": draws(known, knobs),

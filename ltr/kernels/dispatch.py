@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from ltr.relaxations.second_derivatives import plain_path, twice
+from ltr.relaxations.second_derivatives import once_by, plain_path, twice
 from ltr.typing import Mask, PerList, Scores
 
 log = logging.getLogger(__name__)
@@ -74,17 +73,9 @@ def _kernel(name: str) -> Callable[..., None]:
     return resolve_name(f"ltr.kernels.{name}")
 
 
-def value_op(
-    kernel: str,
-    scores: Scores,
-    arrays: Sequence[Tensor],
-    knobs: Sequence[Any],
-    costs: NDArray[np.int64],
-) -> PerList:
-    """The values of ``value_and_slope``, with the slopes as gradient."""
-    return slope_op(
-        scores, lambda wanted: value_and_slope(kernel, scores, arrays, knobs, costs, wanted)
-    )
+def value_op(kernel: str, scores: Scores, *given: Any) -> PerList:
+    """The values of ``value_and_slope(kernel, scores, *given)``, with the slopes as gradient."""
+    return slope_op(scores, lambda wanted: value_and_slope(kernel, scores, *given, wanted=wanted))
 
 
 def value_and_slope(
@@ -93,6 +84,7 @@ def value_and_slope(
     arrays: Sequence[Tensor],
     knobs: Sequence[Any],
     costs: NDArray[np.int64],
+    *,
     wanted: bool = True,
 ) -> tuple[PerList, Scores]:
     """What ``kernel(lists, scores, *arrays, *knobs, wanted, value, slope)`` writes of each list.
@@ -108,7 +100,7 @@ def value_and_slope(
 
 def slope_op(scores: Scores, run: Callable[[bool], tuple[PerList, Scores]]) -> PerList:
     """The values of ``run(whether the slopes are wanted)``, with its slopes as gradient."""
-    return _Op.apply(scores, run, lambda grad, slope: grad.unsqueeze(-1) * slope)
+    return once_by(scores, run, lambda grad, slope: grad.unsqueeze(-1) * slope)
 
 
 def vector_op(
@@ -128,23 +120,7 @@ def vector_op(
         over_lists(lambda lists: call(lists, *given), costs)
         return torch.from_numpy(found).to(scores.dtype)
 
-    return _Op.apply(scores, lambda _: (run(scores, None), scores), lambda grad, s: run(s, grad))
-
-
-class _Op(torch.autograd.Function):
-    """``run(wanted)`` gives values and a tensor, of which ``pull`` makes the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, run: Any, pull: Any) -> Tensor:
-        values, saved = run(ctx.needs_input_grad[0])
-        ctx.save_for_backward(saved)
-        ctx.pull = pull
-        return values
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.pull(grad, *ctx.saved_tensors), None, None
+    return once_by(scores, lambda _: (run(scores, None), scores), lambda grad, s: run(s, grad))
 
 
 def over_lists(kernel: Callable[[NDArray[np.int64]], None], costs: NDArray[np.int64]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 try:
     from numba import njit
@@ -23,8 +22,6 @@ except Exception as error:  # whatever a broken installation raises
     def keep(compiled: Any) -> Any:
         return compiled
 
-
-Text = NDArray[np.uint8]
 
 _TAB, _NEWLINE, _RETURN, _BLANK, _HASH = 9, 10, 13, 32, 35
 _PLUS, _MINUS, _POINT, _ZERO, _COLON = 43, 45, 46, 48, 58
@@ -45,17 +42,8 @@ _inlined = njit(forceinline=True)  # a fifth faster
 @keep
 @njit(nogil=True)
 def parse(
-    text: Text,
-    labelled: bool,
-    fractions: bool,
-    largest_label: float,
-    largest_index: int,
-    features: NDArray[np.float32],
-    labels: NDArray[np.float32],
-    seen: NDArray[np.int32],
-    runs: NDArray[np.int64],
-    doubts: NDArray[np.int64],
-) -> tuple[bool, int, int, int, int, int, int]:
+    text, labelled, fractions, largest_label, largest_index, features, labels, seen, runs, doubts,
+):  # fmt: skip
     """Parse whole lines, without the interpreter's lock.
 
     Args:
@@ -152,7 +140,7 @@ def parse(
 
 
 @_inlined
-def _number(text: Text, i: int) -> tuple[int, int, float]:
+def _number(text, i):
     """The end of the number at ``i``, its kind, and the number.
 
     ``_EXACT``: a float64 that rounds to the same float32 as the text; ``_DOUBTFUL``: it may not.
@@ -218,7 +206,7 @@ def _number(text: Text, i: int) -> tuple[int, int, float]:
 
 
 @_inlined
-def _end_of_nan(text: Text, i: int) -> int:
+def _end_of_nan(text, i):
     """The end of ``nan``, in capitals or not, at ``i``; ``i`` where it is something else."""
     start = i + (_byte(text, i) == _MINUS or _byte(text, i) == _PLUS)
     for letter in (_N, _A, _N):  # the newline at the end of the text stops it
@@ -229,13 +217,13 @@ def _end_of_nan(text: Text, i: int) -> int:
 
 
 @_inlined
-def _byte(text: Text, i: int) -> Any:
+def _byte(text, i):
     # With a signed index Numba tests at every byte whether it counts from the end.
     return np.int64(text[np.uintp(i)])
 
 
 @_inlined
-def _skip_blanks(text: Text, i: int) -> int:
+def _skip_blanks(text, i):
     """The place of the first byte from ``i`` on that is no white space inside a line."""
     while _is_blank(_byte(text, i)):
         i += 1
@@ -243,26 +231,26 @@ def _skip_blanks(text: Text, i: int) -> int:
 
 
 @_inlined
-def _is_blank(byte: int) -> bool:
+def _is_blank(byte):
     return byte == _BLANK or (_TAB <= byte <= _RETURN and byte != _NEWLINE)
 
 
 @_inlined
-def _is_qid(text: Text, i: int) -> bool:
+def _is_qid(text, i):
     # One after the other: the newline at the end of the text stops the comparison.
     begins = _byte(text, i) == _Q and _byte(text, i + 1) == _I
     return begins and _byte(text, i + 2) == _D and _byte(text, i + 3) == _COLON
 
 
 @_inlined
-def _end_of_word(text: Text, i: int) -> int:
+def _end_of_word(text, i):
     while _byte(text, i) > _BLANK and _byte(text, i) != _HASH:
         i += 1
     return i
 
 
 @_inlined
-def _same(text: Text, a: int, a_end: int, b: int, b_end: int) -> bool:
+def _same(text, a, a_end, b, b_end):
     if a_end - a != b_end - b:
         return False
     while a < a_end and _byte(text, a) == _byte(text, b):

@@ -42,22 +42,16 @@ def neural_dcg(
 
 
 def _on_cpu(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    k: int | None,
-    temperature: float,
-    *scaling: Any,
-    kept: int = KEPT,
+    scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any, kept: int = KEPT,
     wanted: bool = True,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The values, and the slope of each by the scores of its list, in the dtype of the scores."""
     of_rank = discounts(mask.shape[-1], scores, k=k).expand(mask.shape)
     ranked = torch.empty(mask.shape, dtype=torch.float64)
     arrays = [mask, gains(labels, mask), of_rank, ranked]
-    knobs = [temperature, *scaling, torch.finfo(scores.dtype).tiny, kept]
+    rest = [*knobs, torch.finfo(scores.dtype).tiny, kept]
     loop, costs = "neuralndcg:neural_ndcg_lists", list_sizes(mask) ** 2 * 60
-    return value_and_slope(loop, scores, arrays, knobs, costs, wanted)
+    return value_and_slope(loop, scores, arrays, rest, costs, wanted=wanted)
 
 
 def neurally_sorted(
@@ -157,14 +151,7 @@ def launch_options(size: int, dtype: torch.dtype, *, transposed: bool) -> dict[s
 
 
 def value_and_slope_on_gpu(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor,
-    k: int | None,
-    temperature: float,
-    transposed: bool,
-    max_iter: int,
-    tol: float,
+    scores: Tensor, labels: Tensor, mask: Tensor, k: int | None, *knobs: Any
 ) -> tuple[Tensor, Tensor]:
     """As ``_on_cpu``, in the dtype of the scores: each pass computes the rows of P again.
 
@@ -172,6 +159,7 @@ def value_and_slope_on_gpu(
     """
     from ltr.kernels.neuralndcg_triton import neural_ndcg_list
 
+    temperature, transposed, max_iter, tol = knobs
     lists, size = scores.shape
     value, slope = scores.new_zeros(lists), torch.zeros_like(scores)
     if lists == 0 or size == 0:

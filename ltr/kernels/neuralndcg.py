@@ -14,32 +14,16 @@ a sum of outer products X Y^T, of which only three vectors are needed for the sl
 pass over the rows, ``_backward_sweep``, adds one iteration's share to all of them.
 """
 
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ltr.kernels.compile import exp, kernel, part
 
-
-class Band(NamedTuple):
-    """P, four rows at a time.
-
-    Attributes:
-        x, a: of the logits, ``[item]``.
-        low: the first item of each four rows that does not underflow.
-        start: the place of each four rows in ``entries``, and the end.
-        norm: what each row is multiplied by.
-        entries: all of them if ``whole``, else those of the four rows at hand.
-    """
-
-    x: NDArray[np.float64]
-    a: NDArray[np.float64]
-    low: NDArray[np.int64]
-    start: NDArray[np.int64]
-    norm: NDArray[np.float64]
-    entries: NDArray[np.float64]
-    whole: bool | np.bool_
+# P, four rows at a time: x and a of the logits; the first item of each four rows that does not
+# underflow; where they begin in entries, and the end; what each row is multiplied by; the entries,
+# of all rows if whole, else of the four at hand.
+Band = namedtuple("Band", "x a low start norm entries whole")
 
 
 @kernel

@@ -1,8 +1,6 @@
 """The online pass of PRank over items, compiled."""
 
 import numba
-import numpy as np
-from numpy.typing import NDArray
 
 from ltr.kernels.compile import keep
 
@@ -10,17 +8,8 @@ from ltr.kernels.compile import keep
 @keep
 @numba.njit(nogil=True)
 def prank_pass(
-    rows: NDArray[np.float64],
-    places: NDArray[np.int64],
-    grades: NDArray[np.int64],
-    dual: bool,
-    margin: float,
-    steps: int,
-    state: NDArray[np.float64],
-    thresholds: NDArray[np.float64],
-    state_moves: NDArray[np.float64],
-    threshold_moves: NDArray[np.float64],
-) -> int:
+    rows, places, grades, dual, margin, steps, state, thresholds, state_moves, threshold_moves
+):
     """Visit items one after the other; return how many of them moved a threshold.
 
     The score of a row is its product with ``state``. With y_r = 1 where the grade is at least r and

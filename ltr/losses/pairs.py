@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
-from ltr.kernels.dispatch import list_sizes, value_op, with_kernel
+from ltr.kernels.dispatch import list_sizes, slope_op, value_op, with_kernel
 from ltr.knobs import check_choice, check_k, check_positive
 from ltr.metrics.ordering import rank_of_item
 from ltr.relaxations.second_derivatives import plain_path
@@ -102,7 +101,7 @@ def _sum_over_pairs(
     weights = _weight_matrix(weight)
     pairs = pairs & (weights != 0)  # the costs of others may be infinite, and 0 times that is NaN
     if cost == "logistic" and not plain_path():
-        return _Logistic.apply(scores, weights, pairs, sigma)
+        return slope_op(scores, lambda _: _logistic(scores.detach(), weights, pairs, sigma))
     apart = torch.where(pairs, sigma * _differences(scores), torch.inf)
     if cost == "logistic":
         costs = -logsigmoid(apart)
@@ -114,25 +113,17 @@ def _sum_over_pairs(
     return (weights * costs).sum((-2, -1))
 
 
-class _Logistic(torch.autograd.Function):
-    """The weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j); no matrix over pairs is saved.
+def _logistic(
+    scores: Scores, weights: Tensor, pairs: Tensor, sigma: float
+) -> tuple[PerList, Scores]:
+    """The weighted sum of log(1 + exp(-z)), z = sigma (s_i - s_j), and its slope.
 
-    The slope by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)).
+    That by s_i - s_j is sigma w_ij (sigmoid(z) - 1) = sigma w_ij expm1(logsigmoid(z)).
     """
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, weights: Tensor, pairs: Tensor, sigma: float) -> Tensor:
-        logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
-        value = -(weights * logs).sum((-2, -1))
-        slopes = logs.expm1_().mul_(weights)
-        ctx.save_for_backward(sigma * (slopes.sum(-1) - slopes.sum(-2)))
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        (slope,) = ctx.saved_tensors
-        return grad.unsqueeze(-1) * slope, None, None, None
+    logs = logsigmoid(torch.where(pairs, _differences(sigma * scores), torch.inf))
+    value = -(weights * logs).sum((-2, -1))
+    slopes = logs.expm1_().mul_(weights)
+    return value, sigma * (slopes.sum(-1) - slopes.sum(-2))
 
 
 def _weight_matrix(weight: PairWeight) -> Tensor:

@@ -1,17 +1,14 @@
 """Optimal transport: Sinkhorn scaling to a doubly stochastic matrix, and sorting by it."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ltr.errors import ConfigError
 from ltr.knobs import check_choice, positive_int
 from ltr.metrics.ordering import real_ranks
 from ltr.metrics.per_list import promoted
 from ltr.relaxations.neuralsort import neural_sort
-from ltr.relaxations.second_derivatives import plain_path, twice
+from ltr.relaxations.second_derivatives import once_by, plain_path, twice
 from ltr.typing import Mask, Matrix, Scores
 
 
@@ -56,13 +53,14 @@ def _scaled(matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
     """Columns first, then rows, of the block of ``rows`` and ``columns``."""
     if plain_path():
         return _iterated(matrix, rows, columns, max_iter, tol)[0]
-    return _Scaling.apply(matrix, rows, columns, max_iter, tol)
+    given = matrix.detach(), rows, columns, max_iter, tol
+    return once_by(matrix, lambda _: _iterated(*given), _slope)
 
 
 def _iterated(
     matrix: Matrix, rows: Mask, columns: Mask, max_iter: int, tol: float
-) -> tuple[Matrix, tuple[Tensor, ...]]:
-    """The scaled matrix; the block of ``matrix`` and the vectors of each iteration, stacked."""
+) -> tuple[Tensor, ...]:
+    """The scaled matrix, the block of ``matrix`` and the vectors of each iteration, stacked."""
     p = matrix.masked_fill(~(rows.unsqueeze(-1) & columns.unsqueeze(-2)), 0)
     floor = torch.finfo(p.dtype).tiny ** 0.5
     u, v = rows.to(p.dtype), columns.to(p.dtype)
@@ -85,7 +83,7 @@ def _iterated(
         for history, item in zip(histories, (u, v, new_u, new_v), strict=True):
             history.append(item)
     scaled = u.unsqueeze(-1) * p * v.unsqueeze(-2)
-    return scaled, (p, *(torch.stack(history) for history in histories))
+    return scaled, p, *(torch.stack(history) for history in histories)
 
 
 def _inverse(sums: Tensor, used: Tensor) -> Tensor:
@@ -93,44 +91,33 @@ def _inverse(sums: Tensor, used: Tensor) -> Tensor:
     return 1 / (sums.masked_fill(~used, 1) if plain_path() else sums)
 
 
-class _Scaling(torch.autograd.Function):
-    """Saves P and the vectors of each iteration, no other matrix."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, matrix: Tensor, rows: Tensor, columns: Tensor, max_iter: int, tol: float
-    ) -> Tensor:
-        scaled, kept = _iterated(matrix, rows, columns, max_iter, tol)
-        ctx.save_for_backward(*kept)
-        return scaled
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        p, us, vs, new_us, new_vs = ctx.saved_tensors
-        # result = u p v
-        grad_p = us[-1].unsqueeze(-1) * grad * vs[-1].unsqueeze(-2)
-        product = grad * p
-        grad_u, grad_v = _row_sums(product, vs[-1]), _column_sums(product, us[-1])
-        # Every matrix-vector product of the iterations adds an outer product to the gradient of p:
-        # they are collected as pairs of vectors and summed in one matrix product.
-        of_rows: list[Tensor] = []
-        of_columns: list[Tensor] = []
-        for i in reversed(range(len(vs))):
-            # u_i = 1 / (p v_i)
-            grad_sums = torch.where(new_us[i], -grad_u * us[i + 1] * us[i + 1], 0)
-            grad_u = torch.where(new_us[i], 0, grad_u)
-            grad_v = grad_v + _column_sums(p, grad_sums)
-            of_rows.append(grad_sums)
-            of_columns.append(vs[i])
-            # v_i = 1 / (u_(i-1) p)
-            grad_sums = torch.where(new_vs[i], -grad_v * vs[i] * vs[i], 0)
-            grad_v = torch.where(new_vs[i], 0, grad_v)
-            grad_u = grad_u + _row_sums(p, grad_sums)
-            of_rows.append(us[i])
-            of_columns.append(grad_sums)
-        grad_p.baddbmm_(torch.stack(of_rows, -1), torch.stack(of_columns, -2))
-        return grad_p, None, None, None, None
+def _slope(
+    grad: Tensor, p: Matrix, us: Tensor, vs: Tensor, new_us: Tensor, new_vs: Tensor
+) -> Matrix:
+    """The gradient by P, of which no other matrix was saved."""
+    # result = u p v
+    grad_p = us[-1].unsqueeze(-1) * grad * vs[-1].unsqueeze(-2)
+    product = grad * p
+    grad_u, grad_v = _row_sums(product, vs[-1]), _column_sums(product, us[-1])
+    # Every matrix-vector product of the iterations adds an outer product to the gradient of p:
+    # they are collected as pairs of vectors and summed in one matrix product.
+    of_rows: list[Tensor] = []
+    of_columns: list[Tensor] = []
+    for i in reversed(range(len(vs))):
+        # u_i = 1 / (p v_i)
+        grad_sums = torch.where(new_us[i], -grad_u * us[i + 1] * us[i + 1], 0)
+        grad_u = torch.where(new_us[i], 0, grad_u)
+        grad_v = grad_v + _column_sums(p, grad_sums)
+        of_rows.append(grad_sums)
+        of_columns.append(vs[i])
+        # v_i = 1 / (u_(i-1) p)
+        grad_sums = torch.where(new_vs[i], -grad_v * vs[i] * vs[i], 0)
+        grad_v = torch.where(new_vs[i], 0, grad_v)
+        grad_u = grad_u + _row_sums(p, grad_sums)
+        of_rows.append(us[i])
+        of_columns.append(grad_sums)
+    grad_p.baddbmm_(torch.stack(of_rows, -1), torch.stack(of_columns, -2))
+    return grad_p
 
 
 def _row_sums(matrix: Tensor, weights: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 F = TypeVar("F", bound=Callable[..., Tensor])
 _again: ContextVar[bool] = ContextVar("again", default=False)
@@ -37,6 +38,28 @@ def twice(function: F) -> F:
         return _gated(values, scores, lambda scores: function(scores, *args, **knobs))
 
     return cast(F, called)
+
+
+def once_by(scores: Tensor, run: Callable[[bool], Any], pull: Callable[..., Tensor]) -> Tensor:
+    """The first of ``run(whether the gradient is wanted)``, by the scores, which it detaches.
+
+    ``pull(grad, *rest)`` is its gradient, of the tensors that ``run`` returns beside it.
+    """
+    return cast(Tensor, _Once.apply(scores, run, pull))
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, run: Any, pull: Any) -> Tensor:
+        values, *rest = run(ctx.needs_input_grad[0])
+        ctx.save_for_backward(*rest)
+        ctx.pull = pull
+        return cast(Tensor, values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.pull(grad, *ctx.saved_tensors), None, None
 
 
 def once(values: Tensor, what: str) -> Tensor:
