@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import processes
 import pytest
 from conftest import compose
 from folders import finish, refused
@@ -339,15 +338,3 @@ def test_mistakes_of_the_command_line(arguments, message, tmp_path, monkeypatch)
     sweep(tmp_path / "RUNS", seeds=(1,), folds=(1, 2))
     keep(tmp_path / "EVIL", select_on="evil.hits@5")
     assert message in refused(lambda: said(*arguments), (ConfigError, DataError))
-
-
-@pytest.mark.slow
-def test_the_command(tmp_path) -> None:
-    sweep(tmp_path)
-    done = processes.run("scripts/compare.py", ".", "samples=500", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "better" in done.stdout
-    wrong = processes.run("scripts/compare.py", "elsewhere", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("error: elsewhere: no results.json")
-    assert len(wrong.stderr.splitlines()) == 1

@@ -124,13 +124,6 @@ def test_mistakes_end_with_the_remedy(arguments: list[str], message: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_a_mistake_is_one_line_and_2() -> None:
-    done = run("letor4_mq2008")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("error: letor4_mq2008: write KEY=VALUE")
-
-
 def test_a_dry_run_of_table_3_needs_no_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,10 +153,3 @@ def test_kept_scores_lose_no_digit(tmp_path: Path) -> None:
     read = pd.read_csv(tmp_path / "scores.csv")
     assert (read["score"].to_numpy().astype(np.float32) == scores).all()
     assert read["qid"].tolist() == ["q0"] * 3 + ["q1"] + ["q2"] * 4
-
-
-def test_parsing_keeps_what_is_for_train_and_for_the_launcher() -> None:
-    given = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=3", "+hydra.launcher.a.b=c"]
-    order = table_of(["table=x", "rows=A, B", "seeds=3", "epochs=1", "dry_run=true", *given])
-    assert (order.rows, order.seeds, order.overrides) == (("A", "B"), 3, ("epochs=1",))
-    assert (order.dry_run, order.launcher) == (True, tuple(given))

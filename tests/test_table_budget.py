@@ -25,7 +25,6 @@ from ltr.tables.budget import (
     read_settings,
     spend_budget,
 )
-from ltr.tables.config import TableConfig
 from ltr.tables.spec import read_table
 from ltr.tables.table import make_table
 
@@ -134,13 +133,6 @@ def test_without_its_member_an_ensemble_is_left_out(tmp_path: Path) -> None:
     table = read_table(f"{tmp_path}/more.yaml")
     assert set(table.without(["wide"]).rows) == {"untrained", "RankSVM"}
     assert set(table.without(["untrained"]).rows) == {"RankSVM", "wide", "both"}
-
-
-def test_other_rows_and_seeds_share_the_found_settings() -> None:
-    order = TableConfig("two", ("epochs=2",), rows=("A",), seeds=5, budget=3, space=("space=mlp",))
-    assert "space=mlp" in order.command(order.of_table)
-    assert replace(order, rows=(), seeds=1).of_search == ["budget=3", "space=mlp"]
-    assert order.of_search == ["budget=3", "space=mlp"]
 
 
 @pytest.mark.slow

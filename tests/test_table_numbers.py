@@ -51,7 +51,6 @@ def measured_row(label: str, seed: int, mean: float, *, fold: int | None = None)
     return Measured(
         run=Run(label, fold, seed, (), CONFIG, f"{label} {seed}", Path(f"/{label}/{seed}")),
         results={"selected_epoch": 2, "wall_seconds": 1.0, "commit": "a" * 40},
-        history=pd.DataFrame(),
         per_query={"paper": {"ndcg@5": values, "map": values / 2}},
         means={"paper ndcg@5": values.mean(), "paper map": values.mean() / 2},
         qids=np.arange(300).astype(str),

@@ -89,14 +89,6 @@ def test_neither_an_untrained_row_nor_a_published_one_is_the_best() -> None:
     assert marked.best == {(1, 1), (2, 1)}
 
 
-def test_the_heading_says_whose_the_numbers_are(wide: Report) -> None:
-    text = page(wide)
-    assert "<title>Our runs: Wide</title>" in text
-    said = text[text.index("<h1>") : text.index("</header>")]
-    assert said.index("Our runs:") < said.index("Wide") < said.index("“(published)”")
-    assert "none is a published one" in page(replace(wide, blocks=()))
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_the_page_in_a_browser(wide: Report, tmp_path: Path) -> None:
@@ -161,7 +153,7 @@ def test_the_page_is_whole_loads_nothing_and_has_plots_and_every_run(table: Made
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     labels = [value for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
-    assert labels == ["Learning curves", "Intervals"]
+    assert labels == ["Intervals"]
     for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(re.sub(r"\sxlink:href=", " href=", drawing))
         assert "currentColor" in drawing  # the colours are the page's

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ltr.analysis.report import Picture
 
@@ -127,41 +126,9 @@ def svg(figure: Figure, name: str, label: str) -> str:
     return text.replace("<svg", start, 1).strip()
 
 
-WIDTH, ROW = 10.4, 0.24  # inches, of every drawing and of a line of text
+WIDTH, ROW = 10.4, 0.24  # inches, of a drawing and of a line of text
 
 Looks = Mapping[str, Mapping[str, Any]]  # row -> colour and marker, the same in every plot
-
-
-@page_style()
-def curve_picture(caption: str, rows: Mapping[str, pd.DataFrame], look: Looks) -> Picture:
-    """A panel for each row: mean and standard deviation over the columns, by epoch."""
-    means = {label: curve.mean(axis=1) for label, curve in rows.items()}
-    trained = pd.concat([mean[mean.index > 0] for mean in means.values()])
-    low, high = trained.quantile(0.02), trained.max()
-    room = max(0.05 * (high - low), 1e-3)
-    across = min(len(rows), 5)
-    down = -(-len(rows) // across)
-    figure = Figure(figsize=(WIDTH, 0.35 + 1.45 * down), layout="constrained")
-    panels = figure.subplots(down, across, sharey=True, squeeze=False).flat
-    for axes in panels[len(rows) :]:
-        axes.set_visible(False)
-    for axes, (label, curve) in zip(panels, rows.items(), strict=False):
-        for other, mean in means.items():
-            if other != label:
-                axes.plot(mean.index, mean, color=LINE, linewidth=0.7)
-        mean, spread = means[label], curve.std(axis=1)
-        shade: Any = {"color": look[label]["color"], "alpha": 0.25, "linewidth": 0}
-        axes.fill_between(mean.index, mean - spread, mean + spread, **shade)
-        axes.plot(mean.index, mean, **look[label], markevery=[-1])
-        axes.set(
-            title=label if len(label) <= 26 else f"{label[:25]}…",
-            xlim=(0, 1.05 * max(1, curve.index.max())),  # the marker stands at the end
-            ylim=(low - room, high + room),
-        )
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.grid(visible=False)
-    figure.supxlabel("epoch", fontsize="medium")
-    return Picture("Learning curves", caption, svg(figure, "curves", "Learning curves"))
 
 
 Panel = tuple[pd.DataFrame, Sequence[float] | None]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ltr.analysis.report import NO_TEST, PUBLISHED, Block, Picture, Report
-from ltr.analysis.style import INK, Looks, Panel, curve_picture, interval_picture, looks
+from ltr.analysis.style import INK, Looks, Panel, interval_picture, looks
 from ltr.analysis.values import align
 from ltr.analysis.verdicts import BETTER, DIFFER, WORSE, draw, rule
 from ltr.data.lists import SPLITS
@@ -256,26 +256,14 @@ def _kept_gains(results: Results, metric: str) -> str:
 
 
 def pictures(results: Results) -> list[Picture]:
-    """The learning curves of the finished runs, and the intervals of each metric of verdicts."""
-    measured, baseline, found = results.measured, results.baseline, results.numbers
-    metrics = list(results.verdicts)
+    """The intervals of each metric of verdicts."""
+    baseline, found, metrics = results.baseline, results.numbers, list(results.verdicts)
     if found.empty or not metrics:
         return []
     lines = found[found["convention"] == results.table.conventions[0]]
     best = lines[lines["metric"] == metrics[0]].sort_values("ours", ascending=False, kind="stable")
-    every = dict.fromkeys([*best["row"], *(one.run.label for one in measured)])
-    look: Looks = looks([label for label in every if label != baseline])  # of the best they differ
+    look: Looks = looks([row for row in best["row"] if row != baseline])  # of the best they differ
     look = {**look, baseline: {"color": INK, "marker": "*"}}
-    on = str(measured[0].run.config.select_on)
-    over = "folds and seeds" if results.by_run["fold"].nunique() > 1 else "seeds"
-    drawn = []
-    if curves := _curves(results, f"vali_{on}"):
-        caption = (
-            f"{on} of vali after each epoch, epoch 0 is the untrained model: the mean over {over}, "
-            "and one standard deviation around it, over seeds where there are several; as far as "
-            "all runs of the row went. The other rows stand behind in grey."
-        )
-        drawn.append(curve_picture(caption, curves, look))
     panels: dict[str, Panel] = {}
     for metric in metrics:
         of_metric = lines[lines["metric"] == metric].set_index("row")
@@ -285,26 +273,7 @@ def pictures(results: Results) -> list[Picture]:
         "The mean of ours and its interval; a diamond is the published number. The band is the "
         f"interval of {baseline}. Rows far below are cut off at the left."
     )
-    return [*drawn, interval_picture("Intervals", caption, panels, look)]
-
-
-def _curves(results: Results, column: str) -> dict[str, pd.DataFrame]:
-    """Of each row ``column`` by epoch, a column for each seed, mean over folds; of one seed a fold.
-
-    A curve ends where the first of the row's runs ends: beyond, a mean would be over fewer.
-    """
-    curves = {}
-    for label in results.by_run["row"].unique():
-        runs = {
-            (one.run.seed, one.run.fold): one.history.set_index("epoch")[column]
-            for one in results.measured
-            if one.run.label == label and column in one.history
-        }
-        curve = pd.DataFrame(runs).dropna()
-        if len(curve) > 1:
-            one_seed = len({seed for seed, _ in runs}) == 1
-            curves[label] = curve if one_seed else curve.T.groupby(level=0, sort=False).mean().T
-    return curves
+    return [interval_picture("Intervals", caption, panels, look)]
 
 
 def fold_report(

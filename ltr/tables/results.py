@@ -40,14 +40,13 @@ class Measured:
     """A finished run and its metrics of each test query.
 
     Attributes:
-        run, results, history: the run and its files.
+        run, results: the run and its ``results.json``.
         per_query: convention -> metric -> ``[queries]``, in the order of ``qids``.
         means: columns of ``runs.csv``: "letor4 ndcg@10", ..., and those of ``table.history``.
     """
 
     run: Run
     results: Mapping[str, Any]
-    history: pd.DataFrame
     per_query: Mapping[str, PerQuery]
     means: Mapping[str, float]
     qids: NDArray[np.str_]
@@ -97,7 +96,7 @@ def measure(table: Table, runs: Sequence[Run]) -> list[Measured]:
         epochs = left.history.set_index("epoch").reindex(columns=table.history)
         tested = epochs.reindex([left.results.get("selected_epoch")]).iloc[0]
         of_run |= {str(column): float(value) for column, value in tested.items()}
-        measured.append(Measured(run, left.results, left.history, per_query, of_run, test.qids))
+        measured.append(Measured(run, left.results, per_query, of_run, test.qids))
     return measured
 
 
