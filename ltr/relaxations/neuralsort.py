@@ -88,14 +88,8 @@ def stochastic_neural_sort(
     The matrices ``[sample, batch, rank, item]`` are relaxed draws from the Plackett-Luce model,
     which draws an item of positive score p_j next with a probability in proportion to p_j (to its
     power 1 / beta in general; Grover et al., 2019, section 4; the NeuralNDCG paper, 4.1). Here p_j
-    = 1 + s_j - min over the list's items of s_i, and beta scales the noise alone, in the papers log
-    p too.
-
-    Args:
-        temperature: > 0, in units of log scores.
-        n_samples: >= 1, draws.
-        beta: > 0, scale of the noise.
-        generator: draws the noise, see ``uniform_noise``.
+    = 1 + s_j - min over the list's items of s_i, and ``beta`` > 0 scales the noise alone, in the
+    papers log p too. ``temperature`` > 0 is in units of log scores; ``generator`` draws the noise.
     """
     drawn = drawn_scores(scores, mask, n_samples=n_samples, beta=beta, generator=generator)
     soft = neural_sort(drawn.flatten(0, 1), mask.repeat(n_samples, 1), temperature=temperature)
