@@ -95,17 +95,6 @@ def test_train_evaluate_predict(args, tmp_path, letor_folder) -> None:
     out, _ = call(f"checkpoint={run}", f"output={per_query}", cache, script="scripts/evaluate.py")
     assert f"{results['test']['ndcg@5']:.4f}" in out
     assert pd.read_csv(per_query)["ndcg@5"].mean() == pytest.approx(results["test"]["ndcg@5"])
-    out, _ = call(
-        f"checkpoint={run}", "split=vali", "metrics=[ndcg@5]", cache, script="scripts/evaluate.py"
-    )
-    assert f"{results['vali']['ndcg@5']:.4f}" in out
-    out, _ = call(
-        *(f"checkpoint={run}", "dataset=letor", "dataset.folder=mine", f"data_dir={letor_folder}"),
-        *("convention.empty=0", f"cache_dir={letor_folder}/cache"),
-        script="scripts/evaluate.py",
-    )
-    assert "empty list = 0" in out
-
     text = (letor_folder / "mine" / "test.txt").read_text().splitlines()
     unlabelled = tmp_path / "new.txt"
     unlabelled.write_text("".join(row.partition(" ")[2] + "\n" for row in text))

@@ -4,8 +4,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     *sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")),
@@ -45,18 +43,6 @@ def changed(command: str) -> str | None:
     bare = re.sub(r"'[^']*'|\"[^\"!]*\"", "", re.sub(r"(^| )#.*", "", command))
     found = re.search(r"\S*[\[\]{}!]\S*|\S+=\S*[*?]\S*", bare)
     return found and found[0]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "ltr evaluate metrics=[ndcg@1]", "ltr train dataset.split={train:a,vali:b}",
-        'curl "$SOLR/query?rq={!ltr}"', "ltr predict input=*.txt",
-    ],
-)  # fmt: skip
-def test_what_a_shell_changes_is_found(command: str) -> None:
-    assert changed(command)
-    assert not changed(command.split()[0] + f" '{command.split()[-1]}'  # [a]")
 
 
 def test_commands_are_typed_as_they_are_printed() -> None:
