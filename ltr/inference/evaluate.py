@@ -42,9 +42,10 @@ def evaluate_model(cfg: DictConfig) -> str:
         raise ConfigError("give checkpoint=..., or scores=... and data=...; see --help")
     check_split(cfg.split)
     chosen = cfg.get("dataset")
-    if cfg.data is None and flag(cfg, "regroup"):
-        raise ConfigError("regroup: it is of data=FILE; write dataset.regroup=true, with dataset=")
-    if cfg.data is not None and is_table(Path(cfg.data)):
+    if cfg.data is None:
+        if flag(cfg, "regroup"):
+            raise ConfigError("regroup is of data=FILE: write dataset.regroup=true, with dataset=")
+    elif is_table(Path(cfg.data)):
         raise ConfigError(
             f"data={cfg.data} is a table, not LETOR text: write dataset=table "
             f"dataset.split.test={cfg.data} dataset.query=COLUMN dataset.label=COLUMN"

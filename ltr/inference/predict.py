@@ -58,8 +58,7 @@ def doubts(given: Input, scorer: Scorer) -> list[str]:
     Category columns none of whose values train had; rows that repeat another one of their query, in
     features and ids, or where there are no ids half of all rows.
     """
-    lists, found = given.lists, []
-    columns = scorer.columns or Columns(())
+    lists, columns, found = given.lists, scorer.columns or Columns(()), []
     unseen = [
         name for name, codes in zip(columns.names, lists.features.T, strict=False)
         if name in columns.categories and (codes == 0).any() and not (codes > 0).any()
@@ -86,12 +85,10 @@ def ranking(given: Input, scores: NDArray[np.floating], order: str) -> pd.DataFr
     """The rows of ``given`` with their scores, ``[items]``, and ranks, in one of ``ORDERS``."""
     lists = given.lists
     of_item = np.repeat(np.arange(len(lists)), lists.lengths)
-    ids: Mapping[str, Any] = {} if given.ids is None else {"id": given.ids}
+    ids: Mapping[Any, Any] = {} if given.ids is None else {"id": given.ids}
     if isinstance(given.ids, pd.DataFrame):
-        ids = {str(name): column for name, column in given.ids.items()}
-    table = pd.DataFrame(
-        {"qid": lists.qids[of_item], **ids, "row": given.rows + 1, "score": scores}
-    )
-    table["rank"] = ranks_of(scores, lists.offsets)
+        ids = dict(given.ids.items())
+    known = {"row": given.rows + 1, "score": scores, "rank": ranks_of(scores, lists.offsets)}
+    table = pd.DataFrame({"qid": lists.qids[of_item], **ids, **known})
     keys = (given.rows,) if order == "input" else (table["rank"], of_item)
     return table.iloc[np.lexsort(keys)]
