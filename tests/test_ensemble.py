@@ -112,7 +112,7 @@ RESULTS = {
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("dataset", "other", "data set"), ("fold", 2, "fold"), ("features", 6, "features"),
+        ("fold", 2, "fold"), ("features", 6, "features"),
         ("convention", {"empty": 0.0, "text": ""}, "convention"),
         ("data", RESULTS["data"] | {"train": {"digest": "changed"}}, "lists"),
     ],

@@ -13,7 +13,7 @@ import processes
 import pytest
 from test_cli import ROOT
 
-from ltr.console.process import LogFile, ending, is_full, one_line
+from ltr.console.process import LogFile, ending, is_full
 from ltr.errors import OutputError
 from ltr.training.hooks import TensorBoard
 
@@ -88,11 +88,10 @@ def test_one_line_and_status_2(error, line, capsys) -> None:
     assert re.match(f"error: .*{line}", err)
 
 
-@pytest.mark.parametrize("bug", [KeyError("x"), RuntimeError("ours"), OSError(errno.EBADF, "bad")])
-def test_a_bug_keeps_its_traceback(bug) -> None:
-    assert one_line(bug) is None
-    with pytest.raises(type(bug)), ending():
-        raise bug
+def test_a_bug_keeps_its_traceback() -> None:
+    for bug in (KeyError("x"), RuntimeError("ours"), OSError(errno.EBADF, "bad")):
+        with pytest.raises(type(bug)), ending():
+            raise bug
 
 
 def test_what_is_behind_an_error_tells_whether_the_disk_is_full() -> None:

@@ -47,14 +47,11 @@ def test_a_run_that_never_began_leaves_no_folder_and_the_link_as_it_was(tmp_path
     assert not second.exists()
     assert link.readlink() == Path("first")
     assert run_folder(str(link / "last.pt")) == first
-
-
-def test_a_run_that_began_keeps_its_folder(tmp_path: Path) -> None:
-    folder = started(tmp_path / "run")
-    with pytest.raises(KeyboardInterrupt):
-        ended(folder, "history.csv", KeyboardInterrupt())
-    assert folder.is_dir()
-    assert (tmp_path / "latest").readlink() == Path("run")
+    third = started(tmp_path / "third")
+    with pytest.raises(KeyboardInterrupt):  # it has begun
+        ended(third, "history.csv", KeyboardInterrupt())
+    assert third.is_dir()
+    assert link.readlink() == Path("third")
 
 
 def test_nothing_is_linked_beside_a_run_elsewhere_nor_over_what_is_no_link(tmp_path: Path) -> None:
@@ -63,16 +60,6 @@ def test_nothing_is_linked_beside_a_run_elsewhere_nor_over_what_is_no_link(tmp_p
     (tmp_path / "latest").mkdir()
     with kept_once_begun(started(tmp_path / "run"), tmp_path):
         assert not (tmp_path / "latest").is_symlink()
-
-
-def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise OSError("no links here")
-
-    monkeypatch.setattr(Path, "symlink_to", refused)
-    with kept_once_begun(started(tmp_path / "run"), tmp_path):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_runs_are_listed_once_with_their_state_and_without_test(tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ _TRIED_LEVELS = 5
 def build(cfg: DictConfig, dataset: Dataset | None = None) -> parts.Experiment:
     """Build and try every part of ``cfg`` without reading data; ``dataset`` instead of its own.
 
-    An unknown number of grades is assumed; ``ltr.experiment.labels`` finds it in the data and
-    builds again what depends on it.
+    An unknown number of grades is assumed; ``resolve_labels`` builds again what depends on it.
 
     Raises:
         ConfigError: one line that names everything found wrong.

@@ -32,12 +32,8 @@ def check_engine(
 ) -> None:
     """Raise ``ConfigError`` where ``engine`` cannot hold ``model``, with all reasons and remedies.
 
-    Args:
-        engine: one of ``ENGINES``, or None, which holds everything.
-        model: trained or not.
-        transform: of the features; None: not fitted yet.
-        missing: how many values of the lists are missing.
-        key: names the engine in the message.
+    None holds everything. ``transform`` of the features is None where it is not fitted yet;
+    ``missing`` is how many values of the lists are missing; ``key`` names the engine.
     """
     if engine is None:
         return

@@ -216,7 +216,6 @@ def check_alike(runs: Sequence[RunFolder]) -> None:
     if len(runs) < 2:
         raise ConfigError("an ensemble takes at least two runs: give more, or a folder of runs")
     alike: dict[str, Callable[[RunFolder], Any]] = {
-        "data set": lambda run: run.results["dataset"],
         "fold": lambda run: run.repeat,
         "lists": lambda run: {k: part["digest"] for k, part in run.results["data"].items()},
         "features": lambda run: run.results["features"],

@@ -230,10 +230,9 @@ def with_its_categories(cfg: DictConfig, dataset: Dataset, folder: Path) -> Data
         return dataset
     file = cfg.init_from if cfg.resume is None else folder / "last.pt"
     ours, theirs = dataset.split("train").columns, load_model(file, trust=cfg.trust).columns
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or ours.names != theirs.names:
         return dataset
-    alike = ours.names == theirs.names and ours.categories.keys() == theirs.categories.keys()
-    return dataset.with_columns(theirs) if alike else dataset
+    return dataset.with_columns(theirs) if {*ours.categories} == {*theirs.categories} else dataset
 
 
 def check_reads(scorer: Scorer, train: Lists, cfg: DictConfig, key: str) -> None:

@@ -134,8 +134,10 @@ def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
     ``check``: read all files of a finished run, to find damage; else ``results.json`` alone.
     """
     typed: dict[RunFolder, dict[str, str]] = {}
-    for hydra in sorted(folder.glob("*/.hydra/overrides.yaml"), key=_in_order):
-        run = RunFolder(hydra.parents[1])
+    runs = (hydra.parents[1] for hydra in folder.glob("*/.hydra/overrides.yaml"))
+    # seed-2 stands before seed-10
+    for path in sorted(runs, key=lambda run: re.sub(r"\d+", lambda n: n[0].zfill(9), run.name)):
+        run = RunFolder(path)
         typed[run] = {}
         with suppress(DataError):  # the row's status says so
             typed[run] = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
@@ -149,12 +151,6 @@ def read_runs(folder: Path, *, check: bool = True) -> list[dict[str, Any]]:
         }
         for run, overrides in typed.items()
     ]
-
-
-def _in_order(hydra: Path) -> list[tuple[int, str]]:
-    """Names in order, numbers in them by size: seed-2 stands before seed-10."""
-    parts = re.split(r"(\d+)", hydra.parents[1].name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
 def _outcome(run: RunFolder, *, check: bool) -> dict[str, Any]:

@@ -5,30 +5,15 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from fire.__main__ import Tally, findings, parse, table
 from fire.children import ROOT, Ended, Moment, child
-from fire.flips import damage, heard, judged
+from fire.flips import heard, judged
 from fire.kills import leftovers, stopped
 from fire.works import Result, Subject
 from ltr.errors import DataError
-
-
-def test_damage_is_one_bit_or_a_cut(tmp_path: Path) -> None:
-    whole = bytes(range(256))
-    for seed in range(40):
-        path = tmp_path / "file"
-        path.write_bytes(whole)
-        how = damage(path, Random(seed))
-        now = path.read_bytes()
-        if how.startswith("bit"):
-            assert sum((a ^ b).bit_count() for a, b in zip(whole, now, strict=True)) == 1
-        else:
-            assert whole.startswith(now)
-            assert len(now) < len(whole)
 
 
 def refuse() -> dict[str, str]:
