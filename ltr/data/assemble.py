@@ -101,7 +101,7 @@ def assemble(
             if len(other := np.flatnonzero(every[first][lists] != every)):
                 raise DataError(
                     f"query {str(qids[lists[other[0]]])!r} has the weight {every[other[0]]:g} and "
-                    "others; give one to all its rows"
+                    "others; give one weight to all rows of a query"
                 )
         offsets = np.concatenate([[0], np.cumsum(np.bincount(lists))])
         every_label = np.concatenate(labels, dtype=np.float32)[by]
