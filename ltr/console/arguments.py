@@ -46,11 +46,7 @@ _WITH_VALUE = (
 
 
 def as_hydra(config_name: str, typed: Sequence[str]) -> list[str]:
-    """The arguments of a command as Hydra takes them.
-
-    Args:
-        config_name: the command.
-        typed: the arguments as the user typed them.
+    """The arguments of a command as Hydra takes them; ``typed`` is what the user typed.
 
     Raises:
         ConfigError: one is not of the form ``KEY=VALUE``.

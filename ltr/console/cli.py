@@ -36,12 +36,8 @@ _IMPORT_HERE = ("list_losses", "check_loss", "check_metric", "check_model")  # m
 def run_command(name: str, place: str) -> None:
     """Run a command with the arguments of this process; it ends as ``ending`` says.
 
-    Its function returns a text to print, or a bool, or both; False is the exit status 1.
-    HYDRA_FULL_ERROR=1 shows every traceback.
-
-    Args:
-        name: of the command and its config.
-        place: ``module:function``, which takes the config.
+    Its function, ``place`` as ``module:function``, takes the config of ``name`` and returns a text
+    to print, or a bool, or both; False is the exit status 1. HYDRA_FULL_ERROR=1 shows tracebacks.
     """
 
     def work(cfg: DictConfig) -> Any:
@@ -68,13 +64,8 @@ def through_hydra(
 ) -> Any:
     """Run ``function`` as Hydra's own entry does; return its last value in this process.
 
-    Args:
-        config_name: of the root config.
-        function: takes the composed config.
-        arguments: as Hydra takes them, ``--multirun`` and other options too.
-
-    Raises:
-        ConfigError: an argument is wrong.
+    ``arguments`` are as Hydra takes them, ``--multirun`` and other options too; ``ConfigError``
+    where one is wrong.
     """
     done: Any = None
 
@@ -134,11 +125,7 @@ class JobsSweeper(Sweeper):
         self._launcher = Plugins.instance().instantiate_launcher(**context)
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the jobs, each with ``arguments`` too; raise the error of the first that failed.
-
-        Raises:
-            ConfigError: the file lists no jobs.
-        """
+        """Launch the jobs, each with ``arguments`` too; raise the first error."""
         try:
             jobs = yaml.safe_load(Path(self._jobs or "").read_text())
             listed = [[*map(str, job), *arguments] for job in jobs if isinstance(job, list)]

@@ -156,11 +156,7 @@ def _named(words: Sequence[str], hashed: Sequence[str], longest: int) -> str:
 
 
 def read_overrides(path: Path) -> list[str]:
-    """The texts in an ``overrides.yaml`` of Hydra, uninterpreted.
-
-    Raises:
-        DataError: it is not such a file.
-    """
+    """The texts in an ``overrides.yaml`` of Hydra, uninterpreted; ``DataError`` if it is none."""
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -177,11 +173,8 @@ def write_overrides(path: Path, overrides: Sequence[str]) -> None:
 def metric_configs(*named: Any) -> dict[str, Any]:
     """The configs of those metrics that are files of the user's own ``configs/metric``.
 
-    Args:
-        named: metrics as configs write them, ``hits@5``, and lists of them.
-
-    Raises:
-        ConfigError: such a file names no function.
+    ``named`` are metrics as configs write them, ``hits@5``, and lists of them; ``ConfigError``
+    where such a file names no function.
     """
     files, found = files_of("metric"), {}
     texts = [str(text) for one in named for text in ([one] if isinstance(one, str) else one or ())]
