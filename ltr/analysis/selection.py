@@ -19,8 +19,6 @@ _BEST, _CROSSFIT = "best epoch", "crossfit"
 def selection(cfg: DictConfig) -> str:
     """Correlate both values of vali with test over the settings of the runs ``cfg.runs``.
 
-    Only ``results.json`` is read.
-
     Raises:
         ConfigError, DataError: one line that says what to mend.
     """
