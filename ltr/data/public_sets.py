@@ -35,7 +35,6 @@ class PublicSet:
     name: str  # as in dataset=NAME
     page: str  # where it is published
     archive: str  # the file to download there
-    size: int | None = None  # bytes of the archive
     sha256: str = ""  # of the archive
     files: Mapping[str, str] = field(default_factory=dict)  # path in the set's folder -> SHA-256
     known: tuple[Known, ...] = ()
